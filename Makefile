@@ -1,0 +1,104 @@
+# Every target uses .venv by path: no activated environment is needed, and an activated one of
+# another project does no harm.
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+# Postgres versions of the integration tests: oldest and newest; test-matrix takes all.
+PG ?= 14,18
+
+# uv from PATH where it works (a broken version-manager shim counts as missing), else our own.
+LOCAL_UV := .tools/uv/bin/uv
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(LOCAL_UV))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lock demo test test-lint test-fast test-integration test-crash test-matrix \
+	bench format clean
+
+help:  ## Show this list
+	@echo "Penstock: Postgres change data capture on Spark"
+	@echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP)  ## Create .venv with every locked dependency; a no-op when nothing changed
+
+# The first line of defence is the hashes; --no-build-isolation keeps the build of the project
+# itself from fetching a build backend that is not locked.
+$(STAMP): requirements/dev.txt pyproject.toml $(if $(filter $(UV),$(LOCAL_UV)),$(LOCAL_UV))
+	@test -x $(BIN)/python || $(UV) venv --quiet --python '>=3.11' .venv || { \
+		echo "make setup: no Python 3.11 or newer was found, and uv could not fetch one." >&2; \
+		echo "Install one (Debian 12 and newer: apt-get install python3) and run make again." >&2; \
+		exit 1; }
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# pip's --target is allowed where the system's Python is externally managed (PEP 668).
+$(LOCAL_UV): requirements/uv.txt
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "make setup: $(PYTHON) was not found. Install Python 3.11 or newer." >&2; exit 1; }
+	@rm -rf .tools; mkdir -p .tools; \
+	if $(PYTHON) -m pip --version >/dev/null 2>&1; then pip="$(PYTHON) -m pip"; \
+	elif $(PYTHON) -m venv .tools/pip >/dev/null 2>&1; then pip=".tools/pip/bin/python -m pip"; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "make setup: this Python has no pip; installing python3-pip with apt-get"; \
+		apt-get update -qq && apt-get install -y -qq python3-pip >/dev/null && pip="python3 -m pip"; \
+	fi; \
+	if [ -z "$$pip" ]; then \
+		echo "make setup: there is no uv on PATH, and $(PYTHON) has neither pip nor venv to fetch it." >&2; \
+		echo "Install one of them (Debian: sudo apt-get install python3-pip) and run make again." >&2; \
+		exit 1; \
+	fi; \
+	echo "make setup: fetching uv into .tools"; \
+	$$pip install --quiet --disable-pip-version-check --target .tools/uv --require-hashes -r requirements/uv.txt
+	@touch $@
+
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 \
+	--fork-strategy fewest --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command 'make lock' $(LOCK_FLAGS)
+
+lock: $(if $(filter $(UV),$(LOCAL_UV)),$(LOCAL_UV))  ## Lock requirements again (LOCK_FLAGS=--upgrade takes newer releases)
+	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) pyproject.toml -c requirements/pins.in -o requirements/runtime.txt
+	$(COMPILE) pyproject.toml --all-extras requirements/dev.in \
+		-c requirements/pins.in -c requirements/runtime.txt -o requirements/dev.txt
+
+demo: setup  ## Run the pipeline on an embedded source for 30 seconds and compare
+	$(BIN)/penstock demo
+
+# One after the other, fastest first, also under make -j: they share two cores and their ports.
+test: setup  ## Lint, types, import rules and all tests (PG=14,18 picks the Postgres versions)
+	@$(MAKE) --no-print-directory test-lint
+	@$(MAKE) --no-print-directory test-fast
+	@$(MAKE) --no-print-directory test-integration
+	@$(MAKE) --no-print-directory test-crash
+
+test-lint: setup  ## ruff, mypy --strict and import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test-fast: setup  ## Unit, fuzz and contract tests
+	$(BIN)/pytest tests/unit tests/fuzz tests/contract
+
+test-integration: setup  ## Tests on a real Postgres and a real Spark
+	PENSTOCK_TEST_PG=$(PG) $(BIN)/pytest tests/integration
+
+test-crash: setup  ## Tests that kill processes
+	$(BIN)/pytest tests/crash
+
+test-matrix: setup  ## The integration tests on Postgres 14, 15, 16, 17 and 18
+	PENSTOCK_TEST_PG=14,15,16,17,18 $(BIN)/pytest tests/integration
+
+# Variables given to make reach the command as its environment.
+bench: setup  ## Measure against pg_recvlogical (WORKLOADS=w1,w3 SCALE=0.1 runs a part, smaller)
+	$(BIN)/python -m bench
+
+format: setup  ## Format the code and apply the safe fixes of ruff
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## Remove everything that make created
+	rm -rf .venv .tools .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Slot → segments: one small process that holds the slot and decodes no row."""

@@ -1,0 +1,218 @@
+"""The capture process: sessions one after another, until it is told to stop or must not go on."""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from penstock.capture.relations import RelationDescriber
+from penstock.capture.session import CaptureSession, CaptureSettings
+from penstock.capture.stream import ReplicationStream, SlotBusy
+from penstock.changelog.changelog import ChangeLog, Identity, LogWriter
+from penstock.config.models import PipelineConfig
+from penstock.errors import PenstockError, SlotError, SourceUnavailable
+from penstock.lsn import Frontier
+from penstock.postgres.catalogue import resolve_types
+from penstock.postgres.connect import connect
+from penstock.postgres.pipeline_lock import PipelineLock
+from penstock.postgres.slot import judge_slot, slot_state
+from penstock.postgres.subscription import Subscription, find_subscription
+
+# Values must come in one text form, whatever the database's or role's settings are.
+VALUE_SETTINGS = (
+    "SET client_encoding TO 'UTF8'",
+    "SET datestyle TO 'ISO'",
+    "SET intervalstyle TO 'postgres'",
+    "SET timezone TO 'UTC'",
+    "SET bytea_output TO 'hex'",
+    "SET extra_float_digits TO 3",
+)
+
+_FIRST_PAUSE_SECONDS = 0.5
+_LONGEST_PAUSE_SECONDS = 30.0
+# A slot of a process that just died frees itself within moments; longer means a living holder.
+_SLOT_BUSY_SECONDS = 20.0
+
+
+class Stop:
+    """Why and when to stop: SIGTERM, SIGINT, or the supervisor's end of our standard input."""
+
+    def __init__(self, *, supervised: bool) -> None:
+        self._supervised = supervised
+        self._signalled = False
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+
+    def install(self) -> None:
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    @property
+    def wake(self) -> int:
+        """Readable once there is a reason to stop."""
+        return sys.stdin.fileno() if self._supervised else self._wake_read
+
+    def __call__(self) -> bool:
+        if self._signalled:
+            return True
+        if self._supervised:
+            # The supervisor holds the other end and never writes: readable means it is gone.
+            readable, _, _ = select.select([sys.stdin.fileno()], [], [], 0)
+            return bool(readable)
+        return False
+
+    def wait(self, seconds: float) -> None:
+        select.select([self.wake], [], [], seconds)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if self._signalled:
+            # A second one: at once, and as the signal would have ended us.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self._signalled = True
+        os.write(self._wake_write, b"x")
+
+
+def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, stop: Stop) -> None:
+    """Capture until ``stop``; reconnects by itself, raises what a person has to look at.
+
+    ``destination_frontier`` is what the destination holds; it counts where the log is empty.
+    """
+    # The hot loop makes many objects and no cycles.
+    gc.disable()
+    log = ChangeLog(config.change_log.path)
+    pause = _FIRST_PAUSE_SECONDS
+    busy_since: float | None = None
+    while not stop():
+        began = time.monotonic()
+        try:
+            _run_session(config, log, destination_frontier, stop)
+            return
+        except SlotBusy as error:
+            busy_since = busy_since or began
+            if time.monotonic() - busy_since > _SLOT_BUSY_SECONDS:
+                raise SlotError(
+                    error.message,
+                    remedy="find the process behind that pid (SELECT * FROM pg_stat_activity) and "
+                    "stop it; two readers of one slot would each get a part of the changes",
+                ) from None
+            stop.wait(1.0)
+        except SourceUnavailable as error:
+            busy_since = None
+            if time.monotonic() - began > _LONGEST_PAUSE_SECONDS:
+                pause = _FIRST_PAUSE_SECONDS
+            log.set_capture_report(
+                {"state": "reconnecting", "pid": os.getpid(), "at": time.time(), "error": str(error)}
+            )
+            print(f"capture: {error}; trying again in {pause:g} s", file=sys.stderr, flush=True)
+            stop.wait(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+
+
+def _run_session(
+    config: PipelineConfig, log: ChangeLog, destination_frontier: Frontier | None, stop: Stop
+) -> None:
+    application = f"penstock {config.name} capture"
+    with connect(config.source.url, application_name=application) as conn:
+        subscription = find_subscription(conn, config.name)
+        if subscription is None:
+            raise SlotError(
+                f"pipeline {config.name} has no publication and slot in the source",
+                remedy="`penstock init FILE` makes them; `penstock run FILE` does so by itself",
+            )
+        with PipelineLock(conn, config.name, what="capture"):
+            stream = ReplicationStream(
+                connect(config.source.url, replication=True, application_name=application),
+                VALUE_SETTINGS,
+            )
+            try:
+                _stream(config, conn, stream, subscription, log, destination_frontier, stop)
+            finally:
+                stream.close()
+
+
+def _stream(
+    config: PipelineConfig,
+    conn: psycopg.Connection,
+    stream: ReplicationStream,
+    subscription: Subscription,
+    log: ChangeLog,
+    destination_frontier: Frontier | None,
+    stop: Stop,
+) -> None:
+    source = stream.identify()
+    log.claim_identity(
+        Identity(source.system_id, source.timeline, source.database, subscription.slot)
+    )
+    writer = LogWriter(log)
+    start = _start(writer, log, config.name, destination_frontier, subscription)
+    state = slot_state(conn, subscription.slot)
+    judge_slot(state, subscription.slot, expected_start=start.end_lsn)
+    writer.start_at(start)
+    stream.start(subscription.slot, subscription.publication, start.end_lsn)
+    session = CaptureSession(
+        stream,
+        log,
+        writer,
+        start,
+        RelationDescriber(_resolver(conn)),
+        CaptureSettings(
+            confirm_log=config.change_log.confirm == "log",
+            segment_bytes=config.change_log.segment_bytes,
+            segment_age=config.change_log.segment_age,
+            max_bytes=config.change_log.max_bytes,
+            grace=config.change_log.grace,
+        ),
+        confirmed=(state.confirmed_flush if state else None) or subscription.start_lsn,
+    )
+    session.run(stop, stop.wake)
+
+
+def _start(
+    writer: LogWriter,
+    log: ChangeLog,
+    name: str,
+    destination_frontier: Frontier | None,
+    subscription: Subscription,
+) -> Frontier:
+    """Where to go on: the log's end, else what the destination holds, else the slot's beginning.
+
+    A destination beyond the log's end means that an older log was put in place: what the
+    destination holds counts too, so that nothing is asked of the slot that it no longer has.
+    """
+    known = [frontier for frontier in (writer.frontier, destination_frontier) if frontier]
+    reader = log.reader(name)
+    if reader is not None:
+        known.append(reader.frontier)
+    return max(known, default=Frontier(0, subscription.start_lsn))
+
+
+def _resolver(conn: psycopg.Connection) -> Callable[..., dict[int, object]]:
+    def resolve(oids: object) -> dict[int, object]:
+        try:
+            return resolve_types(conn, oids)  # type: ignore[arg-type, return-value]
+        except psycopg.OperationalError as error:
+            raise SourceUnavailable(f"the catalogue connection was lost: {error}") from error
+
+    return resolve
+
+
+def report_failure(log: ChangeLog, error: PenstockError) -> None:
+    """Leave the reason where `penstock run` and `penstock status` find it."""
+    log.set_capture_report(
+        {
+            "state": "failed",
+            "pid": os.getpid(),
+            "at": time.time(),
+            "error": error.message,
+            "remedy": error.remedy,
+            "kind": type(error).__name__,
+        }
+    )

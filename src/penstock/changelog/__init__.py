@@ -1,0 +1,1 @@
+"""The change log: immutable Arrow segments between capture and its readers."""

@@ -1,0 +1,127 @@
+"""Which segments count, and how far a reader may go. Pure: names in, names out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from penstock.changelog.segment_name import SegmentName
+from penstock.errors import LogError
+from penstock.lsn import Frontier, format_lsn
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """What one reader takes from one segment: the rows with after < commit_lsn <= upto."""
+
+    segment: str
+    size: int
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The next whole transactions for a reader, and where it stands once it holds them."""
+
+    frontier: Frontier
+    pointers: tuple[Pointer, ...]
+
+
+def chain(names: Iterable[SegmentName]) -> list[SegmentName]:
+    """The segments that count, in order: a stale writer's are left out.
+
+    Where two writers made the same number the later writer (higher epoch) wins, and whatever a
+    writer added after a later one began does not count.
+    """
+    newest: dict[int, SegmentName] = {}
+    for name in names:
+        held = newest.get(name.sequence)
+        if held is None or name.epoch > held.epoch:
+            newest[name.sequence] = name
+    result: list[SegmentName] = []
+    epoch = -1
+    for sequence in sorted(newest):
+        name = newest[sequence]
+        if name.epoch >= epoch:
+            epoch = name.epoch
+            result.append(name)
+    return result
+
+
+def has_gap(segments: Sequence[SegmentName]) -> bool:
+    """True if a segment is missing in the middle.
+
+    A folder listing is no snapshot: a gap can be the trace of a listing that ran beside a writer.
+    Segments appear in order, so a gap that a second listing shows too is real.
+    """
+    return any(b.sequence != a.sequence + 1 for a, b in zip(segments, segments[1:], strict=False))
+
+
+def next_batch(
+    segments: Sequence[SegmentName],
+    sizes: dict[SegmentName, int],
+    start: Frontier,
+    max_bytes: int,
+) -> Batch | None:
+    """What a reader that stands at ``start`` takes next; None if there is nothing new.
+
+    ``segments`` is a chain. Takes segments until ``max_bytes`` is reached, but never ends inside a
+    transaction: one that is larger than ``max_bytes`` makes a larger batch.
+    """
+    todo = _after(segments, start)
+    taken = 0
+    end: SegmentName | None = None
+    for segment in todo:
+        if end is not None and taken >= max_bytes:
+            break
+        taken += sizes.get(segment, 0)
+        if segment.frontier > start:
+            end = segment
+    if end is None:
+        return None
+    return Batch(end.frontier, between(segments, sizes, start.commit_lsn, end.last))
+
+
+def between(
+    segments: Sequence[SegmentName], sizes: dict[SegmentName, int], after: int, upto: int
+) -> tuple[Pointer, ...]:
+    """Pointers to all rows of the transactions with after < commit_lsn <= upto."""
+    _check_complete(segments, after)
+    pointers = []
+    # What a writer left open counts only if the same writer finished it: the next writer received
+    # the whole transaction again. Known only from what follows, hence backwards.
+    finished_later = False
+    following: SegmentName | None = None
+    for segment in reversed(segments):
+        same_writer = following is not None and following.epoch == segment.epoch
+        finished_later = same_writer and (
+            finished_later or (following is not None and following.last > following.after)
+        )
+        following = segment
+        bound = upto if segment.is_open and finished_later else min(upto, segment.last)
+        if segment.rows and segment.after < upto and bound > after and bound > segment.after:
+            pointers.append(Pointer(str(segment), sizes.get(segment, 0), after, bound))
+    pointers.reverse()
+    return tuple(pointers)
+
+
+def _after(segments: Sequence[SegmentName], start: Frontier) -> Sequence[SegmentName]:
+    index = len(segments)
+    while index and segments[index - 1].frontier > start:
+        index -= 1
+    return segments[index:]
+
+
+def _check_complete(segments: Sequence[SegmentName], after: int) -> None:
+    """Raise if transactions after ``after`` are missing from the log."""
+    held = after
+    for segment in segments:
+        if segment.after > held:
+            raise LogError(
+                f"the change log lacks what was committed between {format_lsn(held)} and "
+                f"{format_lsn(segment.after)}, which this reader does not hold yet",
+                remedy="start this reader at the log's beginning if it does not need these "
+                "changes; else begin anew with `penstock destroy` and `penstock run`",
+            )
+        held = max(held, segment.last)

@@ -1,0 +1,241 @@
+"""The change log as a whole: segments, writers' epochs, readers' positions, identity."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.changelog import chain
+from penstock.changelog.segment import Segment, decode_segment, encode_segment
+from penstock.changelog.segment_name import SegmentName
+from penstock.changelog.storage import Storage
+from penstock.errors import Fenced, IdentityChanged, LogError
+from penstock.lsn import Frontier
+from penstock.table_schema import TableSchema
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the log was made from. Another source must never be appended to it."""
+
+    system_id: str
+    timeline: int
+    database: str
+    slot: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": 1, **vars(self)}
+
+
+@dataclass(frozen=True)
+class ReaderState:
+    """How far one reader's destination durably is, and how far it would like capture to come."""
+
+    frontier: Frontier
+    wanted_lsn: int = 0
+    updated_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The log's segments at one moment, as a chain, with their sizes."""
+
+    segments: tuple[SegmentName, ...]
+    sizes: dict[SegmentName, int]
+
+    @property
+    def frontier(self) -> Frontier | None:
+        """Where the log ends; None for an empty one."""
+        return self.segments[-1].frontier if self.segments else None
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.sizes.values())
+
+
+class ChangeLog:
+    """One pipeline's log in one folder. Holds nothing open; picklable."""
+
+    def __init__(self, path: str) -> None:
+        self.root = Storage(path)
+        self.segments = self.root.child("segments")
+        self.readers = self.root.child("readers")
+        self.epochs = self.root.child("epochs")
+
+    # -- what it is made from ------------------------------------------------------------------
+
+    def claim_identity(self, identity: Identity) -> None:
+        """Write down what the log is made from; IdentityChanged if it was made from another."""
+        data = json.dumps(identity.to_json(), indent=1).encode()
+        if self.root.create("log.json", data):
+            return
+        known = self._read_json(self.root, "log.json") or {}
+        for name, value in vars(identity).items():
+            if known.get(name) != value:
+                raise IdentityChanged(
+                    f"the change log in {self.root.path} was made from {name} {known.get(name)}, "
+                    f"but the source now has {name} {value}: its positions mean something else "
+                    "(a failover, a restored backup, or another server behind the same address)",
+                    remedy="point the pipeline at the original server; or give it a new start "
+                    "with `penstock destroy` and `penstock run`",
+                )
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def list(self) -> Listing:
+        """The chain of segments. A gap in it, seen twice, is an error."""
+        for _attempt in range(2):
+            sizes: dict[SegmentName, int] = {}
+            for name, size in self.segments.list():
+                parsed = SegmentName.parse(name)
+                if parsed is not None:
+                    sizes[parsed] = size
+            segments = chain.chain(sizes)
+            if not chain.has_gap(segments):
+                return Listing(tuple(segments), sizes)
+        raise LogError(
+            f"a segment is missing in the middle of the change log {self.segments.path}",
+            remedy="restore it from a backup; or, with `confirm: destination`, delete the change "
+            "log folder: Postgres sends again what the destination does not hold yet",
+        )
+
+    def read(self, name: str) -> Segment:
+        """A segment's rows, checked against the checksum in its name."""
+        parsed = SegmentName.parse(name)
+        if parsed is None:
+            raise LogError(f"{name!r} is not the name of a segment")
+        data = self.segments.read(name)
+        if data is None:
+            raise LogError(
+                f"segment {self.segments.full(name)} is gone although this reader still needs it",
+                remedy="raise change_log.grace, or name this reader so that its position is kept",
+            )
+        return decode_segment(data, parsed, self.segments.full(name))
+
+    # -- readers ---------------------------------------------------------------------------------
+
+    def reader(self, name: str) -> ReaderState | None:
+        value = self._read_json(self.readers, f"{name}.json")
+        return None if value is None else _reader_state(value)
+
+    def all_readers(self) -> dict[str, ReaderState]:
+        states = {}
+        for name, _size in self.readers.list():
+            value = self._read_json(self.readers, name)
+            if value is not None:
+                states[name.removesuffix(".json")] = _reader_state(value)
+        return states
+
+    def set_reader(self, name: str, frontier: Frontier, wanted_lsn: int = 0) -> None:
+        """Record what the reader's destination durably holds: capture may confirm it."""
+        value = {
+            **frontier.to_json(),
+            "wanted_lsn": wanted_lsn,
+            "updated_at": time.time(),
+        }
+        self.readers.write(f"{name}.json", json.dumps(value).encode(), durable=False)
+
+    def remove_reader(self, name: str) -> None:
+        self.readers.delete(f"{name}.json")
+
+    # -- the tables that capture has seen --------------------------------------------------------
+
+    def set_tables(self, tables: dict[int, TableSchema]) -> None:
+        """Publish the newest known definition of every table, for readers that plan a schema."""
+        value = [table.to_json() for table in tables.values()]
+        self.root.write("tables.json", json.dumps(value).encode(), durable=False)
+
+    def tables(self) -> list[TableSchema]:
+        value = self._read_json(self.root, "tables.json") or []
+        return [TableSchema.from_json(table) for table in value]
+
+    # -- capture's own report --------------------------------------------------------------------
+
+    def set_capture_report(self, report: dict[str, Any]) -> None:
+        self.root.write("capture.json", json.dumps(report).encode(), durable=False)
+
+    def capture_report(self) -> dict[str, Any] | None:
+        return self._read_json(self.root, "capture.json")
+
+    @staticmethod
+    def _read_json(storage: Storage, name: str) -> Any:
+        data = storage.read(name)
+        return None if data is None else json.loads(data.to_pybytes())
+
+
+class LogWriter:
+    """The one writer of a log. Opening it fences all earlier ones."""
+
+    def __init__(self, log: ChangeLog) -> None:
+        self._log = log
+        self.epoch = self._claim_epoch()
+        log.segments.delete_temporary()
+        self._drop_unfinished()
+        listing = log.list()
+        self.frontier = listing.frontier
+        self._next = listing.segments[-1].sequence + 1 if listing.segments else 1
+
+    def publish(self, segment: Segment, frontier: Frontier, *, is_open: bool) -> SegmentName:
+        """Make a segment durable and visible. Returns once both hold."""
+        data, digest = encode_segment(segment)
+        after = self.frontier.commit_lsn if self.frontier else 0
+        name = SegmentName(
+            sequence=self._next,
+            epoch=self.epoch,
+            after=after,
+            last=frontier.commit_lsn,
+            end_lsn=frontier.end_lsn,
+            rows=segment.rows.num_rows,
+            is_open=is_open,
+            checksum=digest,
+        )
+        self._check_fence()
+        self._log.segments.write(str(name), data, durable=True)
+        self._next += 1
+        self.frontier = frontier
+        return name
+
+    def start_at(self, frontier: Frontier) -> None:
+        """Say from where on the next segments hold everything."""
+        self.frontier = frontier
+
+    def _claim_epoch(self) -> int:
+        epoch = self._newest_epoch() + 1
+        while not self._log.epochs.create(f"{epoch:06d}", b""):
+            epoch += 1
+        for name, _size in self._log.epochs.list():
+            if name.isdigit() and int(name) < epoch:
+                self._log.epochs.delete(name)
+        return epoch
+
+    def _newest_epoch(self) -> int:
+        claimed = [int(name) for name, _size in self._log.epochs.list() if name.isdigit()]
+        written = [segment.epoch for segment in self._log.list().segments]
+        return max([0, *claimed, *written])
+
+    def _check_fence(self) -> None:
+        newest = max((int(n) for n, _size in self._log.epochs.list() if n.isdigit()), default=0)
+        if newest > self.epoch:
+            raise Fenced(
+                f"another capture process has taken over the change log {self._log.root.path}",
+                remedy="let one capture process run for each pipeline; this one stops",
+            )
+
+    def _drop_unfinished(self) -> None:
+        """Remove segments at the end that hold only a part of a transaction, and stale ones.
+
+        Postgres sends that transaction again, whole.
+        """
+        listing = self._log.list()
+        segments = list(listing.segments)
+        for name in listing.sizes:
+            if name not in listing.segments:
+                self._log.segments.delete(str(name))
+        while segments and segments[-1].is_open and segments[-1].last == segments[-1].after:
+            self._log.segments.delete(str(segments.pop()))
+
+
+def _reader_state(value: dict[str, Any]) -> ReaderState:
+    return ReaderState(Frontier.from_json(value), value["wanted_lsn"], value["updated_at"])

@@ -1,0 +1,50 @@
+"""Which segments may go. Pure, but for the clock that is passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from penstock.changelog.segment_name import SegmentName
+from penstock.lsn import Frontier
+
+
+def passed_by_all(
+    segments: Sequence[SegmentName], readers: Iterable[Frontier]
+) -> list[SegmentName]:
+    """The segments at the beginning of the chain that no reader needs any more.
+
+    The last segment always stays: it says where the log ends. Without readers all stay.
+    """
+    frontiers = list(readers)
+    if not frontiers:
+        return []
+    held = min(frontiers).commit_lsn
+    passed = []
+    for index, segment in enumerate(segments[:-1]):
+        needed = segment.last
+        if segment.is_open:
+            # Its last transaction ends in a later segment.
+            later = (s.last for s in segments[index + 1 :] if s.last > segment.last)
+            finished = next(later, None)
+            if finished is None:
+                break
+            needed = finished
+        if held < needed:
+            break
+        passed.append(segment)
+    return passed
+
+
+class Retention:
+    """Remembers since when a segment is passed by all, and names those past the grace period."""
+
+    def __init__(self, grace_seconds: float) -> None:
+        self._grace = grace_seconds
+        self._since: dict[SegmentName, float] = {}
+
+    def expired(
+        self, segments: Sequence[SegmentName], readers: Iterable[Frontier], now: float
+    ) -> list[SegmentName]:
+        passed = passed_by_all(segments, readers)
+        self._since = {name: self._since.get(name, now) for name in passed}
+        return [name for name in passed if now - self._since[name] >= self._grace]

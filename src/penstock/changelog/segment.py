@@ -1,0 +1,91 @@
+"""The bytes of a segment: an Arrow IPC file. docs/segment_format.md is its written form."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pyarrow as pa
+import xxhash
+
+from penstock.changelog.segment_name import SegmentName
+from penstock.errors import CorruptSegment
+from penstock.table_schema import TableSchema
+
+FORMAT_VERSION = 1
+
+SCHEMA = pa.schema(
+    [
+        pa.field("lsn", pa.uint64(), nullable=False),
+        pa.field("commit_lsn", pa.uint64(), nullable=False),
+        pa.field("ordinal", pa.uint32(), nullable=False),
+        pa.field("xid", pa.uint32(), nullable=False),
+        pa.field("commit_ts", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("op", pa.uint8(), nullable=False),
+        pa.field("relation_id", pa.uint32(), nullable=False),
+        pa.field("schema_version", pa.int32(), nullable=False),
+        pa.field("origin", pa.int16(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The rows of a segment and the definitions that they need.
+
+    ``schema_version`` of a row is an index into ``tables`` (-1: the row belongs to none),
+    ``origin`` one into ``origins`` (-1: the transaction began on this server).
+    """
+
+    rows: pa.RecordBatch
+    tables: tuple[TableSchema, ...]
+    origins: tuple[str, ...] = ()
+
+
+def encode_segment(segment: Segment) -> tuple[pa.Buffer, int]:
+    """The file's bytes and their checksum."""
+    metadata = {
+        b"penstock.format": str(FORMAT_VERSION).encode(),
+        b"penstock.encoding": b"pgoutput/1 text",
+        b"penstock.tables": json.dumps([table.to_json() for table in segment.tables]).encode(),
+        b"penstock.origins": json.dumps(segment.origins).encode(),
+    }
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as writer:
+        writer.write_batch(segment.rows.replace_schema_metadata(metadata))
+    data = sink.getvalue()
+    return data, checksum(data)
+
+
+def checksum(data: pa.Buffer) -> int:
+    return xxhash.xxh3_64_intdigest(memoryview(data))
+
+
+def decode_segment(data: pa.Buffer, name: SegmentName, path: str) -> Segment:
+    """The segment in ``data``, after checking that it is what was written under ``name``."""
+    if checksum(data) != name.checksum:
+        raise CorruptSegment(
+            f"segment {path} is torn, truncated or altered: its {data.size} bytes do not match the "
+            "checksum in its name",
+            remedy="restore the file from a backup; or, with `confirm: destination`, delete the "
+            "change log folder: Postgres sends again what the destination does not hold yet",
+        )
+    try:
+        with pa.ipc.open_file(pa.BufferReader(data)) as reader:
+            metadata = reader.schema.metadata or {}
+            version = int(metadata.get(b"penstock.format", b"0"))
+            if version != FORMAT_VERSION:
+                raise CorruptSegment(
+                    f"segment {path} has format version {version}; this Penstock reads "
+                    f"version {FORMAT_VERSION}",
+                    remedy="read it with the Penstock version that wrote it",
+                )
+            rows = reader.get_batch(0)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptSegment(f"segment {path} is not an Arrow file: {error}") from error
+    tables = tuple(
+        TableSchema.from_json(value) for value in json.loads(metadata[b"penstock.tables"])
+    )
+    origins = tuple(json.loads(metadata[b"penstock.origins"]))
+    return Segment(rows.replace_schema_metadata(None), tables, origins)

@@ -1,0 +1,59 @@
+"""A segment's file name is its index entry: a folder listing alone tells what the log holds."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from penstock.lsn import Frontier
+
+_NAME = re.compile(
+    r"(\d{12})\.(\d{6})\.([0-9a-f]{16})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\d+)\.([oc])"
+    r"\.([0-9a-f]{16})\.arrow"
+)
+
+
+class SegmentName(NamedTuple):
+    """What is known of a segment without opening it. Sorts in log order."""
+
+    sequence: int
+    epoch: int
+    """Which writer made it; a higher one fences all lower ones."""
+    after: int
+    """Commit LSN of the last whole transaction before this segment."""
+    last: int
+    """Commit LSN of the last whole transaction up to this segment's end; ``after`` if none ends."""
+    end_lsn: int
+    """What may be confirmed once this segment is held."""
+    rows: int
+    is_open: bool
+    """True if it ends inside a transaction."""
+    checksum: int
+
+    @property
+    def frontier(self) -> Frontier:
+        return Frontier(self.last, self.end_lsn)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.sequence:012d}.{self.epoch:06d}.{self.after:016x}.{self.last:016x}"
+            f".{self.end_lsn:016x}.{self.rows}.{'o' if self.is_open else 'c'}"
+            f".{self.checksum:016x}.arrow"
+        )
+
+    @classmethod
+    def parse(cls, name: str) -> SegmentName | None:
+        """The parts of a segment's name; None for a file that is no segment."""
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return None
+        return cls(
+            sequence=int(match[1]),
+            epoch=int(match[2]),
+            after=int(match[3], 16),
+            last=int(match[4], 16),
+            end_lsn=int(match[5], 16),
+            rows=int(match[6]),
+            is_open=match[7] == "o",
+            checksum=int(match[8], 16),
+        )

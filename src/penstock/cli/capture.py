@@ -1,0 +1,47 @@
+"""`penstock capture`: the capture process alone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from penstock.capture.process import Stop, report_failure, run_capture
+from penstock.changelog.changelog import ChangeLog
+from penstock.cli.pipeline_argument import PipelineFile
+from penstock.config import load_pipeline
+from penstock.destination.registry import make_destination
+from penstock.errors import PenstockError
+
+
+def capture(
+    file: PipelineFile,
+    supervised: Annotated[
+        bool, typer.Option("--supervised", hidden=True, help="Stop when standard input ends.")
+    ] = False,
+) -> None:
+    """Write changes from the replication slot into the change log, and nothing else.
+
+    `penstock run` starts it by itself. Use it alone where capture runs on another machine than
+    Spark, with the change log on shared storage, or to feed your own Spark jobs
+    (`confirm: log`). It stops in order on Ctrl-C or SIGTERM.
+
+    \b
+    Example:
+      penstock init shop.yaml
+      penstock capture shop.yaml
+    """
+    stop = Stop(supervised=supervised)
+    stop.install()
+    config = load_pipeline(file)
+    destination = make_destination(
+        config.destination_type, config.destination_options, config.name
+    )
+    try:
+        run_capture(config, destination.committed(), stop)
+    except PenstockError as error:
+        report_failure(ChangeLog(config.change_log.path), error)
+        if supervised:
+            # The supervisor tells the person.
+            raise typer.Exit(1) from None
+        raise

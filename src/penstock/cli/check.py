@@ -1,0 +1,64 @@
+"""`penstock check`: everything that must hold before the pipeline can run."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.terminal import console, say
+from penstock.config import load_pipeline
+from penstock.postgres.finding import Status
+from penstock.postgres.preflight import CheckResult, run_checks
+
+_STYLES: dict[Status, str] = {
+    "passed": "green",
+    "failed": "bold red",
+    "warning": "yellow",
+    "skipped": "dim",
+}
+
+
+def check(file: PipelineFile) -> None:
+    """Check source, role, tables and change log folder. Changes nothing.
+
+    Lists every check with its result and, where it did not pass, what to do. Exits with 1 when any
+    failed; warnings do not count.
+
+    \b
+    Example:
+      penstock check shop.yaml
+    """
+    results = run_checks(load_pipeline(file))
+    show_results(results)
+    if any(result.status == "failed" for result in results):
+        raise typer.Exit(1)
+
+
+def show_results(results: list[CheckResult]) -> None:
+    """A table in a terminal, one line a check elsewhere."""
+    if console().is_terminal:
+        _show_table(results)
+    else:
+        for result in results:
+            say(f"{result.status:<8} {result.name}: {result.detail}")
+            if result.remedy:
+                say(f"         what to do: {result.remedy}")
+    counts = Counter(result.status for result in results)
+    say(", ".join(f"{counts[status]} {status}" for status in _STYLES if counts[status]))
+
+
+def _show_table(results: list[CheckResult]) -> None:
+    table = Table(show_lines=False, expand=True)
+    table.add_column("result", no_wrap=True)
+    table.add_column("check", no_wrap=True)
+    table.add_column("detail", ratio=1)
+    for result in results:
+        detail = Text(result.detail)
+        if result.remedy:
+            detail.append(f"\n→ {result.remedy}", style="cyan")
+        table.add_row(Text(result.status, style=_STYLES[result.status]), result.name, detail)
+    console().print(table, soft_wrap=False)

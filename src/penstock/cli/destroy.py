@@ -1,0 +1,86 @@
+"""`penstock destroy`: remove what the pipeline has in its source, then its change log."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.terminal import say
+from penstock.config import PipelineConfig, load_pipeline
+from penstock.errors import LogError
+from penstock.postgres.connect import connect
+from penstock.postgres.pipeline_lock import PipelineLock
+from penstock.postgres.subscription import destroy_subscription
+
+# What a change log consists of. Anything else in its folder is somebody's, and stays.
+_LOG_ENTRIES = {"segments", "readers", "epochs", "log.json", "tables.json", "capture.json"}
+
+
+def destroy(
+    file: PipelineFile,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove the pipeline's slot, publication and change log. The destination keeps its data.
+
+    Afterwards the source keeps no WAL for this pipeline, and a new start begins at that moment:
+    changes in between are not delivered. Refused while the pipeline runs.
+
+    \b
+    Example:
+      penstock destroy shop.yaml
+      penstock destroy shop.yaml --yes
+    """
+    config = load_pipeline(file)
+    if not yes:
+        typer.confirm(
+            f"Remove slot and publication of pipeline {config.name} from {config.source.url}, and "
+            f"the change log {config.change_log.path}?",
+            abort=True,
+        )
+    # The log goes last: without it, an interrupted destroy could not be told from a fresh start.
+    with (
+        connect(config.source.url, application_name=f"penstock {config.name} destroy") as conn,
+        PipelineLock(conn, config.name),
+    ):
+        removed = destroy_subscription(conn, config.name)
+        removed += remove_change_log(config)
+    for what in removed:
+        say(f"Removed {what}.")
+    if not removed:
+        say(f"There was nothing of pipeline {config.name} to remove.")
+
+
+def remove_change_log(config: PipelineConfig) -> list[str]:
+    """Delete the change log's folder; says what was removed.
+
+    Raises LogError, with nothing removed, where the folder holds anything but a change log.
+    """
+    folder = Path(config.change_log.path.removeprefix("file://"))
+    if not folder.is_dir():
+        return []
+    # .tmp-… are files that a writer left behind half written.
+    foreign = [
+        entry.name
+        for entry in folder.iterdir()
+        if entry.name not in _LOG_ENTRIES and not entry.name.startswith(".tmp-")
+    ]
+    if foreign:
+        raise LogError(
+            f"The folder {folder} holds more than a change log ({', '.join(sorted(foreign)[:5])}); "
+            "it was not removed. Slot and publication are gone.",
+            remedy="Check change_log.path. If it is right, move the other files away and run the "
+            "command again.",
+        )
+    shutil.rmtree(folder)
+    # The folders that the default path brought with it go too, once nothing is in them.
+    for parent, name in zip(folder.parents, (config.name, ".penstock"), strict=False):
+        if parent.name != name:
+            break
+        with suppress(OSError):
+            parent.rmdir()
+    return [f"change log {folder}"]

@@ -1,0 +1,34 @@
+"""`penstock init`: publication and slot, made when all checks pass."""
+
+from __future__ import annotations
+
+from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.terminal import say
+from penstock.config import load_pipeline
+from penstock.lsn import format_lsn
+from penstock.postgres.connect import connect
+from penstock.postgres.preflight import require_passed, run_checks
+from penstock.postgres.subscription import ensure_subscription
+
+
+def init(file: PipelineFile) -> None:
+    """Create the pipeline's publication and replication slot.
+
+    Runs all checks first and creates nothing when one fails. Running it again changes nothing.
+    From now on the source keeps its WAL for this pipeline: start `penstock run` soon, or remove
+    everything with `penstock destroy`.
+
+    \b
+    Example:
+      penstock init shop.yaml
+    """
+    config = load_pipeline(file)
+    results = run_checks(config)
+    require_passed(results)
+    for result in results:
+        if result.status == "warning":
+            say(f"Warning: {result.name}: {result.detail}")
+    with connect(config.source.url, application_name=f"penstock {config.name} init") as conn:
+        subscription = ensure_subscription(conn, config)
+    say(f"Publication {subscription.publication} with {len(subscription.tables)} tables.")
+    say(f"Replication slot {subscription.slot}, from {format_lsn(subscription.start_lsn)} on.")

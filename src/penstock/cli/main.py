@@ -1,0 +1,98 @@
+"""The command `penstock`: its commands, and how an error reaches a person."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, NoReturn
+
+import typer
+
+from penstock.cli import capture, check, destroy, init, run, status
+from penstock.cli.terminal import show_error
+from penstock.errors import ConfigError, PenstockError
+
+EXIT_FAILED = 1
+EXIT_CONFIG = 2
+_DEBUG = "PENSTOCK_DEBUG"
+
+app = typer.Typer(
+    name="penstock",
+    no_args_is_help=True,
+    add_completion=False,
+    # Plain help reads the same in a terminal, a pipe and a log.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+# One line a command; the order is that of the help.
+app.command("check")(check.check)
+app.command("init")(init.init)
+app.command("run")(run.run)
+app.command("capture")(capture.capture)
+app.command("status")(status.status)
+app.command("destroy")(destroy.destroy)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {version('penstock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def penstock(
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar=_DEBUG, help="Show tracebacks of errors.")
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Follow every change of a Postgres database, and deliver it in commit order.
+
+    A pipeline is described by one YAML file: the source, its tables, the destination.
+    docs/pipeline_file.md lists every key.
+
+    \b
+    Example:
+      export SHOP_URL=postgresql://penstock:secret@db/shop
+      penstock check shop.yaml      what the source still lacks
+      penstock run shop.yaml        follow the changes until Ctrl-C
+      penstock status shop.yaml     how far behind it is
+      penstock destroy shop.yaml    remove everything again
+
+    Exit codes: 0 fine, 1 failed, 2 the pipeline file or the command line is wrong.
+    """
+    if debug:
+        # In the environment, so that processes which a command starts show theirs too.
+        os.environ[_DEBUG] = "1"
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command line and exit. Errors end as a message on stderr, not as a traceback."""
+    try:
+        app(args=arguments, prog_name="penstock")
+    except PenstockError as error:
+        if os.environ.get(_DEBUG) == "1":
+            raise
+        show_error(error.message, error.remedy)
+        sys.exit(EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED)
+    except Exception as error:
+        if os.environ.get(_DEBUG) == "1":
+            raise
+        show_error(
+            f"Unexpected {type(error).__name__}: {error}",
+            "This is a bug in Penstock. `penstock --debug …` shows where; please report it.",
+        )
+        sys.exit(EXIT_FAILED)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

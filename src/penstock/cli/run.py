@@ -1,0 +1,64 @@
+"""`penstock run`: a whole pipeline in one command."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Annotated
+
+import typer
+
+from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.terminal import say
+from penstock.config import load_pipeline
+from penstock.pipeline.run import Pipeline
+from penstock.postgres.preflight import require_passed, run_checks
+
+
+def run(
+    file: PipelineFile,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up",
+            help="Stop once the destination holds what was committed when this command started.",
+        ),
+    ] = False,
+) -> None:
+    """Run a pipeline: capture, Spark and destination, until Ctrl-C.
+
+    Makes publication and slot by itself when they do not exist. Ctrl-C or SIGTERM stops everything
+    in order; a second one stops at once. Started again, it goes on where the destination stands.
+
+    \b
+    Example:
+      penstock run shop.yaml
+      penstock run shop.yaml --until-caught-up    for a scheduler
+    """
+    config = load_pipeline(file)
+    require_passed(run_checks(config))
+    stopping = StopOnSignal()
+    stopping.install()
+    say(f"pipeline {config.name}: starting")
+    frontier = Pipeline(config, file, say=say).run(stopping, until_caught_up=until_caught_up)
+    say(f"pipeline {config.name}: stopped; the destination holds {frontier}")
+
+
+class StopOnSignal:
+    """True once SIGINT or SIGTERM came; the second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self._signalled = False
+
+    def __call__(self) -> bool:
+        return self._signalled
+
+    def install(self) -> None:
+        signal.signal(signal.SIGINT, self._on_signal)
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if self._signalled:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self._signalled = True

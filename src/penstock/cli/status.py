@@ -1,0 +1,65 @@
+"""`penstock status`: how the pipeline stands."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.terminal import bytes_text, say
+from penstock.config import load_pipeline
+from penstock.lsn import format_lsn
+from penstock.postgres.connect import connect
+from penstock.postgres.source_status import SourceStatus, read_source_status
+
+
+def status(
+    file: PipelineFile,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object, for other programs.")
+    ] = False,
+) -> None:
+    """Show publication, slot, and how far the pipeline is behind.
+
+    Exits with 1 when the slot is missing or lost, since the pipeline cannot go on then.
+
+    \b
+    Example:
+      penstock status shop.yaml
+      penstock status shop.yaml --json | jq .source.lag_bytes
+    """
+    config = load_pipeline(file)
+    with connect(config.source.url, application_name=f"penstock {config.name} status") as conn:
+        source = read_source_status(conn, config.name)
+    if as_json:
+        say(json.dumps({"pipeline": config.name, "source": source.to_json()}, indent=2))
+    else:
+        _show(config.name, source)
+    if source.is_broken:
+        raise typer.Exit(1)
+
+
+def _show(name: str, source: SourceStatus) -> None:
+    say(f"pipeline      {name}: {source.state}")
+    if source.subscription is None:
+        say("              `penstock init` or `penstock run` creates publication and slot")
+        return
+    say(
+        f"publication   {source.subscription.publication}, {len(source.subscription.tables)} tables"
+    )
+    if source.slot is None:
+        say(f"slot          {source.subscription.slot} does not exist")
+        return
+    reader = f"read by backend {source.slot.active_pid}" if source.slot.active else "not being read"
+    say(f"slot          {source.slot.name}, {reader}, WAL {source.slot.wal_status}")
+    if source.slot.invalidation_reason:
+        say(f"              lost: {source.slot.invalidation_reason}")
+    if source.slot.confirmed_flush is not None:
+        say(f"confirmed     {format_lsn(source.slot.confirmed_flush)}")
+    say(f"source is at  {format_lsn(source.current_wal)}")
+    say(f"lag           {bytes_text(source.lag_bytes)}")
+    say(f"WAL retained  {bytes_text(source.retained_bytes)}")
+    if source.slot.safe_wal_size is not None:
+        say(f"until lost    {bytes_text(source.slot.safe_wal_size)} more WAL")

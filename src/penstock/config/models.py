@@ -1,0 +1,172 @@
+"""The pipeline file as typed, frozen models. Loading it from disk is in load.py."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from penstock.config.connection_url import ConnectionUrl
+from penstock.config.quantities import Duration, DurationOrZero, Size
+from penstock.config.table_patterns import TablePatterns, parse_pattern
+
+MAX_NAME_LENGTH = 40
+"""Leaves room for ``penstock_`` and a uuid's start within the 63 bytes of a slot's name."""
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(rf"[a-z0-9_]{{1,{MAX_NAME_LENGTH}}}", value):
+        raise PydanticCustomError(
+            "pipeline_name",
+            "Input should be 1 to {limit} lower-case letters, digits or _ "
+            "(it becomes part of the slot's name)",
+            {"limit": MAX_NAME_LENGTH},
+        )
+    return value
+
+
+def _pattern(value: str) -> str:
+    try:
+        parse_pattern(value)
+    except ValueError as error:
+        raise PydanticCustomError("table_pattern", "{reason}", {"reason": str(error)}) from None
+    return value
+
+
+def _no_copy_yet(value: bool) -> bool:
+    if value:
+        raise PydanticCustomError(
+            "not_built",
+            "copying existing rows is not built yet; set it to false to follow the changes "
+            "from now on",
+        )
+    return value
+
+
+def _typed(value: dict[str, Any]) -> dict[str, Any]:
+    kind = value.get("type")
+    if not isinstance(kind, str) or not kind:
+        raise PydanticCustomError(
+            "destination_type",
+            "the key type is missing or not a text; it names the destination, such as files",
+        )
+    return value
+
+
+def _spark_value(value: object) -> object:
+    # Spark takes text only, and people write `true` and `4` in YAML.
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+PatternText = Annotated[str, AfterValidator(_pattern)]
+SparkValue = Annotated[str, BeforeValidator(_spark_value)]
+
+
+class _Model(BaseModel):
+    # hide_input_in_errors: a value may be a secret; load.py decides which may be shown.
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class TablesConfig(_Model):
+    """Which tables to follow: every one that ``include`` matches and ``exclude`` does not."""
+
+    include: list[PatternText] = Field(default=["public.*"], min_length=1)
+    exclude: list[PatternText] = []
+
+    @property
+    def patterns(self) -> TablePatterns:
+        return TablePatterns(self.include, self.exclude)
+
+
+class SourceConfig(_Model):
+    """The database to follow."""
+
+    url: ConnectionUrl
+    tables: TablesConfig = TablesConfig()
+    # BaseModel has a method called copy, so the field needs another name than the key.
+    copy_rows: Annotated[bool, AfterValidator(_no_copy_yet)] = Field(default=False, alias="copy")
+
+
+class ChangeLogConfig(_Model):
+    """Where captured changes are kept until the destination holds them."""
+
+    path: str = Field(min_length=1)
+    confirm: Literal["destination", "log"] = "destination"
+    segment_bytes: Size = 32 * 2**20
+    segment_age: Duration = 0.1
+    max_bytes: Size = 20 * 2**30
+    grace: DurationOrZero = 60.0
+
+    @model_validator(mode="after")
+    def _room_for_a_segment(self) -> ChangeLogConfig:
+        if self.max_bytes < self.segment_bytes:
+            raise PydanticCustomError(
+                "log_too_small",
+                "max_bytes ({max_bytes}) is smaller than one segment ({segment_bytes}); "
+                "capture would pause for ever",
+                {"max_bytes": self.max_bytes, "segment_bytes": self.segment_bytes},
+            )
+        return self
+
+
+class BatchConfig(_Model):
+    """How much one micro-batch takes. ``max_age`` None leaves it to the destination."""
+
+    max_bytes: Size = 128 * 2**20
+    max_age: Duration | None = None
+
+
+class SparkConfig(_Model):
+    """The Spark that runs the pipeline. The 4 in the default lets a failed task be retried."""
+
+    master: str = Field(default="local[*, 4]", min_length=1)
+    conf: dict[str, SparkValue] = {}
+
+
+class PipelineConfig(_Model):
+    """One pipeline: from a source database through the change log to a destination."""
+
+    name: Name
+    source: SourceConfig
+    change_log: ChangeLogConfig
+    batch: BatchConfig = BatchConfig()
+    # repr=False: only the destination knows which of its options are secret.
+    destination: Annotated[dict[str, Any], AfterValidator(_typed)] = Field(repr=False)
+    spark: SparkConfig = SparkConfig()
+
+    @property
+    def destination_type(self) -> str:
+        kind: str = self.destination["type"]
+        return kind
+
+    @property
+    def destination_options(self) -> dict[str, Any]:
+        """What the destination's own model validates: everything but ``type``."""
+        return {key: value for key, value in self.destination.items() if key != "type"}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_log_path(cls, data: Any) -> Any:
+        """The default depends on the pipeline's name, so that two pipelines never share a log."""
+        if not isinstance(data, dict):
+            return data
+        log = data.get("change_log")
+        if log is None:
+            log = {}
+        if isinstance(log, dict) and "path" not in log:
+            data = {**data, "change_log": {"path": f".penstock/{data.get('name')}/log", **log}}
+        return data

@@ -1,0 +1,98 @@
+"""Which tables a pipeline takes: include and exclude patterns over ``schema.table``. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TablePattern:
+    """One pattern. ``text`` is what the user wrote; ``schema`` and ``table`` match whole names."""
+
+    text: str
+    schema: re.Pattern[str]
+    table: re.Pattern[str]
+    has_wildcard: bool
+
+    def matches(self, schema: str, table: str) -> bool:
+        return bool(self.schema.fullmatch(schema) and self.table.fullmatch(table))
+
+
+def parse_pattern(text: str) -> TablePattern:
+    """The pattern behind ``orders``, ``shop.*`` or ``"My Schema"."a.b"``.
+
+    A name without a schema is one of ``public``. ``*`` stands for any characters and ``?`` for one,
+    inside one part. A part in double quotes is taken literally. Names are compared as the catalogue
+    holds them, upper and lower case included. Raises ValueError for anything else.
+    """
+    parts = _split_parts(text)
+    if len(parts) > 2:
+        raise _bad(text, "it has more than two parts; write schema.table")
+    if len(parts) == 1:
+        parts.insert(0, ("public", True))
+    (schema, schema_quoted), (table, table_quoted) = parts
+    return TablePattern(
+        text=text,
+        schema=_regex(schema, schema_quoted),
+        table=_regex(table, table_quoted),
+        has_wildcard=any(not quoted and bool(set("*?") & set(part)) for part, quoted in parts),
+    )
+
+
+def _split_parts(text: str) -> list[tuple[str, bool]]:
+    """The dotted parts of a pattern, each with whether it was quoted."""
+    parts: list[tuple[str, bool]] = []
+    rest = text
+    while True:
+        if rest.startswith('"'):
+            match = re.match(r'"((?:[^"]|"")+)"(?=\.|$)', rest)
+            if match is None:
+                raise _bad(text, "a double quote has no partner, or stands inside a part")
+            parts.append((match[1].replace('""', '"'), True))
+        else:
+            match = re.match(r'[^."\s]+(?=\.|$)', rest)
+            if match is None:
+                raise _bad(
+                    text,
+                    "a part is empty, or holds a space or a quote; "
+                    'put such names in double quotes: "My Schema"."My Table"',
+                )
+            parts.append((match[0], False))
+        if match.end() == len(rest):
+            return parts
+        rest = rest[match.end() + 1 :]
+
+
+def _bad(text: str, why: str) -> ValueError:
+    return ValueError(f"{text!r} is not a table pattern: {why}")
+
+
+def _regex(part: str, quoted: bool) -> re.Pattern[str]:
+    if quoted:
+        return re.compile(re.escape(part))
+    wild = {"*": ".*", "?": "."}
+    return re.compile("".join(wild.get(char) or re.escape(char) for char in part), re.DOTALL)
+
+
+class TablePatterns:
+    """The tables that some include pattern matches and no exclude pattern does."""
+
+    def __init__(self, include: Iterable[str], exclude: Iterable[str] = ()) -> None:
+        self.include = tuple(parse_pattern(text) for text in include)
+        self.exclude = tuple(parse_pattern(text) for text in exclude)
+
+    def matches(self, schema: str, table: str) -> bool:
+        return any(pattern.matches(schema, table) for pattern in self.include) and not (
+            self.excluded(schema, table)
+        )
+
+    def excluded(self, schema: str, table: str) -> bool:
+        return any(pattern.matches(schema, table) for pattern in self.exclude)
+
+    def names(self, schema: str, table: str) -> bool:
+        """True where the user asked for exactly this table, by a pattern without wildcards."""
+        return self.matches(schema, table) and any(
+            not pattern.has_wildcard and pattern.matches(schema, table) for pattern in self.include
+        )

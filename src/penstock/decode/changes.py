@@ -1,0 +1,385 @@
+"""The changes of a run of segments, table by table, as lazily decoded Arrow columns.
+
+Values stay where they are in the payload until they are asked for. Tables with the same column
+types are walked and decoded together, so that many small tables cost little more than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.decode.typed import TypedColumn, decode_text
+from penstock.errors import DecodeError
+from penstock.lsn import Position
+from penstock.pgoutput import messages, tuples
+from penstock.pgoutput.tuples import Bytes, Ints, Tuples
+from penstock.table_schema import PgType, TableSchema
+
+Layout = tuple[tuple[PgType, int], ...]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """When and by whom a change was made."""
+
+    position: Position
+    lsn: int
+    xid: int
+    commit_micros: int
+    origin: str | None
+
+
+@dataclass(frozen=True)
+class TruncateEvent:
+    """One TRUNCATE, of all its tables at once."""
+
+    stamp: Stamp
+    tables: tuple[TableSchema, ...]
+    cascade: bool
+    restart_identity: bool
+
+
+@dataclass(frozen=True)
+class MessageEvent:
+    """One pg_logical_emit_message."""
+
+    stamp: Stamp
+    transactional: bool
+    prefix: str
+    content: bytes
+
+
+class TextImage:
+    """New or old images of some rows: one text column a table column, made when asked for.
+
+    ``rows[i]`` is the change that image i belongs to, counted inside its group.
+    """
+
+    def __init__(self, data: Bytes, columns: Tuples, layout: Layout) -> None:
+        self._data = data
+        self._columns = columns
+        self._layout = layout
+        self._text: dict[int, pa.Array] = {}
+        self._typed: dict[int, TypedColumn] = {}
+
+    def text(self, column: int) -> pa.Array:
+        """Column ``column`` as Postgres text; null where it is null or unset."""
+        if column not in self._text:
+            self._text[column] = self._gather(column)
+        return self._text[column]
+
+    def typed(self, column: int) -> TypedColumn:
+        """Column ``column`` in its Arrow type."""
+        if column not in self._typed:
+            kind, typmod = self._layout[column]
+            self._typed[column] = decode_text(self.text(column), kind, typmod)
+        return self._typed[column]
+
+    def unset(self, column: int) -> npt.NDArray[np.bool_]:
+        """Where column ``column`` was not sent because it did not change."""
+        return self._columns.kind[column] == tuples.UNSET
+
+    def _gather(self, column: int) -> pa.Array:
+        kind = self._columns.kind[column]
+        if (kind == tuples.BINARY).any():
+            raise DecodeError("a value came in binary form although text was asked for")
+        start, length = self._columns.start[column], self._columns.length[column]
+        count = len(kind)
+        # Pieces of the payload that are alternately not ours and ours; take only ours.
+        offsets = np.zeros(2 * count + 1, np.int32)
+        offsets[1::2] = start
+        offsets[2::2] = start + length
+        pieces = pa.Array.from_buffers(
+            pa.string(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self._data)]
+        )
+        absent = kind != tuples.TEXT
+        which = pa.array(np.arange(1, 2 * count, 2), mask=absent if absent.any() else None)
+        values = pieces.take(which)
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise DecodeError(
+                f"a text value is not valid UTF-8 ({error})",
+                remedy="a database with encoding SQL_ASCII can hold such bytes; "
+                "convert the column to bytea, or clean the value",
+            ) from None
+        return values
+
+
+@dataclass(frozen=True)
+class _Stamps:
+    """The columns that all changes have, for some rows of the run."""
+
+    lsn: Ints
+    commit_lsn: Ints
+    ordinal: Ints
+    xid: Ints
+    commit_micros: Ints
+    origin: Ints
+
+    def take(self, rows: Ints | slice) -> _Stamps:
+        return _Stamps(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+class _Group:
+    """All row changes of the tables that share one layout, ordered by table, then position."""
+
+    def __init__(self, data: Bytes, op: Bytes, start: Ints, end: Ints, layout: Layout) -> None:
+        found = tuples.split_rows(data, op, start, end, len(layout))
+        self.op = op
+        self.new_rows, self.old_rows = found.new_rows, found.old_rows
+        self.old_is_full = found.old_is_full
+        self.new = TextImage(data, found.new, layout)
+        self.old = TextImage(data, found.old, layout)
+
+
+class TableChanges:
+    """Inserts, updates and deletes of one table under one definition, in position order."""
+
+    def __init__(
+        self,
+        table: TableSchema,
+        group: _Group,
+        rows: slice,
+        stamps: _Stamps,
+        origins: Sequence[str],
+    ) -> None:
+        self.table = table
+        self._group = group
+        self._rows = rows
+        self._stamps = stamps
+        self._origins = origins
+        self._new = _within(group.new_rows, rows)
+        self._old = _within(group.old_rows, rows)
+
+    def __len__(self) -> int:
+        return self._rows.stop - self._rows.start
+
+    # What every change has, one entry a change.
+
+    @property
+    def op(self) -> Bytes:
+        """``I``, ``U`` or ``D`` as a byte."""
+        return self._group.op[self._rows]
+
+    @property
+    def commit_lsn(self) -> Ints:
+        return self._stamps.commit_lsn
+
+    @property
+    def ordinal(self) -> Ints:
+        return self._stamps.ordinal
+
+    @property
+    def xid(self) -> Ints:
+        return self._stamps.xid
+
+    @property
+    def lsn(self) -> Ints:
+        return self._stamps.lsn
+
+    @property
+    def commit_micros(self) -> Ints:
+        """Microseconds since 1970, UTC."""
+        return self._stamps.commit_micros
+
+    # Images: inserts and updates have a new one; deletes and some updates an old one.
+
+    @cached_property
+    def new_rows(self) -> Ints:
+        """Which changes have a new image, in order."""
+        return self._group.new_rows[self._new] - self._rows.start
+
+    @cached_property
+    def old_rows(self) -> Ints:
+        """Which changes have an old image, in order."""
+        return self._group.old_rows[self._old] - self._rows.start
+
+    @property
+    def old_is_full(self) -> npt.NDArray[np.bool_]:
+        """For each old image: all columns (true), or only those of the replica identity."""
+        return self._group.old_is_full[self._old]
+
+    def new_text(self, column: int) -> pa.Array:
+        return _slice(self._group.new.text(column), self._new)
+
+    def new_typed(self, column: int) -> TypedColumn:
+        return _slice_typed(self._group.new.typed(column), self._new)
+
+    def new_unset(self, column: int) -> npt.NDArray[np.bool_]:
+        """For each new image: true where the column was not sent. It is null in ``new_text``."""
+        return self._group.new.unset(column)[self._new]
+
+    def old_text(self, column: int) -> pa.Array:
+        return _slice(self._group.old.text(column), self._old)
+
+    def old_typed(self, column: int) -> TypedColumn:
+        return _slice_typed(self._group.old.typed(column), self._old)
+
+    def old_unset(self, column: int) -> npt.NDArray[np.bool_]:
+        return self._group.old.unset(column)[self._old]
+
+
+@dataclass(frozen=True)
+class ChangeSet:
+    """The changes of a run of whole or partial transactions: what a task writer gets."""
+
+    tables: tuple[TableChanges, ...]
+    truncates: tuple[TruncateEvent, ...]
+    messages: tuple[MessageEvent, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.tables)) + len(self.truncates) + len(self.messages)
+
+
+def decode_changes(
+    rows: pa.RecordBatch, tables: Sequence[TableSchema], origins: Sequence[str] = ()
+) -> ChangeSet:
+    """The changes in segment rows (see changelog/segment.py), grouped by table.
+
+    Checks that every message is well-formed; values are decoded when asked for.
+    """
+    payload = rows.column("payload")
+    offsets = np.frombuffer(payload.buffers()[1], np.int32)[
+        payload.offset : payload.offset + len(payload) + 1
+    ].astype(np.int64)
+    base, top = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+    raw = payload.buffers()[2]
+    data = tuples.pad(memoryview(raw)[base:top] if raw is not None else b"")
+    start, end = offsets[:-1] - base, offsets[1:] - base
+    if (end <= start).any():
+        raise DecodeError("a change without bytes")
+    op = data[start]
+    stamps = _Stamps(
+        lsn=_ints(rows, "lsn"),
+        commit_lsn=_ints(rows, "commit_lsn"),
+        ordinal=_ints(rows, "ordinal"),
+        xid=_ints(rows, "xid"),
+        commit_micros=_ints(rows, "commit_ts"),
+        origin=_ints(rows, "origin"),
+    )
+    version = _ints(rows, "schema_version")
+    if len(version) and not (-1 <= version.min() and version.max() < len(tables)):
+        raise DecodeError("a change names a table definition that its segment does not have")
+    by_oid = {table.oid: table for table in tables}
+    events = _Events(data, start, end, stamps, by_oid, origins)
+    return ChangeSet(
+        tuple(_by_table(data, op, start, end, version, stamps, tables, origins)),
+        tuple(events.truncates(np.flatnonzero(op == ord("T")))),
+        tuple(events.messages(np.flatnonzero(op == ord("M")))),
+    )
+
+
+def _by_table(
+    data: Bytes,
+    op: Bytes,
+    start: Ints,
+    end: Ints,
+    version: Ints,
+    stamps: _Stamps,
+    tables: Sequence[TableSchema],
+    origins: Sequence[str],
+) -> Iterator[TableChanges]:
+    layouts: dict[Layout, int] = {}
+    layout_of = np.array(
+        [layouts.setdefault(_layout(table), len(layouts)) for table in tables] or [0], np.int64
+    )
+    is_row = (op == tuples.INSERT) | (op == tuples.UPDATE) | (op == tuples.DELETE)
+    if (version[is_row] < 0).any():
+        raise DecodeError("a row change without a table definition")
+    for layout, number in layouts.items():
+        rows = np.flatnonzero(is_row & (layout_of[version] == number))
+        if not len(rows):
+            continue
+        rows = rows[np.argsort(version[rows], kind="stable")]
+        group = _Group(data, op[rows], start[rows], end[rows], layout)
+        versions, firsts = np.unique(version[rows], return_index=True)
+        bounds = [*firsts.tolist(), len(rows)]
+        for index, table_number in enumerate(versions.tolist()):
+            part = slice(bounds[index], bounds[index + 1])
+            yield TableChanges(tables[table_number], group, part, stamps.take(rows[part]), origins)
+
+
+class _Events:
+    """Truncates and logical messages: rare, so one at a time."""
+
+    def __init__(
+        self,
+        data: Bytes,
+        start: Ints,
+        end: Ints,
+        stamps: _Stamps,
+        tables: dict[int, TableSchema],
+        origins: Sequence[str],
+    ) -> None:
+        self._data, self._start, self._end = data, start, end
+        self._stamps, self._tables, self._origins = stamps, tables, origins
+
+    def truncates(self, rows: Ints) -> Iterator[TruncateEvent]:
+        for row in rows.tolist():
+            message = self._parse(row)
+            if not isinstance(message, messages.Truncate):
+                raise DecodeError("expected a Truncate message")
+            missing = [oid for oid in message.relations if oid not in self._tables]
+            if missing:
+                raise DecodeError(f"a Truncate names relation {missing[0]}, which is not described")
+            yield TruncateEvent(
+                self._stamp(row),
+                tuple(self._tables[oid] for oid in message.relations),
+                message.cascade,
+                message.restart_identity,
+            )
+
+    def messages(self, rows: Ints) -> Iterator[MessageEvent]:
+        for row in rows.tolist():
+            message = self._parse(row)
+            if not isinstance(message, messages.LogicalMessage):
+                raise DecodeError("expected a logical message")
+            yield MessageEvent(
+                self._stamp(row), message.transactional, message.prefix, message.content
+            )
+
+    def _parse(self, row: int) -> messages.Message:
+        return messages.parse_message(self._data[self._start[row] : self._end[row]].tobytes())
+
+    def _stamp(self, row: int) -> Stamp:
+        stamps = self._stamps
+        origin = int(stamps.origin[row])
+        return Stamp(
+            Position(int(stamps.commit_lsn[row]), int(stamps.ordinal[row])),
+            int(stamps.lsn[row]),
+            int(stamps.xid[row]),
+            int(stamps.commit_micros[row]),
+            self._origins[origin] if origin >= 0 else None,
+        )
+
+
+def _layout(table: TableSchema) -> Layout:
+    return tuple((column.type, column.typmod) for column in table.columns)
+
+
+def _ints(rows: pa.RecordBatch, name: str) -> Ints:
+    column = rows.column(name)
+    if pa.types.is_timestamp(column.type):
+        column = column.view(pa.int64())
+    return np.asarray(column.to_numpy(zero_copy_only=True)).astype(np.int64)
+
+
+def _within(of: Ints, rows: slice) -> slice:
+    first, last = np.searchsorted(of, [rows.start, rows.stop])
+    return slice(int(first), int(last))
+
+
+def _slice(values: pa.Array, part: slice) -> pa.Array:
+    return values.slice(part.start, part.stop - part.start)
+
+
+def _slice_typed(column: TypedColumn, part: slice) -> TypedColumn:
+    odd = column.unrepresentable
+    return TypedColumn(_slice(column.values, part), None if odd is None else _slice(odd, part))

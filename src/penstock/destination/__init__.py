@@ -1,0 +1,1 @@
+"""Where changes go. One contract, one file or folder for each destination."""

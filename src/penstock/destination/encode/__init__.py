@@ -1,0 +1,1 @@
+"""Changes in the forms that destinations send: one file a form."""

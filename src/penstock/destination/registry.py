@@ -1,0 +1,45 @@
+"""Destinations by the name that the pipeline file uses, found through entry points."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from pydantic import ValidationError
+
+from penstock.destination.contract import Destination
+from penstock.errors import ConfigError
+
+GROUP = "penstock.destinations"
+
+
+def destination_names() -> list[str]:
+    return sorted(entry.name for entry in entry_points(group=GROUP))
+
+
+def destination_class(name: str) -> type[Destination]:
+    """The class behind ``type: name``. A package can add its own to the entry-point group."""
+    found = entry_points(group=GROUP, name=name)
+    if not found:
+        raise ConfigError(
+            f"destination.type: there is no destination {name!r}",
+            remedy=f"use one of: {', '.join(destination_names())}",
+        )
+    loaded: type[Destination] = next(iter(found)).load()
+    return loaded
+
+
+def validate(name: str, options: dict[str, Any]) -> None:
+    """Raise ConfigError or pydantic's ValidationError unless ``options`` suit the destination."""
+    destination_class(name).options_model.model_validate(options)
+
+
+def make_destination(name: str, options: dict[str, Any], pipeline: str) -> Destination:
+    """The destination that the pipeline file describes; not opened yet."""
+    found = destination_class(name)
+    try:
+        return found(found.options_model.model_validate(options), pipeline)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"destination.{path}: {first['msg']}") from None

@@ -1,0 +1,82 @@
+"""What can go wrong, as a tree. Each error carries what a person needs to act on it.
+
+PenstockError
+├── ConfigError            the pipeline file is wrong
+├── CheckFailed            a preflight check failed
+├── SourceError            the source database refuses, or is not what it was
+│   ├── SourceUnavailable  connection lost or refused: worth another try
+│   ├── SlotError          slot missing, invalidated, moved or busy: never worth a loop
+│   └── IdentityChanged    another system, timeline or database than the log was made from
+├── LogError               the change log cannot be trusted or written
+│   ├── CorruptSegment     torn, truncated or altered
+│   └── Fenced             another writer or driver has taken over
+├── DecodeError            bytes that are not what the protocol allows
+└── DestinationError       the destination refused
+    └── DestinationUnavailable  it did not answer: worth another try
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """An error with a message for people: what happened, where and why; ``remedy``: what to do."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.remedy))
+
+
+def _rebuild(kind: type[PenstockError], message: str, remedy: str) -> PenstockError:
+    return kind(message, remedy=remedy)
+
+
+class ConfigError(PenstockError):
+    """The pipeline file is wrong."""
+
+
+class CheckFailed(PenstockError):
+    """A preflight check failed; nothing was created."""
+
+
+class SourceError(PenstockError):
+    """The source database refuses, or is not what it was."""
+
+
+class SourceUnavailable(SourceError):
+    """The connection was lost or refused; another try may succeed."""
+
+
+class SlotError(SourceError):
+    """The slot is missing, invalidated, moved or held by somebody else."""
+
+
+class IdentityChanged(SourceError):
+    """The source is another system or timeline than the one the log was made from."""
+
+
+class LogError(PenstockError):
+    """The change log cannot be trusted or written."""
+
+
+class CorruptSegment(LogError):
+    """A segment file is torn, truncated or altered."""
+
+
+class Fenced(LogError):
+    """Another writer or driver of the same pipeline has taken over."""
+
+
+class DecodeError(PenstockError):
+    """Bytes that are not what the protocol or the type allows."""
+
+
+class DestinationError(PenstockError):
+    """The destination refused."""
+
+
+class DestinationUnavailable(DestinationError):
+    """The destination did not answer; another try may succeed."""

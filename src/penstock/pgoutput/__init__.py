@@ -1,0 +1,1 @@
+"""The pgoutput wire format: messages as bytes. Knows no sockets."""

@@ -1,0 +1,74 @@
+"""One run of a pipeline at a time, held as an advisory lock in the source database."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from penstock.errors import SourceError
+from penstock.postgres.source_errors import source_errors
+
+_HOLDER = """
+SELECT l.pid, a.application_name, a.client_addr::text, a.backend_start::text
+  FROM pg_locks l
+  LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+   AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+   AND ((l.classid::bigint << 32) | l.objid::bigint) = %s::bigint
+"""
+
+
+class PipelineLock:
+    """Held from ``with`` to the end of the block, or to the end of the connection if that is first.
+
+    It goes when the connection goes, so it protects against a second start by mistake. Against a
+    holder that lost its connection without knowing, epochs in the log and the destination do.
+    ``what`` tells two locks of one pipeline apart.
+    """
+
+    def __init__(self, conn: psycopg.Connection[Any], name: str, *, what: str = "run") -> None:
+        self._conn = conn
+        self._name = name
+        self._what = what
+        digest = hashlib.sha256(f"penstock:{what}:{name}".encode()).digest()
+        self._key = int.from_bytes(digest[:8], "big", signed=True)
+
+    def __enter__(self) -> Self:
+        with source_errors(f"taking the lock of pipeline {self._name}"):
+            if not self._ask("SELECT pg_try_advisory_lock(%s::bigint)"):
+                raise self._refusal()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # A connection that is gone has given the lock back already.
+        with suppress(psycopg.OperationalError):
+            self._ask("SELECT pg_advisory_unlock(%s::bigint)")
+
+    def _ask(self, query: str) -> bool:
+        row = self._conn.execute(query.encode(), [self._key]).fetchone()
+        return bool(row and row[0])
+
+    def _refusal(self) -> SourceError:
+        row = self._conn.execute(_HOLDER, [self._key]).fetchone()
+        holder = "a session that has ended meanwhile"
+        if row is not None:
+            pid, application, client, since = row
+            holder = (
+                f"Postgres backend {pid} (application {application or 'unknown'}, client "
+                f"{client or 'on the local socket, or hidden'}, connected since "
+                f"{since or 'unknown'})"
+            )
+        return SourceError(
+            f"Pipeline {self._name} is busy: its {self._what} lock is held by {holder}.",
+            remedy="Stop the other penstock process, or wait for it. If it is gone and only its "
+            "connection is left: SELECT pg_terminate_backend(<pid>).",
+        )

@@ -1,0 +1,314 @@
+"""A pipeline's publication and slot: made together, found again, removed together.
+
+The publication is committed with its first tables before the slot exists, so the slot's point has
+no table missing. Its COMMENT holds a uuid, from which the slot's name comes: a new publication
+never meets an old slot. "start" in the comment is written last; a publication without it belongs
+to a set-up that did not finish, and nobody has read from its slot.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid as uuids
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from penstock.config.models import PipelineConfig
+from penstock.errors import CheckFailed, PenstockError, SlotError, SourceError
+from penstock.lsn import format_lsn, parse_lsn
+from penstock.postgres.catalogue import TableName, read_tables
+from penstock.postgres.connect import connect
+from penstock.postgres.pipeline_lock import PipelineLock
+from penstock.postgres.slot import PLUGIN
+from penstock.postgres.source_errors import source_errors
+from penstock.postgres.table_selection import select_tables
+
+SLOT_WAIT_SECONDS = 60.0
+"""How long a new slot may wait for transactions that were open when its creation began."""
+
+_COMMENT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """What a pipeline has in its source. Every change after ``start_lsn`` comes through the slot.
+
+    ``tables`` are the publication's own entries: roots, not their partitions.
+    """
+
+    publication: str
+    uuid: str
+    slot: str
+    start_lsn: int
+    tables: tuple[TableName, ...]
+
+
+@dataclass(frozen=True)
+class _Publication:
+    name: str
+    uuid: str
+    start_lsn: int | None
+
+
+def publication_name(name: str) -> str:
+    return f"penstock_{name}"
+
+
+def slot_name(name: str, uuid: str) -> str:
+    return f"penstock_{name}_{uuid.replace('-', '')[:8]}"
+
+
+def find_subscription(conn: psycopg.Connection[Any], name: str) -> Subscription | None:
+    """The pipeline's subscription; None without one, or where its set-up did not finish.
+
+    Raises SourceError where a publication of that name belongs to somebody else.
+    """
+    with source_errors(f"looking for the publication of pipeline {name}"):
+        publication = _read_publication(conn, name)
+        if publication is None or publication.start_lsn is None:
+            return None
+        return Subscription(
+            publication=publication.name,
+            uuid=publication.uuid,
+            slot=slot_name(name, publication.uuid),
+            start_lsn=publication.start_lsn,
+            tables=_published_tables(conn, publication.name),
+        )
+
+
+def ensure_subscription(
+    conn: psycopg.Connection[Any],
+    config: PipelineConfig,
+    *,
+    slot_wait: float = SLOT_WAIT_SECONDS,
+) -> Subscription:
+    """Make the pipeline's publication and slot, or return those that exist.
+
+    ``conn`` is in autocommit mode. What a call created is removed again where it fails. An existing
+    subscription is returned as it is; whether its slot is still good is for judge_slot to say.
+    """
+    with PipelineLock(conn, config.name, what="set-up"):
+        found = find_subscription(conn, config.name)
+        if found is not None:
+            return found
+        # What is left of a set-up that did not finish; its slot was never read.
+        _remove(conn, config.name)
+        uuid = str(uuids.uuid4())
+        try:
+            return _create(conn, config, uuid, slot_wait)
+        except BaseException as error:
+            # Also for Ctrl-C: a slot that nobody reads would fill the source's disk.
+            _undo(conn, config, uuid, error)
+            raise
+
+
+def destroy_subscription(conn: psycopg.Connection[Any], name: str) -> list[str]:
+    """Remove the pipeline's slots, then its publication; says what was removed.
+
+    Nothing there is no error. Raises SlotError, with nothing removed, where somebody reads from a
+    slot, and SourceError where the publication is somebody else's.
+    """
+    with PipelineLock(conn, name, what="set-up"):
+        return _remove(conn, name)
+
+
+def _create(
+    conn: psycopg.Connection[Any], config: PipelineConfig, uuid: str, slot_wait: float
+) -> Subscription:
+    publication, slot = publication_name(config.name), slot_name(config.name, uuid)
+    with source_errors(f"creating the publication {publication}"), conn.transaction():
+        selection = select_tables(read_tables(conn), config.source.tables.patterns)
+        if not selection.published:
+            raise CheckFailed(
+                "No table of the source matches source.tables; nothing was created.",
+                remedy="Correct include and exclude; `penstock check` lists what matches.",
+            )
+        tables = tuple(table.table_name for table in selection.published)
+        conn.execute(
+            sql.SQL(
+                "CREATE PUBLICATION {} FOR TABLE {} WITH ("
+                "publish = 'insert, update, delete, truncate', publish_via_partition_root = true)"
+            ).format(
+                sql.Identifier(publication),
+                # ONLY: a table that inherits from this one is matched by its own name.
+                sql.SQL(", ").join(
+                    sql.SQL("ONLY {}").format(sql.Identifier(*table)) for table in tables
+                ),
+            )
+        )
+        _comment(conn, publication, uuid, start=None)
+    start = _create_slot(conn, config, slot, slot_wait)
+    with source_errors(f"recording the start of slot {slot}"):
+        _comment(conn, publication, uuid, start=start)
+    return Subscription(publication, uuid, slot, start, tables)
+
+
+def _comment(
+    conn: psycopg.Connection[Any], publication: str, uuid: str, *, start: int | None
+) -> None:
+    content: dict[str, Any] = {"penstock": _COMMENT_VERSION, "uuid": uuid}
+    if start is not None:
+        content["start"] = format_lsn(start)
+    conn.execute(
+        sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(
+            sql.Identifier(publication), sql.Literal(json.dumps(content))
+        )
+    )
+
+
+def _create_slot(
+    conn: psycopg.Connection[Any], config: PipelineConfig, slot: str, slot_wait: float
+) -> int:
+    """Create the slot and return its consistent point."""
+    # A connection of its own: it must not have written anything in its transaction, and a time
+    # limit on it must not outlive the call.
+    with (
+        connect(config.source.url, application_name=f"penstock {config.name} set-up") as own,
+        source_errors(f"creating the replication slot {slot}"),
+    ):
+        own.execute(
+            "SELECT set_config('statement_timeout', %s, false)", [str(int(slot_wait * 1000))]
+        )
+        try:
+            row = own.execute(
+                "SELECT lsn::text FROM pg_create_logical_replication_slot(%s, %s)", [slot, PLUGIN]
+            ).fetchone()
+        except psycopg.errors.QueryCanceled:
+            raise SlotError(
+                f"The replication slot {slot} could not be created within {slot_wait:g} s: it "
+                f"waits for transactions that were open before. Open now: {_open_writers(conn)}.",
+                remedy="End or commit them, then run the command again.",
+            ) from None
+    assert row is not None  # noqa: S101 (the function returns one row or raises)
+    return parse_lsn(row[0])
+
+
+def _open_writers(conn: psycopg.Connection[Any]) -> str:
+    # From pg_locks, which shows every session to every role, unlike pg_stat_activity.
+    rows = conn.execute(
+        "SELECT DISTINCT l.pid, a.usename, a.application_name"
+        "  FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid"
+        " WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted"
+    ).fetchall()
+    texts = [
+        f"pid {pid} (user {user}, application {application or 'unknown'})"
+        if pid is not None
+        else "a prepared transaction (see pg_prepared_xacts)"
+        for pid, user, application in rows
+    ]
+    return ", ".join(texts) or "none any more"
+
+
+def _undo(
+    conn: psycopg.Connection[Any], config: PipelineConfig, uuid: str, error: BaseException
+) -> None:
+    """Remove what a failed set-up created. Never hides the error that made it fail."""
+    try:
+        if conn.closed or conn.broken:
+            with connect(config.source.url, application_name="penstock clean-up") as fresh:
+                _remove(fresh, config.name, only_uuid=uuid)
+        else:
+            _remove(conn, config.name, only_uuid=uuid)
+    except PenstockError as failure:
+        left = (
+            f" What was created could not be removed ({failure.message}); "
+            f"`penstock destroy` removes it once the source answers."
+        )
+        if isinstance(error, PenstockError):
+            error.message += left
+            error.args = (error.message,)
+        else:
+            error.add_note(left)
+
+
+def _remove(conn: psycopg.Connection[Any], name: str, *, only_uuid: str | None = None) -> list[str]:
+    """Drop slots, then the publication: in this order a crash leaves nothing that cannot be found.
+
+    With ``only_uuid`` a publication or slot of another uuid is left alone.
+    """
+    with source_errors(f"removing publication and slot of pipeline {name}"):
+        publication = _read_publication(conn, name)
+        removed = []
+        for slot in _slots(conn, name):
+            if only_uuid is not None and slot != slot_name(name, only_uuid):
+                continue
+            _drop_slot(conn, slot)
+            removed.append(f"replication slot {slot}")
+        if publication is not None and only_uuid in (None, publication.uuid):
+            conn.execute(
+                sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(publication.name))
+            )
+            removed.append(f"publication {publication.name}")
+        return removed
+
+
+def _slots(conn: psycopg.Connection[Any], name: str) -> list[str]:
+    """Slots of this pipeline in this database, also of publications that are gone."""
+    rows = conn.execute(
+        "SELECT slot_name::text, active_pid FROM pg_replication_slots"
+        " WHERE slot_name ~ %s AND database = current_database() ORDER BY slot_name",
+        [f"^penstock_{name}_[0-9a-f]{{8}}$"],
+    ).fetchall()
+    for slot, pid in rows:
+        if pid is not None:
+            raise _slot_in_use(slot, pid)
+    return [slot for slot, _ in rows]
+
+
+def _drop_slot(conn: psycopg.Connection[Any], slot: str) -> None:
+    try:
+        # Gone meanwhile is as good as dropped.
+        with suppress(psycopg.errors.UndefinedObject):
+            conn.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+    except psycopg.errors.ObjectInUse:
+        raise _slot_in_use(slot, None) from None
+
+
+def _slot_in_use(slot: str, pid: int | None) -> SlotError:
+    holder = f"Postgres backend {pid}" if pid else "another session"
+    return SlotError(
+        f"The replication slot {slot} is in use by {holder}; it was not dropped.",
+        remedy="Stop the process that reads from it (`penstock run` or `penstock capture`), then "
+        "try again. If only its connection is left: SELECT pg_terminate_backend(<pid>).",
+    )
+
+
+def _read_publication(conn: psycopg.Connection[Any], name: str) -> _Publication | None:
+    publication = publication_name(name)
+    row = conn.execute(
+        "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s",
+        [publication],
+    ).fetchone()
+    if row is None:
+        return None
+    try:
+        content = json.loads(row[0] or "")
+        if content["penstock"] != _COMMENT_VERSION:
+            raise ValueError
+        start = content.get("start")
+        uuid = str(uuids.UUID(content["uuid"]))
+        return _Publication(publication, uuid, None if start is None else parse_lsn(start))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise SourceError(
+            f"The source has a publication {publication} that this version of Penstock did not "
+            f"make: its comment is {row[0]!r}.",
+            remedy="Give the pipeline another name; or, if nobody needs that publication: "
+            f'DROP PUBLICATION "{publication}".',
+        ) from None
+
+
+def _published_tables(conn: psycopg.Connection[Any], publication: str) -> tuple[TableName, ...]:
+    rows = conn.execute(
+        "SELECT n.nspname::text, c.relname::text"
+        "  FROM pg_publication_rel r"
+        "  JOIN pg_publication p ON p.oid = r.prpubid"
+        "  JOIN pg_class c ON c.oid = r.prrelid"
+        "  JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE p.pubname = %s ORDER BY 1, 2",
+        [publication],
+    ).fetchall()
+    return tuple(TableName(*row) for row in rows)

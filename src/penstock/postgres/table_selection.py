@@ -1,0 +1,48 @@
+"""From the catalogue and the patterns to the tables of a publication. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from penstock.config.table_patterns import TablePatterns
+from penstock.postgres.catalogue import CatalogueTable
+
+
+@dataclass(frozen=True)
+class TableSelection:
+    """What the patterns mean in one database.
+
+    ``published`` goes into the publication. ``through_root`` are the leaf partitions that come with
+    a published root. ``skipped`` match, but Postgres cannot publish them. ``excluded_partitions``
+    match an exclude pattern and are followed nevertheless, because their root is.
+    """
+
+    published: tuple[CatalogueTable, ...]
+    through_root: tuple[CatalogueTable, ...]
+    skipped: tuple[CatalogueTable, ...]
+    excluded_partitions: tuple[CatalogueTable, ...]
+
+    @property
+    def needing_identity(self) -> tuple[CatalogueTable, ...]:
+        """The tables whose replica identity counts.
+
+        Postgres asks the leaf when a row changes, and describes the row's key by the root.
+        """
+        return self.published + self.through_root
+
+
+def select_tables(tables: Iterable[CatalogueTable], patterns: TablePatterns) -> TableSelection:
+    """A partition is published by itself only where none of its ancestors is."""
+    tables = list(tables)
+    matching = [table for table in tables if patterns.matches(table.schema, table.name)]
+    candidates = {table.oid: table for table in matching if table.can_be_published}
+    published = [t for t in candidates.values() if not candidates.keys() & set(t.ancestors)]
+    roots = {table.oid for table in published if table.kind == "p"}
+    below = [table for table in tables if roots & set(table.ancestors)]
+    return TableSelection(
+        published=tuple(published),
+        through_root=tuple(table for table in below if table.kind == "r"),
+        skipped=tuple(table for table in matching if not table.can_be_published),
+        excluded_partitions=tuple(t for t in below if patterns.excluded(t.schema, t.name)),
+    )

@@ -1,0 +1,108 @@
+"""The pipeline's streaming query: one Spark job a micro-batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from penstock.destination.contract import Receipt, TaskWriter
+from penstock.errors import PenstockError
+from penstock.lsn import Frontier
+from penstock.spark.session import checkpoint_parent
+from penstock.spark.task import RECEIPT_SCHEMA, TaskFunction, error_from_text
+
+Commit = Callable[[list[Receipt], Frontier], None]
+
+
+@dataclass(frozen=True)
+class QuerySettings:
+    """What the pipeline file says about batches."""
+
+    log_path: str
+    max_bytes: int
+    interval_seconds: float
+
+
+class PipelineQuery:
+    """Runs batches from ``start`` on until stopped; ``commit`` is called on the driver for each.
+
+    Its checkpoint is made anew each time and thrown away: the destination knows where it stands.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: QuerySettings,
+        start: Frontier,
+        writer: TaskWriter,
+        commit: Commit,
+    ) -> None:
+        self._task = TaskFunction(writer)
+        self._commit = commit
+        self._failure: PenstockError | None = None
+        self._checkpoint = tempfile.mkdtemp(prefix="penstock-", dir=checkpoint_parent())
+        stream = (
+            spark.readStream.format("penstock")
+            .option("path", settings.log_path)
+            .option("mode", "pointers")
+            .option("start", json.dumps(start.to_json()))
+            .option("maxBytesPerTrigger", str(settings.max_bytes))
+            .option("parallelism", str(spark.sparkContext.defaultParallelism))
+            .load()
+        )
+        self._query: StreamingQuery = (
+            stream.writeStream.foreachBatch(self._run_batch)
+            .trigger(processingTime=f"{int(settings.interval_seconds * 1000)} milliseconds")
+            .option("checkpointLocation", self._checkpoint)
+            .start()
+        )
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; True once the query has ended by itself. Raises what made it end."""
+        try:
+            ended = self._query.awaitTermination(seconds)
+        except StreamingQueryException as error:
+            raise self._reason(error) from None
+        return bool(ended)
+
+    def stop(self) -> None:
+        """End the query; a batch that is under way is finished or leaves no trace."""
+        try:
+            self._query.stop()
+        except Py4JError:
+            # The JVM is gone already.
+            pass
+        finally:
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+    def _run_batch(self, batch: DataFrame, _number: int) -> None:
+        rows = batch.mapInArrow(self._task, RECEIPT_SCHEMA).collect()
+        rows.sort(key=lambda row: row["first"])
+        frontier = Frontier.from_json(json.loads(rows[0]["frontier"]))
+        receipts = [bytes(row["receipt"]) for row in rows if row["first"]]
+        try:
+            self._commit(receipts, frontier)
+        except PenstockError as error:
+            self._failure = error
+            raise
+
+    def _reason(self, error: StreamingQueryException) -> PenstockError:
+        text = str(error)
+        return self._failure or error_from_text(text) or QueryFailed(_first_lines(text))
+
+
+class QueryFailed(PenstockError):
+    """Spark ended the query for a reason of its own: a lost executor, a killed worker."""
+
+
+def _first_lines(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "the Spark query failed: " + " ".join(lines[:3])[:600]

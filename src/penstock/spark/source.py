@@ -1,0 +1,200 @@
+"""The ``penstock`` data source: a change log as a stream.
+
+Modes: ``changes`` (default) gives one row a change; with ``table`` set, the typed rows of that
+table; ``pointers`` is the pipeline's own: one small row a task, which names what to read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from penstock.changelog import chain
+from penstock.changelog.chain import Pointer
+from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.run import read_runs
+from penstock.decode.changes import decode_changes
+from penstock.errors import ConfigError
+from penstock.lsn import NOTHING, Frontier, parse_lsn
+from penstock.spark import envelope, typed_rows  # type: ignore
+from penstock.spark.task import TaskInput
+
+DEFAULT_MAX_BYTES = 128 * 1024 * 1024
+DEFAULT_PARALLELISM = 8
+# Below this a task of its own costs more than it gains.
+_SMALLEST_TASK = 4 * 1024 * 1024
+
+_OPTIONS = ("path", "mode", "table", "start", "maxbytespertrigger", "parallelism", "reader")
+
+
+@dataclass
+class _Share(InputPartition):
+    """One task's pointers, and the frontier of the whole batch."""
+
+    pointers: tuple[Pointer, ...]
+    frontier: Frontier
+
+
+class PenstockSource(DataSource):
+    """Options: path (the change log's folder), table, start (earliest, latest or an LSN),
+    maxBytesPerTrigger, parallelism, reader (a name: the log then keeps what it still needs).
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> StructType | str:
+        settings = _Settings.of(self.options)
+        if settings.mode == "pointers":
+            return "task string"
+        if settings.table is not None:
+            return typed_rows.spark_schema(typed_rows.find_table(settings.log, settings.table))
+        return envelope.SPARK_SCHEMA
+
+    def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 (Spark's)
+        return PenstockStreamReader(_Settings.of(self.options))
+
+
+@dataclass(frozen=True)
+class _Settings:
+    path: str
+    mode: str
+    table: str | None
+    start: str
+    max_bytes: int
+    parallelism: int
+    reader: str | None
+
+    @classmethod
+    def of(cls, given: dict[str, str]) -> _Settings:
+        options = {key.lower(): value for key, value in given.items()}
+        unknown = sorted(set(options) - set(_OPTIONS))
+        if unknown:
+            raise ConfigError(
+                f"the penstock source has no option {unknown[0]!r}; it has {', '.join(_OPTIONS)}"
+            )
+        if "path" not in options:
+            raise ConfigError("the penstock source needs the option path: the change log's folder")
+        mode = options.get("mode", "changes")
+        if mode not in ("changes", "pointers"):
+            raise ConfigError(f"option mode of the penstock source: {mode!r} is unknown")
+        return cls(
+            path=options["path"],
+            mode=mode,
+            table=options.get("table"),
+            start=options.get("start", "earliest"),
+            max_bytes=_positive(options, "maxbytespertrigger", DEFAULT_MAX_BYTES),
+            parallelism=_positive(options, "parallelism", DEFAULT_PARALLELISM),
+            reader=options.get("reader"),
+        )
+
+    @property
+    def log(self) -> ChangeLog:
+        return ChangeLog(self.path)
+
+
+class PenstockStreamReader(DataSourceStreamReader):
+    """Plans micro-batches on the driver and reads their parts on executors.
+
+    Its offsets are frontiers: a batch always ends at a commit.
+    """
+
+    def __init__(self, settings: _Settings) -> None:
+        self._settings = settings
+        self._last = NOTHING
+
+    def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's)
+        self._last = self._start()
+        return self._last.to_json()
+
+    def latestOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's)
+        listing = self._settings.log.list()
+        batch = chain.next_batch(
+            listing.segments, listing.sizes, self._last, self._settings.max_bytes
+        )
+        if batch is not None:
+            self._last = batch.frontier
+        return self._last.to_json()
+
+    def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
+        first, last = Frontier.from_json(start), Frontier.from_json(end)
+        # After a restart this is the first call, and the only word on where the query stands.
+        self._last = max(self._last, last)
+        listing = self._settings.log.list()
+        pointers: tuple[Pointer, ...] = ()
+        if last.commit_lsn > first.commit_lsn:
+            pointers = chain.between(
+                listing.segments, listing.sizes, first.commit_lsn, last.commit_lsn
+            )
+        # The pipeline's batches have a task also without rows: it carries the frontier.
+        if not pointers and self._settings.mode != "pointers":
+            return []
+        shares = share_out(pointers, self._settings.parallelism)
+        return [_Share(share, last) for share in shares]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Share)  # noqa: S101 (Spark gives back what partitions made)
+        settings = self._settings
+        if settings.mode == "pointers":
+            task = TaskInput(settings.path, partition.pointers, partition.frontier)
+            yield pa.RecordBatch.from_pydict({"task": [task.to_json()]})
+            return
+        expected = None
+        if settings.table is not None:
+            expected = typed_rows.find_table(settings.log, settings.table)
+        for run in read_runs(settings.log, partition.pointers):
+            changes = decode_changes(run.rows, run.tables, run.origins)
+            if expected is None:
+                yield from envelope.record_batches(changes)
+            else:
+                yield from typed_rows.record_batches(changes, expected)
+
+    def commit(self, end: dict[str, str]) -> None:
+        if self._settings.reader is not None:
+            self._settings.log.set_reader(self._settings.reader, Frontier.from_json(end))
+
+    def _start(self) -> Frontier:
+        start = self._settings.start
+        if start == "earliest":
+            segments = self._settings.log.list().segments
+            return Frontier(segments[0].after, 0) if segments else NOTHING
+        if start == "latest":
+            return self._settings.log.list().frontier or NOTHING
+        if start.startswith("{"):
+            return Frontier.from_json(json.loads(start))
+        try:
+            return Frontier(parse_lsn(start), 0)
+        except ValueError:
+            raise ConfigError(
+                f"option start of the penstock source: expected earliest, latest or an LSN "
+                f"such as 16/B374D848, found {start!r}"
+            ) from None
+
+
+def share_out(pointers: tuple[Pointer, ...], parallelism: int) -> list[tuple[Pointer, ...]]:
+    """Cut the pointers into runs of about equal size, in order, at most ``parallelism`` of them."""
+    total = sum(pointer.size for pointer in pointers)
+    target = max(_SMALLEST_TASK, -(-total // parallelism))
+    shares: list[list[Pointer]] = [[]]
+    size = 0
+    for pointer in pointers:
+        if shares[-1] and size + pointer.size // 2 > target and len(shares) < parallelism:
+            shares.append([])
+            size = 0
+        shares[-1].append(pointer)
+        size += pointer.size
+    return [tuple(share) for share in shares]
+
+
+def _positive(options: dict[str, Any], name: str, default: int) -> int:
+    text = str(options.get(name, default))
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"option {name} of the penstock source: {text!r} is no positive number")
+    return int(text)

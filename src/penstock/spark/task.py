@@ -1,0 +1,100 @@
+"""What runs on an executor for each task of the pipeline: pointers in, a receipt out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+from penstock import errors
+from penstock.changelog.chain import Pointer
+from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.run import read_runs
+from penstock.decode.changes import ChangeSet, decode_changes
+from penstock.destination.contract import TaskWriter
+from penstock.failpoints import failpoint
+from penstock.lsn import Frontier
+
+RECEIPT_SCHEMA = "first string, frontier string, receipt binary"
+
+# Typed exceptions do not cross from a worker to the driver; their text does.
+_MARK = "PENSTOCK-ERROR "
+
+
+@dataclass(frozen=True)
+class TaskInput:
+    """One task's share of a micro-batch."""
+
+    log_path: str
+    pointers: tuple[Pointer, ...]
+    frontier: Frontier
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "log_path": self.log_path,
+                "pointers": [asdict(pointer) for pointer in self.pointers],
+                "frontier": self.frontier.to_json(),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> TaskInput:
+        value = json.loads(text)
+        return cls(
+            value["log_path"],
+            tuple(Pointer(**pointer) for pointer in value["pointers"]),
+            Frontier.from_json(value["frontier"]),
+        )
+
+    def changes(self) -> Iterator[ChangeSet]:
+        """Read and split the share, a bounded piece at a time."""
+        for run in read_runs(ChangeLog(self.log_path), self.pointers):
+            failpoint("task.read")
+            yield decode_changes(run.rows, run.tables, run.origins)
+
+
+class TaskFunction:
+    """The function that mapInArrow runs; picklable."""
+
+    def __init__(self, writer: TaskWriter) -> None:
+        self._writer = writer
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for text in batch.column(0).to_pylist():
+                task = TaskInput.from_json(text)
+                yield pa.RecordBatch.from_pydict(
+                    {
+                        "first": [task.pointers[0].segment if task.pointers else ""],
+                        "frontier": [json.dumps(task.frontier.to_json())],
+                        "receipt": [self._write(task)],
+                    }
+                )
+
+    def _write(self, task: TaskInput) -> bytes:
+        if not task.pointers:
+            return b""
+        try:
+            receipt = self._writer.write(task.changes())
+        except errors.PenstockError as error:
+            text = {"kind": type(error).__name__, "message": error.message, "remedy": error.remedy}
+            raise RuntimeError(f"{_MARK}{json.dumps(text)}") from error
+        failpoint("task.written")
+        return receipt
+
+
+def error_from_text(text: str) -> errors.PenstockError | None:
+    """The PenstockError that a task raised, from the text of Spark's exception."""
+    at = text.find(_MARK)
+    if at < 0:
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text[at + len(_MARK) :])
+    except json.JSONDecodeError:
+        return None
+    kind = getattr(errors, value["kind"], errors.PenstockError)
+    error: errors.PenstockError = kind(value["message"], remedy=value["remedy"])
+    return error
