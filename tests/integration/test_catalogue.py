@@ -32,7 +32,7 @@ def test_types_are_resolved_to_the_bottom(conn: Connection) -> None:
                         c pair, r int4range, m int4multirange, point point, v int2vector);
         """
     )
-    columns = dict(
+    columns: dict[str, int] = dict(
         conn.execute(
             "SELECT attname::text, atttypid::bigint FROM pg_attribute"
             " WHERE attrelid = 't'::regclass AND attnum > 0"

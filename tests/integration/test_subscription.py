@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from penstock.config import PipelineConfig
-from penstock.errors import CheckFailed, SlotError, SourceError
+from penstock.errors import CheckFailed, SlotError, SourceError, SourceUnavailable
 from penstock.lsn import format_lsn
 from penstock.postgres import subscription as subscription_module
 from penstock.postgres.connect import connect
@@ -217,7 +217,7 @@ class TestEnsure:
             return start
 
         monkeypatch.setattr(subscription_module, "_create_slot", cut_then_fail)
-        with pytest.raises(SourceError, match="recording the start of slot"):
+        with pytest.raises(SourceUnavailable, match="recording the start of slot"):
             ensure_subscription(conn, config)
         with connect(config.source.url) as other:
             assert (publications(other), slots(other)) == ([], [])

@@ -126,7 +126,7 @@ def test_check_fails_only_for_failures(
     unreachable: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = [CheckResult("a", "passed", "fine"), CheckResult("b", "warning", "hm", "do [this]")]
-    monkeypatch.setattr(check_command, "run_checks", lambda config: results)
+    monkeypatch.setattr(check_command, "run_all_checks", lambda config: results)
     assert exit_code("check", str(unreachable)) == 0
     assert capsys.readouterr().out.splitlines() == [
         "passed   a: fine",

@@ -96,6 +96,18 @@ spark: {master: "spark://host:7077", conf: {spark.ui.enabled: false, spark.task.
     assert config.spark.conf == {"spark.ui.enabled": "false", "spark.task.cpus": "2"}
 
 
+def test_the_documented_file_is_right_and_names_every_key(load: Load) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "pipeline_file.md").read_text(encoding="utf-8")
+    example = text.split("```yaml\n")[1].split("```")[0]
+    config = load(example, {"SHOP_URL": "postgresql://penstock:pw@db/shop"})
+    for section in (config.source, config.source.tables, config.change_log, config.batch):
+        for key, field in type(section).model_fields.items():
+            name = field.alias or key
+            assert key in section.model_fields_set, f"the example leaves out {name}"
+            if name != "tables":
+                assert f".{name}` |" in text, f"the table of keys leaves out {name}"
+
+
 @pytest.mark.parametrize("path", ["/var/lib/penstock/log", "s3://bucket/prefix"])
 def test_an_absolute_log_path_stays(load: Load, path: str) -> None:
     assert load(SMALLEST + f"change_log: {{path: '{path}'}}\n").change_log.path == path
@@ -130,7 +142,8 @@ spark: 3
     assert "found 'My-Shop'; expected 1 to 40 lower-case letters" in line("name")
     assert "missing" in line("source.url")
     assert 'unknown key; did you mean "tables"?' in line("source.tabels")
-    assert "'a.b.c' is not a table pattern" in line("source.tables.include[0]")
+    assert "found 'a.b.c'; expected a table pattern" in line("source.tables.include[0]")
+    assert "more than two parts" in line("source.tables.include[0]")
     assert "found '64MX'; expected a size such as 64MiB" in line("change_log.segment_bytes")
     assert "found 'never'; expected 'destination' or 'log'" in line("change_log.confirm")
     assert "expected greater than 0" in line("change_log.segment_age")

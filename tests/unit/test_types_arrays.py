@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.decode.typed import TypedColumn, decode_text, parse_array
@@ -53,6 +53,7 @@ awkward = st.text(st.sampled_from('ab"\\{},; \tNULnul\x01é☃')) | st.text()
 words = st.none() | awkward | st.sampled_from(["NULL", "null", "Null", "", "beta", "NULLx"])
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.lists(words, max_size=6), max_size=8))
 @example([["a\\"], ["\\\\"], ['\\"'], ['"'], ["", ""], [], None, [None], [None, "NULL"]])
 @example([["plain", "words"], [], ["only"], [None, "beta", None]])
@@ -64,6 +65,7 @@ def test_arrays_of_text_round_trip(values: list[list[str | None] | None]) -> Non
     assert column.unrepresentable is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.lists(st.none() | st.integers(-(2**31), 2**31 - 1))))
 def test_arrays_of_integers_round_trip(values: list[list[int | None] | None]) -> None:
     texts = [
@@ -138,6 +140,7 @@ def test_one_value_of_any_shape() -> None:
         parse_array("{1,x}", array_type(INTS))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.data())
 def test_shapes_round_trip(dimensions: list[int], data: st.DataObject) -> None:
     size = 1
@@ -217,6 +220,7 @@ def test_malformed_arrays_are_refused(text: str) -> None:
         parse_array(text, array_type(TEXTS))
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from('{},"\\ aNUL[]:=1'), max_size=12), max_size=5))
 @example(['{"a', 'b"}'])
 @example(['{"a\\', '"}'])

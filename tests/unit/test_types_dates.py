@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.decode.typed import TypedColumn, decode_text
@@ -77,6 +77,7 @@ def timestamp_text(micros: int, zone: str = "") -> str:
 days = st.integers(FIRST_DAY, LAST_DAY) | st.integers(-719200, 20000)
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | days, max_size=20))
 @example([FIRST_DAY, LAST_DAY, -719162, -719163, 2932896, 2932897, 0, None])
 def test_dates_round_trip(values: list[int | None]) -> None:
@@ -135,6 +136,7 @@ moments = st.integers(FIRST_DAY * DAY_US, 2**63 - 1) | st.integers(-(10**15), 10
 offsets = st.integers(-15 * 3600, 15 * 3600) | st.just(0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | moments, max_size=20))
 @example([FIRST_DAY * DAY_US, 2**63 - 1, -1, 0, 1, 10**6, None, -62135596800000000])
 def test_timestamps_round_trip(values: list[int | None]) -> None:
@@ -144,6 +146,7 @@ def test_timestamps_round_trip(values: list[int | None]) -> None:
     assert column.unrepresentable is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.tuples(moments, offsets), max_size=20))
 @example([(0, 0), (2**63 - 1, 0), (0, 19800), (0, -34200), (0, 4772), (-(10**17), -1), None])
 def test_timestamps_with_any_offset_round_trip(values: list[tuple[int, int] | None]) -> None:
@@ -246,6 +249,7 @@ def test_a_timestamp_has_no_offset() -> None:
         decode(["2026-01-02 03:04:05+00"], TIMESTAMP)
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.integers(0, DAY_US), max_size=20))
 @example([0, 1, DAY_US - 1, DAY_US, None])
 @example([DAY_US])
@@ -300,6 +304,7 @@ int32 = st.integers(-(2**31), 2**31 - 1) | st.integers(-30, 30)
 MOST_US = (2**63 - 1) // 1000
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.none()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.decode.typed import TypedColumn, decode_text
@@ -86,6 +86,7 @@ def spoiled(draw: st.DrawFn, texts: list[str], alphabet: str) -> str:
 @pytest.mark.parametrize(
     ("oid", "typmod", "alphabet", "is_right"), DECODERS, ids=lambda value: str(value)[:6]
 )
+@settings(deadline=None)
 @given(data=st.data())
 def test_any_text_is_refused_or_right(
     oid: int, typmod: int, alphabet: str, is_right: Callable[[str, Any], bool], data: st.DataObject

@@ -184,7 +184,7 @@ class Assembler:
         self, data: Bytes, op: Bytes, bodies: Ints, ends: Ints, changes: Ints
     ) -> npt.NDArray[np.bool_]:
         """Which changes are logical messages that belong to no transaction."""
-        loose = op[changes] == ord("M")
+        loose: npt.NDArray[np.bool_] = op[changes] == ord("M")
         at = bodies[changes[loose]]
         _whole(ends, bodies, changes[loose], 14, "logical")
         loose[loose] = (data[at + 1] & 1) == 0
@@ -305,7 +305,8 @@ def _truncated(data: Bytes, start: int, end: int) -> list[int]:
     count = int(big_endian(data, np.array([start + 1]), 4)[0])
     if end - start != 6 + 4 * count:
         raise DecodeError("the server sent a Truncate message of the wrong length")
-    return big_endian(data, start + 6 + 4 * np.arange(count), 4).tolist()
+    relations: list[int] = big_endian(data, start + 6 + 4 * np.arange(count), 4).tolist()
+    return relations
 
 
 def _whole(ends: Ints, bodies: Ints, which: Ints, size: int, kind: str) -> None:
@@ -316,4 +317,3 @@ def _whole(ends: Ints, bodies: Ints, which: Ints, size: int, kind: str) -> None:
 
 def _without_catalogue(relation: Relation) -> TableSchema:
     raise DecodeError(f"no catalogue to describe {relation.schema}.{relation.name} with")
-

@@ -8,11 +8,12 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
 
 import psycopg
 
-from penstock.capture.relations import RelationDescriber
+from penstock.capture.relations import RelationDescriber, ResolveTypes
 from penstock.capture.session import CaptureSession, CaptureSettings
 from penstock.capture.stream import ReplicationStream, SlotBusy
 from penstock.changelog.changelog import ChangeLog, Identity, LogWriter
@@ -24,6 +25,7 @@ from penstock.postgres.connect import connect
 from penstock.postgres.pipeline_lock import PipelineLock
 from penstock.postgres.slot import judge_slot, slot_state
 from penstock.postgres.subscription import Subscription, find_subscription
+from penstock.table_schema import PgType
 
 # Values must come in one text form, whatever the database's or role's settings are.
 VALUE_SETTINGS = (
@@ -109,7 +111,12 @@ def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, s
             if time.monotonic() - began > _LONGEST_PAUSE_SECONDS:
                 pause = _FIRST_PAUSE_SECONDS
             log.set_capture_report(
-                {"state": "reconnecting", "pid": os.getpid(), "at": time.time(), "error": str(error)}
+                {
+                    "state": "reconnecting",
+                    "pid": os.getpid(),
+                    "at": time.time(),
+                    "error": str(error),
+                }
             )
             print(f"capture: {error}; trying again in {pause:g} s", file=sys.stderr, flush=True)
             stop.wait(pause)
@@ -140,7 +147,7 @@ def _run_session(
 
 def _stream(
     config: PipelineConfig,
-    conn: psycopg.Connection,
+    conn: psycopg.Connection[Any],
     stream: ReplicationStream,
     subscription: Subscription,
     log: ChangeLog,
@@ -194,10 +201,10 @@ def _start(
     return max(known, default=Frontier(0, subscription.start_lsn))
 
 
-def _resolver(conn: psycopg.Connection) -> Callable[..., dict[int, object]]:
-    def resolve(oids: object) -> dict[int, object]:
+def _resolver(conn: psycopg.Connection[Any]) -> ResolveTypes:
+    def resolve(oids: Iterable[int]) -> dict[int, PgType]:
         try:
-            return resolve_types(conn, oids)  # type: ignore[arg-type, return-value]
+            return resolve_types(conn, oids)
         except psycopg.OperationalError as error:
             raise SourceUnavailable(f"the catalogue connection was lost: {error}") from error
 

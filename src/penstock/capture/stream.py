@@ -15,6 +15,7 @@ import termios
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 from psycopg import pq, sql
@@ -48,7 +49,7 @@ class SystemIdentity:
 class ReplicationStream:
     """One replication session on one slot."""
 
-    def __init__(self, connection: psycopg.Connection, settings: Sequence[str] = ()) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], settings: Sequence[str] = ()) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
         self._pending = array.array("i", [0])
@@ -120,7 +121,7 @@ class ReplicationStream:
         self.reply_requested = False
         try:
             self._pgconn.put_copy_data(message)
-            # A full send buffer would mean that the server reads nothing; the next call tries again.
+            # A full send buffer means that the server reads nothing now; the next call retries.
             self._pgconn.flush()
         except psycopg.OperationalError as error:
             raise SourceUnavailable(
@@ -172,7 +173,7 @@ class ReplicationStream:
             )
         if state[:2] in ("57", "53", "08") or not state:
             raise SourceUnavailable(message)
-        raise SourceError(f"the source refused {command.split(' (')[0]!r}: {message}")
+        raise SourceError(f"the source refused {command.partition(' (')[0]!r}: {message}")
 
     def _set_receive_buffer(self) -> None:
         with socket.socket(fileno=socket.dup(self._pgconn.socket)) as copy:

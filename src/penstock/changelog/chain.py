@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from penstock.changelog.segment_name import SegmentName
 from penstock.errors import LogError
@@ -55,7 +56,7 @@ def has_gap(segments: Sequence[SegmentName]) -> bool:
     A folder listing is no snapshot: a gap can be the trace of a listing that ran beside a writer.
     Segments appear in order, so a gap that a second listing shows too is real.
     """
-    return any(b.sequence != a.sequence + 1 for a, b in zip(segments, segments[1:], strict=False))
+    return any(b.sequence != a.sequence + 1 for a, b in pairwise(segments))
 
 
 def next_batch(

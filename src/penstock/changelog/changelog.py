@@ -147,9 +147,9 @@ class ChangeLog:
         value = [table.to_json() for table in tables.values()]
         self.root.write("tables.json", json.dumps(value).encode(), durable=False)
 
-    def tables(self) -> list[TableSchema]:
+    def tables(self) -> tuple[TableSchema, ...]:
         value = self._read_json(self.root, "tables.json") or []
-        return [TableSchema.from_json(table) for table in value]
+        return tuple(TableSchema.from_json(table) for table in value)
 
     # -- capture's own report --------------------------------------------------------------------
 
@@ -157,7 +157,8 @@ class ChangeLog:
         self.root.write("capture.json", json.dumps(report).encode(), durable=False)
 
     def capture_report(self) -> dict[str, Any] | None:
-        return self._read_json(self.root, "capture.json")
+        report: dict[str, Any] | None = self._read_json(self.root, "capture.json")
+        return report
 
     @staticmethod
     def _read_json(storage: Storage, name: str) -> Any:

@@ -38,7 +38,9 @@ def read_runs(
 def take(segment: Segment, pointer: Pointer) -> Segment:
     """The part of a segment that a pointer names. Rows stand in commit order."""
     commits = segment.rows.column("commit_lsn").to_numpy()
-    first, last = np.searchsorted(commits, np.array([pointer.after, pointer.upto], np.uint64), "right")
+    first, last = np.searchsorted(
+        commits, np.array([pointer.after, pointer.upto], np.uint64), "right"
+    )
     return Segment(
         segment.rows.slice(int(first), int(last - first)), segment.tables, segment.origins
     )

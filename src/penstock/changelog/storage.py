@@ -93,7 +93,7 @@ class Storage:
         try:
             with open(temporary, "wb", buffering=0) as file:
                 view = memoryview(data)
-                while len(view):
+                while view:
                     view = view[file.write(view) :]
                 if durable:
                     os.fsync(file.fileno())

@@ -34,9 +34,7 @@ def capture(
     stop = Stop(supervised=supervised)
     stop.install()
     config = load_pipeline(file)
-    destination = make_destination(
-        config.destination_type, config.destination_options, config.name
-    )
+    destination = make_destination(config.destination_type, config.destination_options, config.name)
     try:
         run_capture(config, destination.committed(), stop)
     except PenstockError as error:

@@ -11,8 +11,9 @@ from rich.text import Text
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import console, say
 from penstock.config import load_pipeline
+from penstock.pipeline.checks import run_all_checks
 from penstock.postgres.finding import Status
-from penstock.postgres.preflight import CheckResult, run_checks
+from penstock.postgres.preflight import CheckResult
 
 _STYLES: dict[Status, str] = {
     "passed": "green",
@@ -32,7 +33,7 @@ def check(file: PipelineFile) -> None:
     Example:
       penstock check shop.yaml
     """
-    results = run_checks(load_pipeline(file))
+    results = run_all_checks(load_pipeline(file))
     show_results(results)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)

@@ -6,8 +6,9 @@ from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import say
 from penstock.config import load_pipeline
 from penstock.lsn import format_lsn
+from penstock.pipeline.checks import run_all_checks
 from penstock.postgres.connect import connect
-from penstock.postgres.preflight import require_passed, run_checks
+from penstock.postgres.preflight import require_passed
 from penstock.postgres.subscription import ensure_subscription
 
 
@@ -23,7 +24,7 @@ def init(file: PipelineFile) -> None:
       penstock init shop.yaml
     """
     config = load_pipeline(file)
-    results = run_checks(config)
+    results = run_all_checks(config)
     require_passed(results)
     for result in results:
         if result.status == "warning":

@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from penstock.cli import capture, check, destroy, init, run, status
+from penstock.cli.log import log_app
 from penstock.cli.terminal import show_error
 from penstock.errors import ConfigError, PenstockError
 
@@ -33,6 +34,7 @@ app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("capture")(capture.capture)
 app.command("status")(status.status)
+app.add_typer(log_app, name="log")
 app.command("destroy")(destroy.destroy)
 
 

@@ -11,8 +11,9 @@ import typer
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import say
 from penstock.config import load_pipeline
+from penstock.pipeline.checks import run_all_checks
 from penstock.pipeline.run import Pipeline
-from penstock.postgres.preflight import require_passed, run_checks
+from penstock.postgres.preflight import require_passed
 
 
 def run(
@@ -36,7 +37,7 @@ def run(
       penstock run shop.yaml --until-caught-up    for a scheduler
     """
     config = load_pipeline(file)
-    require_passed(run_checks(config))
+    require_passed(run_all_checks(config))
     stopping = StopOnSignal()
     stopping.install()
     say(f"pipeline {config.name}: starting")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.changelog.status import LogStatus, read_log_status
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import bytes_text, say
 from penstock.config import load_pipeline
@@ -33,10 +34,13 @@ def status(
     config = load_pipeline(file)
     with connect(config.source.url, application_name=f"penstock {config.name} status") as conn:
         source = read_source_status(conn, config.name)
+    log = read_log_status(config.change_log.path)
     if as_json:
-        say(json.dumps({"pipeline": config.name, "source": source.to_json()}, indent=2))
+        parts = {"pipeline": config.name, "source": source.to_json(), "log": log.to_json()}
+        say(json.dumps(parts, indent=2))
     else:
         _show(config.name, source)
+        _show_log(log)
     if source.is_broken:
         raise typer.Exit(1)
 
@@ -63,3 +67,16 @@ def _show(name: str, source: SourceStatus) -> None:
     say(f"WAL retained  {bytes_text(source.retained_bytes)}")
     if source.slot.safe_wal_size is not None:
         say(f"until lost    {bytes_text(source.slot.safe_wal_size)} more WAL")
+
+
+def _show_log(log: LogStatus) -> None:
+    if log.frontier is None:
+        say("change log    empty")
+    else:
+        say(f"change log    {log.segments} segments, {bytes_text(log.total_bytes)}")
+        say(f"log ends at   {format_lsn(log.frontier.end_lsn)}")
+    for name, reader in log.readers.items():
+        say(f"reader        {name} holds {reader.frontier}")
+    if log.capture is not None:
+        said = log.capture.get("error")
+        say(f"capture       {log.capture['state']}" + (f": {said}" if said else ""))

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.config.quantities import Duration, DurationOrZero, Size
-from penstock.config.table_patterns import TablePatterns, parse_pattern
+from penstock.config.table_patterns import PatternError, TablePatterns, parse_pattern
 
 MAX_NAME_LENGTH = 40
 """Leaves room for ``penstock_`` and a uuid's start within the 63 bytes of a slot's name."""
@@ -37,8 +37,12 @@ def _name(value: str) -> str:
 def _pattern(value: str) -> str:
     try:
         parse_pattern(value)
-    except ValueError as error:
-        raise PydanticCustomError("table_pattern", "{reason}", {"reason": str(error)}) from None
+    except PatternError as error:
+        raise PydanticCustomError(
+            "table_pattern",
+            "Input should be a table pattern such as shop.orders or shop.*; {why}",
+            {"why": error.why},
+        ) from None
     return value
 
 

@@ -7,6 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 
+class PatternError(ValueError):
+    """Text that is no table pattern; ``why`` says so without repeating it."""
+
+    def __init__(self, text: str, why: str) -> None:
+        super().__init__(f"{text!r} is not a table pattern: {why}")
+        self.why = why
+
+
 @dataclass(frozen=True)
 class TablePattern:
     """One pattern. ``text`` is what the user wrote; ``schema`` and ``table`` match whole names."""
@@ -25,11 +33,11 @@ def parse_pattern(text: str) -> TablePattern:
 
     A name without a schema is one of ``public``. ``*`` stands for any characters and ``?`` for one,
     inside one part. A part in double quotes is taken literally. Names are compared as the catalogue
-    holds them, upper and lower case included. Raises ValueError for anything else.
+    holds them, upper and lower case included. Raises PatternError for anything else.
     """
     parts = _split_parts(text)
     if len(parts) > 2:
-        raise _bad(text, "it has more than two parts; write schema.table")
+        raise PatternError(text, "it has more than two parts; write schema.table")
     if len(parts) == 1:
         parts.insert(0, ("public", True))
     (schema, schema_quoted), (table, table_quoted) = parts
@@ -41,6 +49,14 @@ def parse_pattern(text: str) -> TablePattern:
     )
 
 
+def split_name(text: str) -> tuple[str, str]:
+    """Schema and table that ``orders``, ``shop.orders`` or ``"My Schema"."a.b"`` name."""
+    names = [name for name, _quoted in _split_parts(text)]
+    if len(names) > 2:
+        raise ValueError(f"{text!r} is not a table name: write schema.table")
+    return (names[0], names[1]) if len(names) == 2 else ("public", names[0])
+
+
 def _split_parts(text: str) -> list[tuple[str, bool]]:
     """The dotted parts of a pattern, each with whether it was quoted."""
     parts: list[tuple[str, bool]] = []
@@ -49,12 +65,12 @@ def _split_parts(text: str) -> list[tuple[str, bool]]:
         if rest.startswith('"'):
             match = re.match(r'"((?:[^"]|"")+)"(?=\.|$)', rest)
             if match is None:
-                raise _bad(text, "a double quote has no partner, or stands inside a part")
+                raise PatternError(text, "a double quote has no partner, or stands inside a part")
             parts.append((match[1].replace('""', '"'), True))
         else:
             match = re.match(r'[^."\s]+(?=\.|$)', rest)
             if match is None:
-                raise _bad(
+                raise PatternError(
                     text,
                     "a part is empty, or holds a space or a quote; "
                     'put such names in double quotes: "My Schema"."My Table"',
@@ -63,10 +79,6 @@ def _split_parts(text: str) -> list[tuple[str, bool]]:
         if match.end() == len(rest):
             return parts
         rest = rest[match.end() + 1 :]
-
-
-def _bad(text: str, why: str) -> ValueError:
-    return ValueError(f"{text!r} is not a table pattern: {why}")
 
 
 def _regex(part: str, quoted: bool) -> re.Pattern[str]:

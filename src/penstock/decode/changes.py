@@ -21,6 +21,7 @@ from penstock.pgoutput import messages, tuples
 from penstock.pgoutput.tuples import Bytes, Ints, Tuples
 from penstock.table_schema import PgType, TableSchema
 
+Mask = npt.NDArray[np.bool_]
 Layout = tuple[tuple[PgType, int], ...]
 
 
@@ -81,9 +82,10 @@ class TextImage:
             self._typed[column] = decode_text(self.text(column), kind, typmod)
         return self._typed[column]
 
-    def unset(self, column: int) -> npt.NDArray[np.bool_]:
+    def unset(self, column: int) -> Mask:
         """Where column ``column`` was not sent because it did not change."""
-        return self._columns.kind[column] == tuples.UNSET
+        unset: Mask = self._columns.kind[column] == tuples.UNSET
+        return unset
 
     def _gather(self, column: int) -> pa.Array:
         kind = self._columns.kind[column]
@@ -159,7 +161,7 @@ class TableChanges:
         self._old = _within(group.old_rows, rows)
 
     def __len__(self) -> int:
-        return self._rows.stop - self._rows.start
+        return int(self._rows.stop - self._rows.start)
 
     # What every change has, one entry a change.
 
@@ -194,15 +196,17 @@ class TableChanges:
     @cached_property
     def new_rows(self) -> Ints:
         """Which changes have a new image, in order."""
-        return self._group.new_rows[self._new] - self._rows.start
+        rows: Ints = self._group.new_rows[self._new] - self._rows.start
+        return rows
 
     @cached_property
     def old_rows(self) -> Ints:
         """Which changes have an old image, in order."""
-        return self._group.old_rows[self._old] - self._rows.start
+        rows: Ints = self._group.old_rows[self._old] - self._rows.start
+        return rows
 
     @property
-    def old_is_full(self) -> npt.NDArray[np.bool_]:
+    def old_is_full(self) -> Mask:
         """For each old image: all columns (true), or only those of the replica identity."""
         return self._group.old_is_full[self._old]
 
@@ -212,7 +216,7 @@ class TableChanges:
     def new_typed(self, column: int) -> TypedColumn:
         return _slice_typed(self._group.new.typed(column), self._new)
 
-    def new_unset(self, column: int) -> npt.NDArray[np.bool_]:
+    def new_unset(self, column: int) -> Mask:
         """For each new image: true where the column was not sent. It is null in ``new_text``."""
         return self._group.new.unset(column)[self._new]
 
@@ -222,7 +226,7 @@ class TableChanges:
     def old_typed(self, column: int) -> TypedColumn:
         return _slice_typed(self._group.old.typed(column), self._old)
 
-    def old_unset(self, column: int) -> npt.NDArray[np.bool_]:
+    def old_unset(self, column: int) -> Mask:
         return self._group.old.unset(column)[self._old]
 
 
@@ -265,14 +269,14 @@ def decode_changes(
         origin=_ints(rows, "origin"),
     )
     version = _ints(rows, "schema_version")
-    if len(version) and not (-1 <= version.min() and version.max() < len(tables)):
+    if len(version) and (version.min() < -1 or version.max() >= len(tables)):
         raise DecodeError("a change names a table definition that its segment does not have")
     by_oid = {table.oid: table for table in tables}
     events = _Events(data, start, end, stamps, by_oid, origins)
     return ChangeSet(
         tuple(_by_table(data, op, start, end, version, stamps, tables, origins)),
-        tuple(events.truncates(np.flatnonzero(op == ord("T")))),
-        tuple(events.messages(np.flatnonzero(op == ord("M")))),
+        tuple(events.truncate_events(np.flatnonzero(op == ord("T")))),
+        tuple(events.message_events(np.flatnonzero(op == ord("M")))),
     )
 
 
@@ -321,7 +325,7 @@ class _Events:
         self._data, self._start, self._end = data, start, end
         self._stamps, self._tables, self._origins = stamps, tables, origins
 
-    def truncates(self, rows: Ints) -> Iterator[TruncateEvent]:
+    def truncate_events(self, rows: Ints) -> Iterator[TruncateEvent]:
         for row in rows.tolist():
             message = self._parse(row)
             if not isinstance(message, messages.Truncate):
@@ -336,7 +340,7 @@ class _Events:
                 message.restart_identity,
             )
 
-    def messages(self, rows: Ints) -> Iterator[MessageEvent]:
+    def message_events(self, rows: Ints) -> Iterator[MessageEvent]:
         for row in rows.tolist():
             message = self._parse(row)
             if not isinstance(message, messages.LogicalMessage):

@@ -8,6 +8,7 @@ whole columns of many messages at once.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -116,16 +117,7 @@ class LogicalMessage:
 
 
 Message = (
-    Begin
-    | Commit
-    | Origin
-    | Relation
-    | Type
-    | Insert
-    | Update
-    | Delete
-    | Truncate
-    | LogicalMessage
+    Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage
 )
 
 
@@ -288,7 +280,7 @@ def _expect(found: int, wanted: str, kind: str) -> None:
         raise DecodeError(f"{kind} message has {chr(found)!r} where {wanted!r} was expected")
 
 
-_PARSERS = {
+_PARSERS: dict[str, Callable[[_Reader], Message]] = {
     "B": _begin,
     "C": _commit,
     "O": _origin,

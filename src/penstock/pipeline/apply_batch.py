@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.contract import Destination, Receipt
 from penstock.failpoints import failpoint
-from penstock.lsn import Frontier
+from penstock.lsn import NOTHING, Frontier
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class BatchCommitter:
         self._reader = reader
         self._wanted_lsn = wanted_lsn
         self._observe = observe
-        self.frontier: Frontier | None = None
+        self.frontier = NOTHING
 
     def __call__(self, receipts: list[Receipt], frontier: Frontier) -> None:
         failpoint("driver.before_commit")

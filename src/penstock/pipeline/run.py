@@ -26,6 +26,8 @@ from penstock.postgres.subscription import Subscription, ensure_subscription
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.spark.query import PipelineQuery
+
 _TURN_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.5
 _LONGEST_PAUSE_SECONDS = 30.0
@@ -68,26 +70,33 @@ class Pipeline:
 
         Returns what the destination holds. A session that is passed in is left running.
         """
-        config = self._config
-        application = f"penstock {config.name} run"
-        with connect(config.source.url, application_name=application) as conn:
-            with PipelineLock(conn, config.name):
-                subscription = ensure_subscription(conn, config)
-                target = current_wal_lsn(conn) if until_caught_up else 0
-                destination = make_destination(
-                    config.destination_type, config.destination_options, config.name
+        application = f"penstock {self._config.name} run"
+        with (
+            connect(self._config.source.url, application_name=application) as conn,
+            PipelineLock(conn, self._config.name),
+        ):
+            subscription = ensure_subscription(conn, self._config)
+            target = current_wal_lsn(conn) if until_caught_up else 0
+            with self._open_destination() as destination:
+                committer = BatchCommitter(
+                    destination, self._log, self._config.name, target, self._observe
                 )
-                try:
-                    destination.open()
-                    committer = BatchCommitter(
-                        destination, self._log, config.name, target, self._observe
-                    )
-                    committer.record(self._start(destination, subscription))
-                    with self._session(spark) as session, self._capture() as capture:
-                        self._supervise(session, capture, destination, committer, stopping, target)
-                finally:
-                    destination.close()
-        return self._held(committer)
+                committer.record(self._start(destination, subscription))
+                with self._session(spark) as session, self._capture() as capture:
+                    self._supervise(session, capture, destination, committer, stopping, target)
+            return committer.frontier
+
+    @contextmanager
+    def _open_destination(self) -> Iterator[Destination]:
+        config = self._config
+        destination = make_destination(
+            config.destination_type, config.destination_options, config.name
+        )
+        try:
+            destination.open()
+            yield destination
+        finally:
+            destination.close()
 
     def _start(self, destination: Destination, subscription: Subscription) -> Frontier:
         """Where to go on: what the destination says, else what was last recorded for it."""
@@ -102,13 +111,13 @@ class Pipeline:
         if given is not None:
             yield given
             return
-        from penstock.spark.session import make_session
+        from penstock.spark.session import end_session, make_session
 
         session = make_session(self._config.name, self._config.spark)
         try:
             yield session
         finally:
-            session.stop()
+            end_session(session)
 
     @contextmanager
     def _capture(self) -> Iterator[CaptureChild]:
@@ -135,7 +144,7 @@ class Pipeline:
             try:
                 while not stopping():
                     query.wait(_TURN_SECONDS)
-                    if target and self._held(committer).end_lsn >= target:
+                    if target and committer.frontier.end_lsn >= target:
                         return
                     if capture.ended():
                         self._say("capture ended unexpectedly; starting it again")
@@ -144,15 +153,13 @@ class Pipeline:
             except PenstockError as error:
                 if decide(error) is Action.STOP:
                     raise
-                self._say(f"{error.message}; going on from {self._held(committer)}")
+                self._say(f"{error.message}; going on from {committer.frontier}")
             finally:
                 query.stop()
             if not stopping():
                 query_pause.wait(stopping)
 
-    def _query(
-        self, spark: SparkSession, destination: Destination, committer: BatchCommitter
-    ):  # type: ignore[no-untyped-def]
+    def _query(self, spark: SparkSession, destination: Destination, committer: BatchCommitter):  # type: ignore[no-untyped-def]
         from penstock.spark.query import PipelineQuery, QuerySettings
 
         batch = self._config.batch
@@ -162,12 +169,8 @@ class Pipeline:
             batch.max_age or destination.capabilities.batch_age,
         )
         return PipelineQuery(
-            spark, settings, self._held(committer), destination.task_writer(), committer
+            spark, settings, committer.frontier, destination.task_writer(), committer
         )
-
-    @staticmethod
-    def _held(committer: BatchCommitter) -> Frontier:
-        return committer.frontier or Frontier(0, 0)
 
 
 class _Backoff:

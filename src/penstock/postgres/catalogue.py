@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import psycopg
 from psycopg.rows import class_row
 
+from penstock.postgres.source_errors import source_errors
 from penstock.table_schema import PgType, ReplicaIdentity, TypeKind
 
 RelationKind = Literal["r", "p", "v", "m", "f"]
@@ -130,7 +131,7 @@ SELECT c.oid::bigint AS oid,
 
 def read_tables(conn: psycopg.Connection[Any]) -> list[CatalogueTable]:
     """Every table, view and foreign table outside the system's schemas and ours, by name."""
-    with conn.cursor(row_factory=class_row(_Row)) as cursor:
+    with source_errors("reading tables"), conn.cursor(row_factory=class_row(_Row)) as cursor:
         return [row.table() for row in cursor.execute(_TABLES)]
 
 
@@ -194,7 +195,8 @@ def resolve_types(conn: psycopg.Connection[Any], oids: Iterable[int]) -> dict[in
     An oid that the catalogue does not know (dropped since) is left out. Only true arrays are
     arrays: ``point`` or ``int2vector`` have elements too, and another text form.
     """
-    rows = {row[0]: row[1:] for row in conn.execute(_TYPES, [list(oids)])}
+    with source_errors("reading types"):
+        rows = {row[0]: row[1:] for row in conn.execute(_TYPES, [list(oids)])}
     resolved: dict[int, PgType] = {}
 
     def resolve(oid: int) -> PgType:

@@ -8,9 +8,20 @@ from typing import Any
 import psycopg
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.errors import SourceUnavailable
+from penstock.errors import SourceError, SourceUnavailable
 
 CONNECT_TIMEOUT_SECONDS = 10
+
+# Causes that time does not heal: capture must not try them again for ever.
+_NEEDS_A_PERSON = (
+    "the role lacks the REPLICATION attribute",
+    "pg_hba.conf has no line for this user, database and address",
+    "the server refused this user or password",
+    "the server has no such database",
+    "the role may not connect to this database",
+    "the two sides do not agree about TLS",
+    "a connection pooler stands in between",
+)
 
 # What libpq and the server say, and what helps. libpq gives no error code for a connection that
 # never came to be, so the text is all there is; the first that matches counts.
@@ -111,8 +122,9 @@ def connect(
 ) -> psycopg.Connection[tuple[Any, ...]]:
     """A connection to the source; with ``replication`` one that takes replication commands.
 
-    Raises SourceUnavailable that names host, port and database, the cause and the remedy, and no
-    secret. ``application_name`` is what others see in pg_stat_activity; one in the URL wins.
+    Raises SourceUnavailable (or SourceError, where another try cannot help) that names host, port
+    and database, the cause and the remedy, and no secret. ``application_name`` is what others see
+    in pg_stat_activity; one in the URL wins.
     """
     url = url if isinstance(url, ConnectionUrl) else ConnectionUrl(url)
     parameters: dict[str, Any] = {"fallback_application_name": application_name}
@@ -126,7 +138,7 @@ def connect(
         raise _unavailable(url, error, replication) from None
 
 
-def _unavailable(url: ConnectionUrl, error: psycopg.Error, replication: bool) -> SourceUnavailable:
+def _unavailable(url: ConnectionUrl, error: psycopg.Error, replication: bool) -> SourceError:
     # Where it was going is in our own words already.
     said = re.sub(r"^connection failed: (connection to .*? failed: )?", "", str(error))
     said = without_secrets(said, url)
@@ -134,7 +146,8 @@ def _unavailable(url: ConnectionUrl, error: psycopg.Error, replication: bool) ->
     where = f"database {url.database!r} at {url.host}, port {url.port}"
     for pattern, cause, remedy in _CAUSES:
         if re.search(pattern, said, re.IGNORECASE):
-            return SourceUnavailable(f"No {what} to {where}: {cause} ({said}).", remedy=remedy)
+            kind = SourceError if cause in _NEEDS_A_PERSON else SourceUnavailable
+            return kind(f"No {what} to {where}: {cause} ({said}).", remedy=remedy)
     return SourceUnavailable(
         f"No {what} to {where}: {said}.",
         remedy="Check source.url, and that the server is reachable from this machine.",

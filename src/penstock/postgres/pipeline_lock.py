@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -27,20 +28,32 @@ class PipelineLock:
 
     It goes when the connection goes, so it protects against a second start by mistake. Against a
     holder that lost its connection without knowing, epochs in the log and the destination do.
-    ``what`` tells two locks of one pipeline apart.
+    ``what`` tells two locks of one pipeline apart. Taking it is tried for ``patience`` seconds,
+    because the server needs a moment to notice that a killed holder is gone.
     """
 
-    def __init__(self, conn: psycopg.Connection[Any], name: str, *, what: str = "run") -> None:
+    def __init__(
+        self,
+        conn: psycopg.Connection[Any],
+        name: str,
+        *,
+        what: str = "run",
+        patience: float = 3.0,
+    ) -> None:
         self._conn = conn
         self._name = name
         self._what = what
+        self._patience = patience
         digest = hashlib.sha256(f"penstock:{what}:{name}".encode()).digest()
         self._key = int.from_bytes(digest[:8], "big", signed=True)
 
     def __enter__(self) -> Self:
         with source_errors(f"taking the lock of pipeline {self._name}"):
-            if not self._ask("SELECT pg_try_advisory_lock(%s::bigint)"):
-                raise self._refusal()
+            last_try = time.monotonic() + self._patience
+            while not self._ask("SELECT pg_try_advisory_lock(%s::bigint)"):
+                if time.monotonic() >= last_try:
+                    raise self._refusal()
+                time.sleep(0.1)
         return self
 
     def __exit__(

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 
 from penstock.config.models import PipelineConfig
-from penstock.errors import CheckFailed, PenstockError, SourceUnavailable
+from penstock.errors import CheckFailed, PenstockError, SourceError
 from penstock.postgres import server_checks, table_checks
 from penstock.postgres.connect import connect, without_secrets
 from penstock.postgres.finding import Finding, Source, Status
@@ -54,7 +54,7 @@ def run_checks(config: PipelineConfig) -> list[CheckResult]:
     results: list[CheckResult] = []
     try:
         conn = connect(config.source.url, application_name=f"penstock {config.name} check")
-    except SourceUnavailable as error:
+    except SourceError as error:
         results.append(CheckResult("connection", "failed", error.message, error.remedy))
         results += _skip("server version", *_names(), why="there is no connection")
     else:

@@ -9,6 +9,7 @@ import psycopg
 
 from penstock.errors import SlotError
 from penstock.lsn import format_lsn, parse_lsn
+from penstock.postgres.source_errors import source_errors
 
 PLUGIN = "pgoutput"
 
@@ -46,11 +47,13 @@ class SlotState:
 
 def slot_state(conn: psycopg.Connection[Any], slot: str) -> SlotState | None:
     """The slot's state now, or None where the server has no such slot."""
-    # As JSON, because each version of Postgres adds columns to this view.
-    row = conn.execute(
-        "SELECT to_jsonb(s), current_database() FROM pg_replication_slots s WHERE slot_name = %s",
-        [slot],
-    ).fetchone()
+    with source_errors(f"reading the state of slot {slot}"):
+        # As JSON, because each version of Postgres adds columns to this view.
+        row = conn.execute(
+            "SELECT to_jsonb(s), current_database() FROM pg_replication_slots s"
+            " WHERE slot_name = %s",
+            [slot],
+        ).fetchone()
     return None if row is None else _state(*row)
 
 
@@ -79,7 +82,8 @@ def _lsn(text: str | None) -> int | None:
 
 def current_wal_lsn(conn: psycopg.Connection[Any]) -> int:
     """Where the source writes next. For lag and display only: never a point to start from."""
-    row = conn.execute("SELECT pg_current_wal_lsn()::text").fetchone()
+    with source_errors("asking for the source's WAL position"):
+        row = conn.execute("SELECT pg_current_wal_lsn()::text").fetchone()
     assert row is not None  # noqa: S101 (a SELECT without FROM has one row)
     return parse_lsn(row[0])
 

@@ -33,6 +33,15 @@ _REMEDIES: tuple[tuple[type[psycopg.Error], str], ...] = (
 )
 
 
+# Shutdown, crash and start of the server, or no connection left.
+_GONE = {"57P01", "57P02", "57P03", "53300"}
+
+
+def _is_about_the_connection(error: psycopg.OperationalError) -> bool:
+    # Without a code it comes from libpq, which lost the server; class 08 is the same from there.
+    return error.sqlstate is None or error.sqlstate.startswith("08") or error.sqlstate in _GONE
+
+
 @contextmanager
 def source_errors(action: str) -> Iterator[None]:
     """Turn psycopg errors inside the block into SourceError or SourceUnavailable.
@@ -43,7 +52,7 @@ def source_errors(action: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         said = " ".join(str(error).split()).rstrip(".")
-        if isinstance(error, psycopg.OperationalError) and error.sqlstate is None:
+        if isinstance(error, psycopg.OperationalError) and _is_about_the_connection(error):
             raise SourceUnavailable(
                 f"While {action}, the connection to the source was lost: {said}.",
                 remedy="Check that the server is up, then run the command again.",

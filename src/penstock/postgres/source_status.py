@@ -9,7 +9,6 @@ import psycopg
 
 from penstock.lsn import format_lsn
 from penstock.postgres.slot import SlotState, current_wal_lsn, slot_state
-from penstock.postgres.source_errors import source_errors
 from penstock.postgres.subscription import Subscription, find_subscription
 
 State = Literal["not initialised", "stopped", "streaming", "slot missing", "slot lost"]
@@ -78,9 +77,8 @@ class SourceStatus:
 def read_source_status(conn: psycopg.Connection[Any], name: str) -> SourceStatus:
     """The source side of the pipeline called ``name``."""
     subscription = find_subscription(conn, name)
-    with source_errors(f"reading the slot of pipeline {name}"):
-        slot = None if subscription is None else slot_state(conn, subscription.slot)
-        return SourceStatus(subscription, slot, current_wal_lsn(conn))
+    slot = None if subscription is None else slot_state(conn, subscription.slot)
+    return SourceStatus(subscription, slot, current_wal_lsn(conn))
 
 
 def _text(lsn: int | None) -> str | None:

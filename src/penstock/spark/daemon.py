@@ -37,14 +37,14 @@ def main() -> None:
     _keep_zip_directories()
     import pyspark.daemon
     import pyspark.sql.worker.plan_data_source_read
-    import pyspark.worker  # noqa: F401 (imported for the workers to be forked)
+    import pyspark.worker
 
     import penstock.spark.source
     import penstock.spark.task  # noqa: F401 (likewise)
 
     gc.collect()
     gc.freeze()
-    pyspark.daemon.manager()
+    pyspark.daemon.manager()  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":

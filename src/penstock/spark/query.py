@@ -8,10 +8,10 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.destination.contract import Receipt, TaskWriter
 from penstock.errors import PenstockError
@@ -68,7 +68,8 @@ class PipelineQuery:
     def wait(self, seconds: float) -> bool:
         """Wait; True once the query has ended by itself. Raises what made it end."""
         try:
-            ended = self._query.awaitTermination(seconds)
+            # Documented for whole seconds, but takes parts of them as well.
+            ended = self._query.awaitTermination(seconds)  # type: ignore[arg-type]
         except StreamingQueryException as error:
             raise self._reason(error) from None
         return bool(ended)

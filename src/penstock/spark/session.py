@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from penstock.config.models import SparkConfig
 from penstock.spark import register
 from penstock.spark.java import ensure_java
+from penstock.spark.jvm import end_jvm, log_options, start_context
 
 _CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def default_settings() -> dict[str, str]:
@@ -36,7 +43,7 @@ def default_settings() -> dict[str, str]:
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.log.level": "ERROR",
+        _DRIVER_OPTIONS: log_options(),
     }
 
 
@@ -44,16 +51,40 @@ def make_session(name: str, config: SparkConfig) -> SparkSession:
     """Start (or reuse) this process's session, with the ``penstock`` source registered."""
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(f"penstock {name}").master(config.master)
     settings = default_settings()
     if not config.master.startswith("local"):
         # A driver that listens on loopback only cannot be reached by executors elsewhere.
         del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
-    for key, value in (settings | config.conf).items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    given = dict(config.conf)
+    if _DRIVER_OPTIONS in given:
+        # Of two equal options the later one counts.
+        given[_DRIVER_OPTIONS] = f"{settings[_DRIVER_OPTIONS]} {given[_DRIVER_OPTIONS]}"
+    conf = SparkConf().setAppName(f"penstock {name}").setMaster(config.master)
+    conf.setAll(list((settings | given).items()))
+    with _own_sigint():
+        start_context(conf)
+    spark = SparkSession.builder.config(conf=conf).getOrCreate()
     register(spark)
     return spark
+
+
+def end_session(spark: SparkSession) -> None:
+    """Stop a session that ``make_session`` made, and its JVM with it."""
+    spark.stop()
+    end_jvm()
+
+
+@contextmanager
+def _own_sigint() -> Iterator[None]:
+    """Keep this process's answer to Ctrl-C: a Spark context puts its own in its place."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def checkpoint_parent() -> str | None:

@@ -22,7 +22,7 @@ from penstock.changelog.run import read_runs
 from penstock.decode.changes import decode_changes
 from penstock.errors import ConfigError
 from penstock.lsn import NOTHING, Frontier, parse_lsn
-from penstock.spark import envelope, typed_rows  # type: ignore
+from penstock.spark import envelope, typed_rows
 from penstock.spark.task import TaskInput
 
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
@@ -59,7 +59,7 @@ class PenstockSource(DataSource):
         return envelope.SPARK_SCHEMA
 
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 (Spark's)
-        return PenstockStreamReader(_Settings.of(self.options))
+        return PenstockStreamReader(_Settings.of(self.options), schema)
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,17 @@ class PenstockStreamReader(DataSourceStreamReader):
     Its offsets are frontiers: a batch always ends at a commit.
     """
 
-    def __init__(self, settings: _Settings) -> None:
+    def __init__(self, settings: _Settings, schema: StructType) -> None:
         self._settings = settings
+        self._schema = schema
         self._last = NOTHING
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's)
         self._last = self._start()
         return self._last.to_json()
 
-    def latestOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's)
+    def latestOffset(self, *_start_and_limit: object) -> dict[str, str]:  # noqa: N802 (Spark's)
+        # Spark 4.1 passes nothing; from 4.2 on a start and a limit, which our own state stands for.
         listing = self._settings.log.list()
         batch = chain.next_batch(
             listing.segments, listing.sizes, self._last, self._settings.max_bytes
@@ -146,15 +148,13 @@ class PenstockStreamReader(DataSourceStreamReader):
             task = TaskInput(settings.path, partition.pointers, partition.frontier)
             yield pa.RecordBatch.from_pydict({"task": [task.to_json()]})
             return
-        expected = None
-        if settings.table is not None:
-            expected = typed_rows.find_table(settings.log, settings.table)
+        table = None if settings.table is None else typed_rows.parse_table(settings.table)
         for run in read_runs(settings.log, partition.pointers):
             changes = decode_changes(run.rows, run.tables, run.origins)
-            if expected is None:
+            if table is None:
                 yield from envelope.record_batches(changes)
             else:
-                yield from typed_rows.record_batches(changes, expected)
+                yield from typed_rows.record_batches(changes, table, self._schema)
 
     def commit(self, end: dict[str, str]) -> None:
         if self._settings.reader is not None:

@@ -14,6 +14,12 @@ from penstock.pgoutput import tuples
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
+READ_ORDINAL = 2**32
+"""The ordinal of copied rows: they stand after every change of the transaction they were read at.
+
+No change has it, since a transaction counts its changes in 32 bits.
+"""
+
 
 class RowValues:
     """The row after each change; for a delete, what is known of the row that went.

@@ -1,0 +1,1 @@
+"""`make bench`: Penstock against pg_recvlogical on one machine. docs/benchmarks.md explains it."""

@@ -1,0 +1,83 @@
+"""CPU time and peak memory of processes, from /proc."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process, or several, used since their start. Nothing for one that is gone."""
+
+    cpu_seconds: float = 0.0
+    peak_rss_mb: float = 0.0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.cpu_seconds + other.cpu_seconds, round(self.peak_rss_mb + other.peak_rss_mb, 1)
+        )
+
+
+def usage(pid: int) -> Usage:
+    """A process and those of its children that it has waited for."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return Usage()
+    return Usage(cpu_seconds_of(stat), peak_rss_mb_of(status))
+
+
+def cpu_seconds_of(stat: str) -> float:
+    """User and system time from the text of /proc/PID/stat, waited-for children included."""
+    # The second field is the program's name in parentheses, which may hold blanks and parentheses.
+    fields = stat[stat.rindex(")") + 2 :].split()
+    return sum(int(ticks) for ticks in fields[11:15]) / _TICKS_A_SECOND
+
+
+def peak_rss_mb_of(status: str) -> float:
+    """The high-water mark of resident memory from the text of /proc/PID/status."""
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return round(int(line.split()[1]) / 1024, 1)
+    # A process that has ended but was not waited for yet has no memory.
+    return 0.0
+
+
+def forget_peak(pid: int) -> None:
+    """Let the process's high-water mark begin anew at what it holds now."""
+    with suppress(OSError):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def pipeline_processes(driver: int) -> dict[str, list[int]]:
+    """The processes of a running pipeline by their part: driver, jvm, workers, capture."""
+    import psutil
+
+    parts: dict[str, list[int]] = {"driver": [driver], "jvm": [], "workers": [], "capture": []}
+    try:
+        children = psutil.Process(driver).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return parts
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            parts[_part(child.cmdline())].append(child.pid)
+    return parts
+
+
+def _part(command: list[str]) -> str:
+    if "penstock" in command and "capture" in command:
+        return "capture"
+    if command and Path(command[0]).name == "java":
+        return "jvm"
+    return "workers"
+
+
+def total(pids: Iterable[int]) -> Usage:
+    return sum((usage(pid) for pid in pids), Usage())

@@ -1,0 +1,110 @@
+"""Measurements, their medians and ratios, and the file they end up in. Pure but for the file."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+REFERENCE = "pg_recvlogical"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One system once over one workload. None where a figure does not apply.
+
+    ``cpu_s`` is what the system's own processes used, ``server_cpu_s`` its walsender.
+    """
+
+    workload: str
+    system: str
+    changes: int
+    seconds: float
+    cpu_s: float
+    server_cpu_s: float | None
+    peak_rss_mb: float
+    rss_mb: dict[str, float] = field(default_factory=dict)
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.changes / self.seconds
+
+    @property
+    def cpu_s_per_million(self) -> float:
+        return self.cpu_s / self.changes * 1e6
+
+    @property
+    def server_cpu_s_per_million(self) -> float | None:
+        return None if self.server_cpu_s is None else self.server_cpu_s / self.changes * 1e6
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """The smallest value that at least ``percent`` of all values do not exceed."""
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("no values to take a percentile of")
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def ratio(rows_per_s: float | None, reference: float | None) -> float | None:
+    if rows_per_s is None or not reference:
+        return None
+    return round(rows_per_s / reference, 3)
+
+
+def summarise(measurements: Sequence[Measurement], scale: float) -> list[dict[str, Any]]:
+    """One entry a workload and system: medians over the rounds, which are kept beside them.
+
+    The ratio is between the medians of the same workload; peak memory is the worst of the rounds.
+    """
+    groups: dict[tuple[str, str], list[Measurement]] = {}
+    for measurement in measurements:
+        groups.setdefault((measurement.workload, measurement.system), []).append(measurement)
+    entries = [_entry(rounds, scale) for rounds in groups.values()]
+    references = {
+        entry["workload"]: entry["rows_per_s"] for entry in entries if entry["system"] == REFERENCE
+    }
+    for entry in entries:
+        entry["ratio_to_pg_recvlogical"] = ratio(
+            entry["rows_per_s"], references.get(entry["workload"])
+        )
+    return entries
+
+
+def _entry(rounds: list[Measurement], scale: float) -> dict[str, Any]:
+    parts = sorted({part for measurement in rounds for part in measurement.rss_mb})
+    return {
+        "workload": rounds[0].workload,
+        "system": rounds[0].system,
+        "rows_per_s": _median([m.rows_per_s for m in rounds], 0),
+        "ratio_to_pg_recvlogical": None,
+        "cpu_s_per_million": _median([m.cpu_s_per_million for m in rounds], 3),
+        "peak_rss_mb": max(m.peak_rss_mb for m in rounds),
+        "p50_ms": _median([m.p50_ms for m in rounds], 1),
+        "p99_ms": _median([m.p99_ms for m in rounds], 1),
+        "server_cpu_s_per_million": _median([m.server_cpu_s_per_million for m in rounds], 3),
+        "rss_mb": {part: max(m.rss_mb.get(part, 0.0) for m in rounds) for part in parts},
+        "rows": rounds[0].changes,
+        "seconds": _median([m.seconds for m in rounds], 3),
+        "scale": scale,
+        "rounds": [asdict(m) | {"rows_per_s": round(m.rows_per_s)} for m in rounds],
+    }
+
+
+def _median(values: Sequence[float | None], digits: int) -> float | None:
+    present = [value for value in values if value is not None]
+    return round(statistics.median(present), digits) if present else None
+
+
+def write_results(path: Path, entries: list[dict[str, Any]]) -> None:
+    """Replace the results file, whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(entries, indent=1) + "\n")
+    temporary.replace(path)

@@ -1,0 +1,80 @@
+"""What to measure: the environment variables of `make bench`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.errors import ConfigError
+
+WORKLOADS = ("w1", "w2", "w3", "w4")
+SYSTEMS = ("pg_recvlogical", "capture", "discard")
+RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
+
+# w2 reads gigabytes in one go and its rate varies little; the others need a median.
+_DEFAULT_ROUNDS = {"w1": 3, "w2": 1, "w4": 3}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``scale`` multiplies rows (w3: seconds); ``rounds`` None leaves it to the workload."""
+
+    workloads: tuple[str, ...] = WORKLOADS
+    systems: tuple[str, ...] = SYSTEMS
+    scale: float = 1.0
+    rounds: int | None = None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Settings:
+        """Raises ConfigError that names the variable and what it takes."""
+        return cls(
+            workloads=_some_of(WORKLOADS, "WORKLOADS", environment),
+            systems=_some_of(SYSTEMS, "SYSTEMS", environment),
+            scale=_scale(environment.get("SCALE") or "1"),
+            rounds=_rounds(environment.get("ROUNDS")),
+        )
+
+    def rounds_of(self, workload: str) -> int:
+        return self.rounds or _DEFAULT_ROUNDS[workload]
+
+
+def _some_of(
+    known: tuple[str, ...], variable: str, environment: Mapping[str, str]
+) -> tuple[str, ...]:
+    text = environment.get(variable)
+    if not text:
+        return known
+    asked = [part.strip() for part in text.split(",")]
+    unknown = [part for part in asked if part not in known]
+    if unknown:
+        raise ConfigError(
+            f"{variable}={text}: there is no {unknown[0]!r}.",
+            remedy=f"Take some of {','.join(known)}, as in {variable}={','.join(known[:2])}.",
+        )
+    return tuple(name for name in known if name in asked)
+
+
+def _scale(text: str) -> float:
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = math.nan
+    if not 0 < scale <= 100:
+        raise ConfigError(
+            f"SCALE={text}: expected a number above 0, at most 100.",
+            remedy="SCALE=1 is the full size, SCALE=0.1 a tenth of it.",
+        )
+    return scale
+
+
+def _rounds(text: str | None) -> int | None:
+    if not text:
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise ConfigError(
+            f"ROUNDS={text}: expected a whole number from 1 on.",
+            remedy="ROUNDS=3 measures each system three times and reports medians.",
+        )
+    return int(text)

@@ -1,0 +1,178 @@
+"""A warm Spark session in a process of its own, which runs one pipeline after another.
+
+Apart from the bench itself, so that what is counted as the pipeline's CPU and memory is only the
+pipeline's.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from bench.server import BenchError
+from penstock.errors import PenstockError
+from penstock.pipeline.apply_batch import Delivered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_STOP_SECONDS = 60.0
+_POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """The session is up, or the pipeline has ended as asked."""
+
+
+@dataclass(frozen=True)
+class _Failed:
+    message: str
+    remedy: str
+
+
+class WarmSpark:
+    """The parent's end. Inside ``with`` the session is up; afterwards all of it is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        context = multiprocessing.get_context("spawn")
+        self._connection, self._theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(self._theirs, folder), daemon=True)
+        self.delivered: list[Delivered] = []
+        """What the pipeline that runs, or ran last, has delivered so far."""
+
+    @property
+    def pid(self) -> int:
+        pid = self._process.pid
+        if pid is None:
+            raise BenchError("The Spark session was never started.", remedy="Use it with `with`.")
+        return pid
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        # The child has its own copy now; while we held one too, its end would never reach us.
+        self._theirs.close()
+        try:
+            self._await_ready()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def start(self, file: Path) -> None:
+        """Begin to run a pipeline; it runs until ``stop``."""
+        self.delivered = []
+        self._connection.send(file)
+
+    def stop(self) -> None:
+        """End the pipeline, in order."""
+        self._connection.send(None)
+        self._await_ready()
+
+    def pump(self, seconds: float = 0.0) -> None:
+        """Take in what was delivered, waiting at most so long for more; raises what broke."""
+        while self._connection.poll(seconds):
+            seconds = 0.0
+            if self._receive():
+                raise BenchError(
+                    "The pipeline ended before it was told to.",
+                    remedy="Look at what was printed above.",
+                )
+
+    def delivery_of(self, commit_lsn: int, patience: float) -> Delivered:
+        """Wait until everything up to a commit is delivered."""
+        deadline = time.monotonic() + patience
+        seen = 0
+        while True:
+            for delivered in self.delivered[seen:]:
+                if delivered.frontier.commit_lsn >= commit_lsn:
+                    return delivered
+            seen = len(self.delivered)
+            if time.monotonic() > deadline:
+                raise BenchError(
+                    f"The pipeline did not deliver everything within {patience:g} s.",
+                    remedy="Try a smaller SCALE; if it recurs, it is a bug of Penstock.",
+                )
+            self.pump(_POLL_SECONDS)
+
+    def _await_ready(self) -> None:
+        while not self._receive():
+            pass
+
+    def _receive(self) -> bool:
+        """Handle one message; True if the child is ready for the next pipeline."""
+        try:
+            message = self._connection.recv()
+        except (EOFError, ConnectionError):
+            raise BenchError(
+                "The process with the Spark session died.",
+                remedy="Look at what was printed above; lack of memory is a usual cause.",
+            ) from None
+        if isinstance(message, _Failed):
+            raise BenchError(message.message, remedy=message.remedy)
+        if isinstance(message, Delivered):
+            self.delivered.append(message)
+            return False
+        return True
+
+    def _end(self) -> None:
+        self._connection.close()
+        self._process.join(_STOP_SECONDS)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _serve(connection: Connection, folder: Path) -> None:
+    """The child: whatever arrives while a pipeline runs, or the parent's end, stops it."""
+    # Ctrl-C reaches the whole foreground group: the parent decides the order of stopping.
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Spark leaves folders behind in the working directory.
+    os.chdir(folder)
+    from penstock.config.models import SparkConfig
+    from penstock.spark.session import make_session
+
+    try:
+        session = make_session("bench", SparkConfig())
+        try:
+            connection.send(_Ready())
+            while True:
+                _run(connection, connection.recv(), session)
+        finally:
+            session.stop()
+    except (EOFError, ConnectionError):
+        return
+    except PenstockError as error:
+        connection.send(_Failed(error.message, error.remedy))
+
+
+def _run(connection: Connection, file: Path, session: SparkSession) -> None:
+    from penstock.config.load import load_pipeline
+    from penstock.pipeline.run import Pipeline
+
+    pipeline = Pipeline(load_pipeline(file), file, observe=connection.send, say=_warn)
+    pipeline.run(connection.poll, spark=session)
+    connection.recv()
+    connection.send(_Ready())
+
+
+def _warn(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

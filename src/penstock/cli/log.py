@@ -1,0 +1,154 @@
+"""`penstock log`: look into a change log."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from penstock.changelog.changelog import ChangeLog, Listing
+from penstock.changelog.segment import Segment
+from penstock.changelog.segment_name import SegmentName
+from penstock.cli.terminal import bytes_text, say
+from penstock.errors import ConfigError
+from penstock.lsn import format_lsn
+from penstock.pgoutput.messages import (
+    UNSET,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Truncate,
+    Update,
+    Value,
+    parse_message,
+)
+from penstock.table_schema import TableSchema
+
+log_app = typer.Typer(no_args_is_help=True, help="Look into a change log.")
+
+
+@log_app.command("inspect")
+def inspect(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="The change log's folder.")],
+    segment: Annotated[
+        int | None, typer.Option(help="Show the transactions of this segment only.")
+    ] = None,
+    rows: Annotated[
+        int, typer.Option(min=0, help="Also show the first N decoded rows of each transaction.")
+    ] = 0,
+    table: Annotated[
+        str | None, typer.Option(help="Show only rows of this table (schema.table).")
+    ] = None,
+) -> None:
+    """Print segments, positions, transactions and decoded rows of a change log.
+
+    Reads only, so it can be used beside a running pipeline. Every segment that is shown in detail
+    is checked against its checksum.
+
+    \b
+    Example:
+      penstock log inspect .penstock/shop/log
+      penstock log inspect .penstock/shop/log --segment 42 --rows 3
+      penstock log inspect .penstock/shop/log --rows 5 --table public.orders
+    """
+    log = ChangeLog(str(path))
+    listing = log.list()
+    if not listing.sizes:
+        raise ConfigError(
+            f"{path} holds no segments",
+            remedy="give the folder that change_log.path names, and let capture run first",
+        )
+    if segment is None and not rows:
+        _show_segments(listing)
+        return
+    chosen = [name for name in listing.segments if segment in (None, name.sequence)]
+    if not chosen:
+        raise ConfigError(f"{path} has no segment {segment}")
+    for name in chosen:
+        say(f"segment {name.sequence} (epoch {name.epoch}), {name.rows} changes")
+        for line in _describe(log.read(str(name)), name, rows, table):
+            say(line)
+
+
+def _show_segments(listing: Listing) -> None:
+    say(
+        f"{'segment':>12} {'epoch':>5} {'changes':>9} {'size':>10}  "
+        f"{'after':>17} {'last':>17}  note"
+    )
+    for name in listing.segments:
+        notes = []
+        if name.is_open:
+            notes.append("ends inside a transaction")
+        if not name.rows:
+            notes.append(f"nothing for us up to {format_lsn(name.end_lsn)}")
+        say(
+            f"{name.sequence:>12} {name.epoch:>5} {name.rows:>9} "
+            f"{bytes_text(listing.sizes[name]):>10}  {format_lsn(name.after):>17} "
+            f"{format_lsn(name.last):>17}  {', '.join(notes)}".rstrip()
+        )
+    frontier = listing.frontier
+    say(
+        f"{len(listing.segments)} segments, {bytes_text(listing.total_bytes)}; "
+        f"the log ends at {frontier}"
+    )
+
+
+def _describe(segment: Segment, name: SegmentName, limit: int, table: str | None) -> Iterator[str]:
+    columns = segment.rows.to_pydict()
+    counts = Counter(columns["commit_lsn"])
+    tables = {definition.oid: definition for definition in segment.tables}
+    commit_lsn = None
+    shown = 0
+    for index in range(segment.rows.num_rows):
+        row = {key: values[index] for key, values in columns.items()}
+        if row["commit_lsn"] != commit_lsn:
+            commit_lsn = row["commit_lsn"]
+            shown = 0
+            whole = "" if commit_lsn <= name.last else ", goes on in a later segment"
+            yield (
+                f"  transaction {row['xid']}, commit {format_lsn(commit_lsn)} at "
+                f"{row['commit_ts'].isoformat()}, {counts[commit_lsn]} changes here{whole}"
+            )
+        if shown >= limit:
+            continue
+        version = row["schema_version"]
+        definition = segment.tables[version] if version >= 0 else None
+        if table is not None and (definition is None or definition.qualified_name != table):
+            continue
+        shown += 1
+        yield f"    {row['ordinal']:>6} {_change(row['payload'], definition, tables)}"
+
+
+def _change(payload: bytes, table: TableSchema | None, tables: dict[int, TableSchema]) -> str:
+    message = parse_message(payload)
+    if isinstance(message, Truncate):
+        names = [tables[oid].qualified_name for oid in message.relations]
+        return f"truncate {', '.join(names)}"
+    if isinstance(message, LogicalMessage):
+        return f"message {message.prefix!r} {message.content!r}"
+    if table is None:
+        return f"{type(message).__name__} of an unknown table"
+    if isinstance(message, Insert):
+        return f"insert {table.qualified_name} {_row(message.new, table)}"
+    if isinstance(message, Update):
+        old = "" if message.old is None else f" old {_row(message.old, table, message.old_kind)}"
+        return f"update {table.qualified_name} {_row(message.new, table)}{old}"
+    if isinstance(message, Delete):
+        return f"delete {table.qualified_name} {_row(message.old, table, message.old_kind)}"
+    return type(message).__name__
+
+
+def _row(values: tuple[Value, ...], table: TableSchema, kind: str | None = None) -> str:
+    shown: dict[str, Any] = {}
+    for value, column in zip(values, table.columns, strict=True):
+        if kind == "key" and not column.is_key:
+            continue
+        if isinstance(value, bytes):
+            shown[column.name] = value.decode(errors="replace")
+        else:
+            shown[column.name] = "(unset)" if value is UNSET else None
+    return json.dumps(shown, ensure_ascii=False)

@@ -1,0 +1,378 @@
+"""What happens in the demo's shop: transactions made up from a seed."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, LiteralString
+
+# Values that go wrong wherever text is built by hand: quotes, backslashes, line ends, braces,
+# commas, the word NULL, other scripts, nothing at all.
+_WORDS = (
+    "plain", "it's", 'say "hi"', "back\\slash", "two\nlines", "tab\there", "{a,b}", "NULL",
+    "", "naïve", "東京", "Ωmega", "🚰", "\\N", "a,b;c", "  padded  ",
+)  # fmt: skip
+_STATUSES = ("new", "paid", "packed", "sent", "returned")
+_TRANSACTIONS_PER_TRUNCATE = 400
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement with its values."""
+
+    text: LiteralString
+    values: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """Statements that belong together; a few of them are taken back."""
+
+    statements: tuple[Statement, ...]
+    rolled_back: bool = False
+
+
+class ShopTraffic:
+    """An endless row of transactions; the same seed makes the same row.
+
+    Knows which keys exist, so that updates and deletes find their rows. For that it relies on
+    every transaction being executed, in order, by one client.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)  # noqa: S311 (traffic, no secret)
+        self._customers: list[int] = []
+        self._products: list[str] = []
+        self._orders: list[str] = []
+        self._lines: dict[str, list[int]] = {}
+        self._carts: list[str] = []
+        self._last_customer = self._last_product = self._last_payment = 0
+        self._until_truncate = _TRANSACTIONS_PER_TRUNCATE
+        kinds: dict[Callable[[], list[Statement]], int] = {
+            self._place_order: 28,
+            self._advance_order: 16,
+            self._fill_cart: 16,
+            self._view_page: 14,
+            self._change_price: 7,
+            self._change_customer: 6,
+            self._add_customer: 5,
+            self._cancel_order: 4,
+            self._rename_product: 2,
+            self._renumber_line: 3,
+            self._leave_cart: 3,
+            self._correct_page_view: 3,
+            self._forget_page_view: 3,
+            self._add_product: 1,
+            self._describe_product: 1,
+            self._drop_product: 1,
+            self._delete_customer: 1,
+        }
+        self._kinds, self._weights = list(kinds), list(kinds.values())
+
+    def opening(self) -> list[Transaction]:
+        """The first customers and products, in a few larger transactions."""
+        return [
+            Transaction(tuple(s for _ in range(25) for s in add()))
+            for add in (self._add_customer, self._add_product)
+            for _ in range(4)
+        ]
+
+    def next(self) -> Transaction:
+        """The transaction that happens next."""
+        self._until_truncate -= 1
+        if self._until_truncate == 0:
+            self._until_truncate = _TRANSACTIONS_PER_TRUNCATE
+            return Transaction(tuple(self._empty_carts()))
+        if self._chance(0.02):
+            # It touches rows that exist, and none of it may ever be delivered.
+            return Transaction(tuple(self._change_price() + self._view_page()), rolled_back=True)
+        (kind,) = self._random.choices(self._kinds, self._weights)
+        return Transaction(tuple(kind()))
+
+    # -- customers -------------------------------------------------------------------------------
+
+    def _add_customer(self) -> list[Statement]:
+        self._last_customer += 1
+        customer = self._last_customer
+        self._customers.append(customer)
+        return [
+            Statement(
+                "INSERT INTO customers (id, email, name, tags, profile, credit, member_until)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s)",
+                (
+                    customer,
+                    f"customer{customer}@example.com",
+                    self._maybe(self._word()),
+                    self._words(),
+                    self._maybe(self._document()),
+                    f"{self._random.randrange(100000)}.{self._random.randrange(100):02d}",
+                    self._random.choice((None, "infinity", "2030-06-01 12:00:00.123456+02")),
+                ),
+            )
+        ]
+
+    def _change_customer(self) -> list[Statement]:
+        customer = self._random.choice(self._customers)
+        if self._chance(0.1):
+            # A new key for the same row.
+            self._customers.remove(customer)
+            self._last_customer += 1
+            self._customers.append(self._last_customer)
+            return [
+                Statement(
+                    "UPDATE customers SET id = %s WHERE id = %s", (self._last_customer, customer)
+                )
+            ]
+        return [
+            Statement(
+                "UPDATE customers SET profile = %s, tags = %s, credit = credit - %s WHERE id = %s",
+                (self._document(), self._words(), self._random.randrange(50), customer),
+            )
+        ]
+
+    def _delete_customer(self) -> list[Statement]:
+        if len(self._customers) < 50:
+            return self._add_customer()
+        customer = self._customers.pop(self._random.randrange(len(self._customers)))
+        return [Statement("DELETE FROM customers WHERE id = %s", (customer,))]
+
+    # -- products --------------------------------------------------------------------------------
+
+    def _add_product(self) -> list[Statement]:
+        self._last_product += 1
+        sku = f"SKU-{self._last_product:06d}"
+        self._products.append(sku)
+        return [
+            Statement(
+                "INSERT INTO products (sku, barcode, name, price, stock, size_cm, attributes,"
+                " description) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
+                (
+                    sku,
+                    self._uuid(),
+                    f"Product {self._word()}",
+                    self._price(),
+                    self._random.randrange(10000),
+                    self._maybe([self._random.uniform(0.1, 300.0) for _ in range(3)]),
+                    self._document(),
+                    self._long_text(),
+                ),
+            )
+        ]
+
+    def _change_price(self) -> list[Statement]:
+        return [
+            Statement(
+                "UPDATE products SET price = %s, changed_at = now() WHERE sku = %s",
+                (self._price(), self._random.choice(self._products)),
+            )
+        ]
+
+    def _rename_product(self) -> list[Statement]:
+        """The key changes while the long description stays: it is sent under neither key."""
+        at = self._random.randrange(len(self._products))
+        old = self._products[at]
+        self._last_product += 1
+        self._products[at] = f"SKU-{self._last_product:06d}"
+        return [
+            Statement("UPDATE products SET sku = %s WHERE sku = %s", (self._products[at], old)),
+        ]
+
+    def _describe_product(self) -> list[Statement]:
+        return [
+            Statement(
+                "UPDATE products SET description = %s WHERE sku = %s",
+                (self._long_text(), self._random.choice(self._products)),
+            )
+        ]
+
+    def _drop_product(self) -> list[Statement]:
+        if len(self._products) < 50:
+            return self._add_product()
+        sku = self._products.pop(self._random.randrange(len(self._products)))
+        return [Statement("DELETE FROM products WHERE sku = %s", (sku,))]
+
+    # -- orders ----------------------------------------------------------------------------------
+
+    def _place_order(self) -> list[Statement]:
+        order = self._uuid()
+        self._orders.append(order)
+        lines = list(range(1, self._random.randint(2, 5)))
+        self._lines[order] = lines
+        statements = [
+            Statement(
+                "INSERT INTO orders (id, customer_id, gift, note, ship_to, deliver_on)"
+                " VALUES (%s, %s, %s, %s, %s, current_date + %s::int)",
+                (
+                    order,
+                    self._random.choice(self._customers),
+                    self._chance(0.2),
+                    self._maybe(self._word()),
+                    self._maybe(self._document()),
+                    self._maybe(self._random.randrange(1, 30)),
+                ),
+            )
+        ]
+        for line in lines:
+            sku = self._random.choice(self._products)
+            statements += [
+                Statement(
+                    "INSERT INTO order_items (order_id, line, sku, quantity, price)"
+                    " VALUES (%s, %s, %s, %s, %s)",
+                    (order, line, sku, self._random.randint(1, 9), self._price()),
+                ),
+                Statement("UPDATE products SET stock = stock - 1 WHERE sku = %s", (sku,)),
+            ]
+        self._last_payment += 1
+        statements.append(
+            Statement(
+                "INSERT INTO payments (id, order_id, method, amount, fee_rate, receipt, settles_in)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s)",
+                (
+                    self._last_payment,
+                    order,
+                    self._random.choice(("card", "transfer", "voucher")),
+                    self._random.randrange(10**7) / 100,
+                    self._random.random(),
+                    self._maybe(self._random.randbytes(self._random.randrange(12))),
+                    self._random.choice((None, "3 days", "1 mon -04:05:06.789", "00:00:00")),
+                ),
+            )
+        )
+        return statements
+
+    def _advance_order(self) -> list[Statement]:
+        if not self._orders:
+            return self._place_order()
+        return [
+            Statement(
+                "UPDATE orders SET status = %s, note = %s WHERE id = %s",
+                (
+                    self._random.choice(_STATUSES),
+                    self._maybe(self._word()),
+                    self._random.choice(self._orders),
+                ),
+            )
+        ]
+
+    def _cancel_order(self) -> list[Statement]:
+        if not self._orders:
+            return self._place_order()
+        order = self._orders.pop(self._random.randrange(len(self._orders)))
+        del self._lines[order]
+        return [
+            Statement("DELETE FROM payments WHERE order_id = %s", (order,)),
+            Statement("DELETE FROM orders WHERE id = %s", (order,)),
+        ]
+
+    def _renumber_line(self) -> list[Statement]:
+        """A part of a composite key changes."""
+        if not self._orders:
+            return self._place_order()
+        order = self._random.choice(self._orders)
+        lines = self._lines[order]
+        old, new = lines[0], max(lines) + 1
+        if new > 30000:  # the column is a smallint
+            return self._advance_order()
+        lines[:] = [*lines[1:], new]
+        return [
+            Statement(
+                "UPDATE order_items SET line = %s, quantity = quantity + 1"
+                " WHERE order_id = %s AND line = %s",
+                (new, order, old),
+            )
+        ]
+
+    # -- page views: no key, and many rows that are the same -------------------------------------
+
+    def _view_page(self) -> list[Statement]:
+        view = Statement(
+            "INSERT INTO page_views (path, referrer, millis) VALUES (%s, %s, %s)",
+            (
+                f"/p/{self._random.randrange(40)}",
+                self._maybe(self._word()),
+                self._maybe(self._random.choice((0.1, 12.5, 33.333))),
+            ),
+        )
+        return [view] * self._random.choice((1, 1, 2, 3))
+
+    def _correct_page_view(self) -> list[Statement]:
+        return [
+            Statement(
+                "UPDATE page_views SET referrer = %s WHERE ctid ="
+                " (SELECT ctid FROM page_views WHERE path = %s LIMIT 1)",
+                (self._word(), f"/p/{self._random.randrange(40)}"),
+            )
+        ]
+
+    def _forget_page_view(self) -> list[Statement]:
+        return [
+            Statement(
+                "DELETE FROM page_views WHERE ctid ="
+                " (SELECT ctid FROM page_views WHERE path = %s LIMIT 1)",
+                (f"/p/{self._random.randrange(40)}",),
+            )
+        ]
+
+    # -- carts -----------------------------------------------------------------------------------
+
+    def _fill_cart(self) -> list[Statement]:
+        known = bool(self._carts) and self._chance(0.6)
+        session = self._random.choice(self._carts) if known else self._uuid()
+        if not known:
+            self._carts.append(session)
+        return [
+            Statement(
+                "INSERT INTO carts (session, lines, coupons) VALUES (%s, %s, %s)"
+                " ON CONFLICT (session) DO UPDATE SET lines = excluded.lines, touched_at = now()",
+                (session, self._document(), self._maybe(self._words())),
+            )
+        ]
+
+    def _leave_cart(self) -> list[Statement]:
+        if not self._carts:
+            return self._fill_cart()
+        session = self._carts.pop(self._random.randrange(len(self._carts)))
+        return [Statement("DELETE FROM carts WHERE session = %s", (session,))]
+
+    def _empty_carts(self) -> list[Statement]:
+        """TRUNCATE between two inserts of one transaction: only the later one may be left."""
+        self._carts.clear()
+        before = self._fill_cart()
+        self._carts.clear()
+        return [*before, Statement("TRUNCATE carts"), *self._fill_cart()]
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def _chance(self, share: float) -> bool:
+        return self._random.random() < share
+
+    def _maybe(self, value: Any) -> Any:
+        return None if self._chance(0.2) else value
+
+    def _word(self) -> str:
+        return self._random.choice(_WORDS)
+
+    def _words(self) -> list[str | None]:
+        return [self._maybe(self._word()) for _ in range(self._random.randrange(4))]
+
+    def _uuid(self) -> str:
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def _price(self) -> str:
+        return f"{self._random.randrange(10**6)}.{self._random.randrange(10**6):0>6}"
+
+    def _document(self) -> str:
+        return json.dumps(
+            {
+                "word": self._word(),
+                "list": [self._random.randrange(100), None, 1.5, {}],
+                "deep": {"empty": [], "exact": self._random.randrange(10**15) * 1000 + 7},
+            }
+        )
+
+    def _long_text(self) -> str:
+        """Too long for its page, so that Postgres stores it out of line."""
+        return f"{self._word()} {self._random.randbytes(1500).hex()}"

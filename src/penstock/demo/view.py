@@ -1,0 +1,129 @@
+"""What a person sees of the demo: a table that moves in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.terminal import bytes_text
+from penstock.demo.progress import Progress
+from penstock.lsn import format_lsn
+
+_LINE_SECONDS = 2.5
+
+
+class View(Protocol):
+    """Shows where the demo stands. ``say`` is for lines that stay."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def show(self, now: float, phase: str, progress: Progress | None) -> None: ...
+
+
+def make_view(console: Console) -> View:
+    """The view that suits what the console writes to."""
+    return LiveView(console) if console.is_terminal else LineView(console)
+
+
+class LiveView:
+    """A table that is drawn again in place."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text))
+
+    def show(self, now: float, phase: str, progress: Progress | None) -> None:
+        heading = Text(f"▸ {phase}", style="bold cyan")
+        body = heading if progress is None else Group(_table(progress), heading)
+        self._live.update(body, refresh=True)
+
+
+class LineView:
+    """A line when the phase changes, and one every few seconds in between."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._phase = ""
+        self._due = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=True)
+        # A line that nobody can see yet is no line.
+        self._console.file.flush()
+
+    def show(self, now: float, phase: str, progress: Progress | None) -> None:
+        name = phase.split(":", 1)[0]
+        if name == self._phase and now < self._due:
+            return
+        self._phase, self._due = name, now + _LINE_SECONDS
+        self.say(phase if progress is None else f"{phase} · {_line(progress)}")
+
+
+def _line(progress: Progress) -> str:
+    tables = ", ".join(f"{table.name} {table.rows:,}" for table in progress.tables)
+    return (
+        f"{progress.rows:,} rows delivered, {progress.rows_per_second:,.0f} rows/s, "
+        f"lag {_lag(progress)}, at {format_lsn(progress.frontier.end_lsn)} ({tables})"
+    )
+
+
+def _lag(progress: Progress) -> str:
+    return f"{bytes_text(progress.lag_bytes)} / {progress.lag_seconds:.1f} s"
+
+
+def _table(progress: Progress) -> Table:
+    table = Table(show_footer=True)
+    table.add_column("table", "all tables", no_wrap=True)
+    table.add_column("rows delivered", f"{progress.rows:,}", justify="right", no_wrap=True)
+    table.add_column("rows/s", f"{progress.rows_per_second:,.0f}", justify="right", no_wrap=True)
+    table.add_column("lag", _lag(progress), justify="right", no_wrap=True)
+    table.add_column("position", format_lsn(progress.frontier.end_lsn), no_wrap=True)
+    for row in progress.tables:
+        table.add_row(
+            row.name,
+            f"{row.rows:,}",
+            f"{row.rows_per_second:,.0f}",
+            _lag(progress) if row.rows else "",
+            row.position,
+        )
+    return table

@@ -1,0 +1,86 @@
+"""Columns of Postgres text as JSON values, a column at a time."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.table_schema import PgType
+
+# Sixty-four bit offsets: JSON is longer than the text it holds, and a batch may be large.
+TEXT = pa.large_string()
+
+_BOOLEAN = 16
+_INTEGERS = frozenset({20, 21, 23, 26, 28, 29, 5069})  # int8/2/4, oid, xid, cid, xid8
+_FLOATS = frozenset({700, 701})
+_JSON = frozenset({114, 3802})
+
+_NOT_FINITE = pa.array(["NaN", "Infinity", "-Infinity"], TEXT)
+_MUST_ESCAPE = r'[\x00-\x1f"\\]'
+_RARE = re.compile(r"[\x00-\x1f]")
+_COMMON = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+
+
+def join(*parts: pa.Array | str) -> pa.Array:
+    """The parts of each row behind each other; null where one of them is."""
+    return pc.binary_join_element_wise(*map(_operand, parts), _operand(""))
+
+
+def listed(parts: list[pa.Array], opening: str, closing: str) -> pa.Array:
+    """The parts of each row as a JSON array or object. Each begins with a comma or is empty.
+
+    Arrow could skip nulls by itself, but drops rows of which every part is null (pyarrow 26).
+    """
+    return join(opening, pc.utf8_ltrim(join(*parts), characters=","), closing)
+
+
+def repeat(text: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(text, TEXT), count)
+
+
+def json_values(text: pa.Array, type: PgType) -> pa.Array:
+    """The values as JSON, ``null`` where they are null. Which type becomes what:
+    docs/change_json.md."""
+    text = text.cast(TEXT)
+    while type.kind == "domain" and type.inner is not None:
+        type = type.inner
+    oid = type.oid if type.kind == "base" else 0
+    if oid in _INTEGERS:
+        values = text
+    elif oid in _FLOATS:
+        special = pc.is_in(text, value_set=_NOT_FINITE)
+        values = pc.if_else(special, _strings(text), text) if pc.any(special).as_py() else text
+    elif oid == _BOOLEAN:
+        values = pc.if_else(pc.equal(text, _operand("t")), _operand("true"), _operand("false"))
+    elif oid in _JSON:
+        # A line break in JSON text is white space: inside a string it would be escaped.
+        values = pc.replace_substring_regex(text, r"[\r\n]", " ")
+    else:
+        values = _strings(text)
+    return pc.fill_null(values, _operand("null"))
+
+
+def _strings(text: pa.Array) -> pa.Array:
+    return join('"', _escaped(text), '"')
+
+
+def _escaped(text: pa.Array) -> pa.Array:
+    found = pc.match_substring_regex(text, _MUST_ESCAPE)
+    if not pc.any(found).as_py():
+        return text
+    rows = text.filter(found)
+    for plain, escaped in _COMMON:
+        rows = pc.replace_substring(rows, plain, escaped)
+    if pc.any(pc.match_substring_regex(rows, _RARE.pattern)).as_py():
+        rows = pa.array([_RARE.sub(_escape, row) for row in rows.to_pylist()], TEXT)
+    return pc.replace_with_mask(text, pc.fill_null(found, False), rows)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
+
+
+def _operand(part: pa.Array | str) -> pa.Array | pa.Scalar:
+    return pa.scalar(part, TEXT) if isinstance(part, str) else part

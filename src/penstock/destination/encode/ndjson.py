@@ -1,0 +1,280 @@
+"""Changes as NDJSON, one a line. docs/change_json.md is the format's written form."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.decode.changes import ChangeSet, MessageEvent, Stamp, TableChanges, TruncateEvent
+from penstock.destination.contract import TableRows
+from penstock.destination.encode.json_values import TEXT, join, json_values, listed, repeat
+from penstock.destination.encode.row_values import READ_ORDINAL, Ints, Mask, RowValues
+from penstock.lsn import format_lsn
+from penstock.pgoutput import tuples
+from penstock.table_schema import TableSchema
+
+_OPS = {tuples.INSERT: "insert", tuples.UPDATE: "update", tuples.DELETE: "delete"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_NIBBLES = np.arange(28, -4, -4)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Changes as lines that end in a newline, and where each stands."""
+
+    commit_lsn: Ints
+    ordinal: Ints
+    text: pa.Array
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def take(self, rows: Ints) -> Lines:
+        return Lines(self.commit_lsn[rows], self.ordinal[rows], self.text.take(pa.array(rows)))
+
+
+def line_bytes(lines: pa.Array) -> memoryview:
+    """All lines behind each other, without a copy."""
+    _, offsets, data = lines.buffers()
+    if not len(lines) or data is None:
+        return memoryview(b"")
+    bounds = np.frombuffer(offsets, np.int64, len(lines) + 1, lines.offset * 8)
+    return memoryview(data)[int(bounds[0]) : int(bounds[-1])]
+
+
+def encode_changes(changes: ChangeSet) -> Lines:
+    """All changes in commit order."""
+    parts = [table_lines(table) for table in changes.tables]
+    parts += [truncate_line(event) for event in changes.truncates]
+    parts += [message_line(event) for event in changes.messages]
+    return in_order(parts)
+
+
+def in_order(parts: Sequence[Lines]) -> Lines:
+    """Several sets of lines as one, by position."""
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Lines(np.zeros(0, np.int64), np.zeros(0, np.int64), pa.array([], TEXT))
+    together = Lines(
+        np.concatenate([part.commit_lsn for part in parts]),
+        np.concatenate([part.ordinal for part in parts]),
+        pa.concat_arrays([part.text for part in parts]),
+    )
+    return together.take(np.lexsort((together.ordinal, together.commit_lsn)))
+
+
+def table_lines(changes: TableChanges) -> Lines:
+    """The inserts, updates and deletes of one table, a line each."""
+    table, count = changes.table, len(changes)
+    values = RowValues(changes)
+    unset = [values.unset(column) for column in range(len(table.columns))]
+    members = [
+        _members(table, column, values.text(column), unset[column])
+        for column in range(len(table.columns))
+    ]
+    new = _objects(members, count)
+    if values.is_delete.any():
+        new = pc.if_else(pa.array(values.is_delete), pa.scalar("null", TEXT), new)
+    text = join(
+        _heads(table, changes.op),
+        _stamps(changes),
+        _keys(table, members, count),
+        ',"old":',
+        _old(changes, values),
+        ',"new":',
+        new,
+        ',"unset":',
+        _unset_names(table, unset, count),
+        "}\n",
+    )
+    return Lines(changes.commit_lsn, changes.ordinal, text)
+
+
+def read_lines(rows: TableRows) -> Lines:
+    """Copied rows: op ``read``, at the position of their snapshot."""
+    table, count = rows.table, len(rows)
+    members = [_members(table, column, text, None) for column, text in enumerate(rows.columns)]
+    commit_lsn = rows.snapshot.commit_lsn
+    stamp = _object(
+        position={"commit_lsn": format_lsn(commit_lsn), "ordinal": READ_ORDINAL},
+        lsn=None,
+        xid=None,
+        commit_time=None,
+    )
+    text = join(
+        repeat(f"{_head(table, 'read')}{stamp[1:-1]},", count),
+        _keys(table, members, count),
+        ',"old":null,"new":',
+        _objects(members, count),
+        ',"unset":[]}\n',
+    )
+    return Lines(np.full(count, commit_lsn), np.full(count, READ_ORDINAL), text)
+
+
+def truncate_line(event: TruncateEvent) -> Lines:
+    tables = [
+        {"schema": table.schema, "table": table.name, "schema_version": table.fingerprint}
+        for table in event.tables
+    ]
+    return _event_line(
+        event.stamp,
+        "truncate",
+        tables=tables,
+        cascade=event.cascade,
+        restart_identity=event.restart_identity,
+    )
+
+
+def message_line(event: MessageEvent) -> Lines:
+    try:
+        content, encoding = event.content.decode(), "utf-8"
+    except UnicodeDecodeError:
+        content, encoding = base64.b64encode(event.content).decode(), "base64"
+    return _event_line(
+        event.stamp,
+        "message",
+        transactional=event.transactional,
+        prefix=event.prefix,
+        content=content,
+        encoding=encoding,
+    )
+
+
+def identifying_columns(table: TableSchema) -> tuple[int, ...]:
+    """The columns of the row's key; none under REPLICA IDENTITY FULL, which names no key."""
+    return () if table.replica_identity == "f" else table.key_columns
+
+
+def _event_line(stamp: Stamp, op: str, **members: Any) -> Lines:
+    position = stamp.position
+    line = _object(
+        op=op,
+        position={"commit_lsn": format_lsn(position.commit_lsn), "ordinal": position.ordinal},
+        lsn=format_lsn(stamp.lsn),
+        xid=stamp.xid or None,
+        commit_time=_time_text(stamp.commit_micros),
+        **members,
+    )
+    return Lines(
+        np.array([position.commit_lsn]), np.array([position.ordinal]), pa.array([line + "\n"], TEXT)
+    )
+
+
+def _object(**members: Any) -> str:
+    return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
+
+
+def _head(table: TableSchema, op: str) -> str:
+    """The line up to where its stamp begins."""
+    members = _object(
+        op=op, schema=table.schema, table=table.name, schema_version=table.fingerprint
+    )
+    return members[:-1] + ","
+
+
+def _heads(table: TableSchema, op: npt.NDArray[np.uint8]) -> pa.Array:
+    heads = pa.array([_head(table, name) for name in _OPS.values()], TEXT)
+    number = np.zeros(256, np.int8)
+    number[list(_OPS)] = range(len(_OPS))
+    return heads.take(pa.array(number[op]))
+
+
+def _stamps(changes: TableChanges) -> pa.Array:
+    time = pa.array(changes.commit_micros).cast(pa.timestamp("us")).cast(TEXT)
+    return join(
+        '"position":{"commit_lsn":"',
+        _lsn_texts(changes.commit_lsn),
+        '","ordinal":',
+        pa.array(changes.ordinal).cast(TEXT),
+        '},"lsn":"',
+        _lsn_texts(changes.lsn),
+        '","xid":',
+        pa.array(changes.xid).cast(TEXT),
+        ',"commit_time":"',
+        pc.replace_substring(time, " ", "T"),
+        'Z",',
+    )
+
+
+def _keys(table: TableSchema, members: list[pa.Array], count: int) -> pa.Array:
+    columns = identifying_columns(table)
+    if not columns:
+        return repeat('"key":null', count)
+    return join('"key":', _objects([members[column] for column in columns], count))
+
+
+def _old(changes: TableChanges, values: RowValues) -> pa.Array:
+    """The old image of each change, ``null`` where Postgres sent none."""
+    images = len(changes.old_rows)
+    if not images:
+        return repeat("null", len(changes))
+    table = changes.table
+    members = [
+        _members(table, column, changes.old_text(column), ~values.old_has(column))
+        for column in range(len(table.columns))
+    ]
+    source = np.zeros(len(changes), np.int64)
+    source[changes.old_rows] = np.arange(images)
+    missing = np.ones(len(changes), bool)
+    missing[changes.old_rows] = False
+    objects = _objects(members, images).take(pa.array(source, mask=missing))
+    return pc.fill_null(objects, pa.scalar("null", TEXT))
+
+
+def _members(table: TableSchema, column: int, text: pa.Array, absent: Mask | None) -> pa.Array:
+    """``,"name":value`` for each row; empty where it is to be left out."""
+    definition = table.columns[column]
+    name = json.dumps(definition.name, ensure_ascii=False)
+    members = join(f",{name}:", json_values(text, definition.type))
+    if absent is None or not absent.any():
+        return members
+    return pc.if_else(pa.array(absent), pa.scalar("", TEXT), members)
+
+
+def _objects(members: list[pa.Array], count: int) -> pa.Array:
+    return listed(members, "{", "}") if members else repeat("{}", count)
+
+
+def _unset_names(table: TableSchema, unset: Sequence[Mask | None], count: int) -> pa.Array:
+    names = [
+        pc.if_else(
+            pa.array(mask),
+            pa.scalar("," + json.dumps(column.name, ensure_ascii=False), TEXT),
+            pa.scalar("", TEXT),
+        )
+        for column, mask in zip(table.columns, unset, strict=True)
+        if mask is not None
+    ]
+    return listed(names, "[", "]") if names else repeat("[]", count)
+
+
+def _lsn_texts(lsns: Ints) -> pa.Array:
+    return join(_hex_texts(lsns >> 32), "/", _hex_texts(lsns & 0xFFFFFFFF))
+
+
+def _hex_texts(numbers: Ints) -> pa.Array:
+    digits = _HEX[(numbers[:, np.newaxis] >> _NIBBLES) & 15]
+    offsets = np.arange(0, 8 * len(numbers) + 1, 8)
+    padded = pa.Array.from_buffers(
+        TEXT,
+        len(numbers),
+        [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(digits))],
+    )
+    stripped = pc.utf8_ltrim(padded, characters="0")
+    return pc.if_else(pc.equal(stripped, pa.scalar("", TEXT)), pa.scalar("0", TEXT), stripped)
+
+
+def _time_text(micros: int) -> str:
+    time = _EPOCH + timedelta(microseconds=micros)
+    return time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -1,0 +1,143 @@
+"""Manifests: numbered files, each the commit of one batch. The newest says how far the data is.
+
+A number is taken by creating its file, which only one driver can do. That fences: a driver that
+slept finds its next number taken by the one that took over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.destination.files import durable
+from penstock.destination.files.layout import ControlFolder
+from penstock.errors import DestinationError
+from penstock.lsn import Frontier
+
+VERSION = 1
+# As many are kept behind the newest, for people who look; nothing reads them again.
+_KEPT = 16
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """One data file: its name in the staging folder, and its place below the root."""
+
+    staged: str
+    final: str
+    rows: int
+    bytes: int
+    first: str
+    """Positions of its first and last change, as ``16/B374D848+3``."""
+    last: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One commit: the files that it added and the frontier that it reached.
+
+    ``epoch`` names the driver. Its first manifest adds no files: it takes the destination over.
+    """
+
+    number: int
+    epoch: str
+    frontier: Frontier | None
+    files: tuple[StagedFile, ...]
+
+    def to_bytes(self) -> bytes:
+        value = {
+            "version": VERSION,
+            "number": self.number,
+            "epoch": self.epoch,
+            "frontier": None if self.frontier is None else self.frontier.to_json(),
+            "files": files_to_json(self.files),
+        }
+        return json.dumps(value, indent=1).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: Path) -> Manifest:
+        try:
+            value = json.loads(data)
+            if value["version"] != VERSION:
+                raise DestinationError(
+                    f"destination files: manifest {path} has version {value['version']}; this "
+                    f"Penstock reads version {VERSION}",
+                    remedy="run the Penstock version that wrote it",
+                )
+            frontier = value["frontier"]
+            return cls(
+                value["number"],
+                value["epoch"],
+                None if frontier is None else Frontier.from_json(frontier),
+                files_from_json(value["files"]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise DestinationError(
+                f"destination files: manifest {path} is damaged ({type(error).__name__}: {error})",
+                remedy="restore it from a backup; it says which files were delivered, so nothing "
+                "can be written safely without it",
+            ) from None
+
+
+def files_to_json(files: Sequence[StagedFile]) -> list[dict[str, Any]]:
+    return [asdict(file) for file in files]
+
+
+def files_from_json(value: Sequence[dict[str, Any]]) -> tuple[StagedFile, ...]:
+    return tuple(StagedFile(**file) for file in value)
+
+
+class Manifests:
+    """The manifests of one pipeline."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def newest(self) -> Manifest | None:
+        while True:
+            numbers = self._numbers()
+            if not numbers:
+                return None
+            path = self._path(max(numbers))
+            try:
+                return Manifest.from_bytes(path.read_bytes(), path)
+            except FileNotFoundError:
+                continue  # many commits later it is one of the old ones that were removed
+
+    def create(self, manifest: Manifest) -> bool:
+        """Commit a manifest; False where a later driver has taken its number, or a higher one."""
+        path = self._path(manifest.number)
+        if not durable.create(path, manifest.to_bytes()):
+            return False
+        # The number of a driver that slept for long may be free again, since old manifests are
+        # removed. Only the highest number counts, so a lower one was never a commit.
+        if max(self._numbers()) > manifest.number:
+            path.unlink(missing_ok=True)
+            return False
+        if manifest.number % _KEPT == 0:
+            self._prune(manifest.number - _KEPT)
+        return True
+
+    def _prune(self, upto: int) -> None:
+        """Nothing is lost with them: the files that they name are in place."""
+        for number in self._numbers():
+            if number < upto:
+                self._path(number).unlink(missing_ok=True)
+
+    def _numbers(self) -> list[int]:
+        try:
+            names = [path.name for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return []
+        return [int(name[:12]) for name in names if name[:12].isdigit() and name[12:] == ".json"]
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:012d}.json"
+
+
+def read_manifest(path: str | Path, pipeline: str) -> Manifest | None:
+    """The newest manifest of a pipeline below ``path``; None before its first run."""
+    return Manifests(ControlFolder(Path(path), pipeline).manifests).newest()

@@ -1,0 +1,157 @@
+"""The files that a task writes, in the staging folder, before anything is committed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.destination.encode.ndjson import line_bytes
+from penstock.destination.files import durable
+from penstock.destination.files.layout import ControlFolder, data_file, date_folder
+from penstock.destination.files.manifest import StagedFile
+from penstock.destination.files.rows import Part, Rows
+from penstock.lsn import Position
+from penstock.table_schema import TableSchema
+
+# Each open file holds a descriptor and the metadata of its row groups.
+_MOST_OPEN = 64
+
+
+class _Sink(Protocol):
+    def write(self, data: pa.Table) -> None: ...
+    def close(self) -> None: ...
+
+
+class _ParquetSink:
+    def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
+        self._writer = pq.ParquetWriter(path, schema, compression=compression)
+
+    def write(self, data: pa.Table) -> None:
+        self._writer.write_table(data)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _LineSink:
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+
+    def write(self, data: pa.Table) -> None:
+        for lines in data.column("line").chunks:
+            self._file.write(line_bytes(lines))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _OpenFile:
+    """One file of one table version and day, open for more rows in position order."""
+
+    def __init__(self, path: Path, sink: _Sink, folder: str, version: str, first: Position) -> None:
+        self.path = path
+        self.version = version
+        self._sink = sink
+        self._folder = folder
+        self._first = self._last = first
+        self._rows = 0
+
+    def write(self, rows: Rows) -> None:
+        self._sink.write(rows.data)
+        self._rows += len(rows)
+        self._last = rows.last
+
+    def finish(self, pipeline: str) -> StagedFile:
+        """Close the file durably and say where it is to go."""
+        self._sink.close()
+        durable.sync(self.path)
+        name = data_file(self._first, self._last, pipeline, self.path.stem[:12], self.path.suffix)
+        return StagedFile(
+            staged=self.path.name,
+            final=f"{self._folder}/{name}",
+            rows=self._rows,
+            bytes=self.path.stat().st_size,
+            first=str(self._first),
+            last=str(self._last),
+        )
+
+    def abandon(self) -> None:
+        # Whatever made the task fail may stand in the way of closing, too.
+        with contextlib.suppress(OSError):
+            self._sink.close()
+        self.path.unlink(missing_ok=True)
+
+
+class Staging:
+    """Takes the parts of one task and gives the list of files that hold them.
+
+    Rows are written as they come, so memory does not grow with the task.
+    """
+
+    def __init__(self, control: ControlFolder, pipeline: str, compression: str) -> None:
+        self._control = control
+        self._pipeline = pipeline
+        self._compression = compression
+        self._open: dict[str, _OpenFile] = {}
+        self._finished: list[StagedFile] = []
+        durable.make_folder(control.staging)
+        durable.make_folder(control.schemas)
+
+    def write(self, part: Part, suffix: str) -> None:
+        version = part.table.fingerprint if part.table is not None else ""
+        for rows in part.rows.by_day():
+            folder = f"{part.folder}/{date_folder(int(rows.commit_micros[0]))}"
+            file = self._open.pop(folder, None)
+            # Another version of the table has other columns.
+            if file is not None and file.version != version:
+                self._finished.append(file.finish(self._pipeline))
+                file = None
+            if file is None:
+                self._make_room()
+                if part.table is not None:
+                    keep_schema(self._control, part.table)
+                path, sink = self.new_file(rows.data.schema, suffix)
+                file = _OpenFile(path, sink, folder, version, rows.first)
+            self._open[folder] = file  # the last one is the one that was used last
+            file.write(rows)
+
+    def new_file(self, schema: pa.Schema, suffix: str) -> tuple[Path, _Sink]:
+        path = self._control.staging / f"{uuid.uuid4().hex}{suffix}"
+        if suffix == ".parquet":
+            return path, _ParquetSink(path, schema, self._compression)
+        return path, _LineSink(path)
+
+    def finish(self) -> list[StagedFile]:
+        """All files, durable."""
+        while self._open:
+            self._finish_oldest()
+        durable.sync(self._control.staging)
+        return self._finished
+
+    def abandon(self) -> None:
+        """Remove what was written: the task failed."""
+        for file in self._open.values():
+            file.abandon()
+        for staged in self._finished:
+            (self._control.staging / staged.staged).unlink(missing_ok=True)
+
+    def _make_room(self) -> None:
+        while len(self._open) >= _MOST_OPEN:
+            self._finish_oldest()
+
+    def _finish_oldest(self) -> None:
+        oldest = next(iter(self._open))
+        self._finished.append(self._open.pop(oldest).finish(self._pipeline))
+
+
+def keep_schema(control: ControlFolder, table: TableSchema) -> None:
+    """Keep the table's definition under the name that ``_schema_version`` gives."""
+    path = control.schemas / f"{table.fingerprint}.json"
+    if not path.exists():
+        durable.create(path, json.dumps(table.to_json(), indent=1).encode())

@@ -1,0 +1,176 @@
+"""``memory``: the reference that the contract suite holds the others against.
+
+What it holds lives in the driver's process, so it survives a new Destination, not a new process.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from penstock.decode.changes import ChangeSet, TableChanges
+from penstock.destination.contract import (
+    Capabilities,
+    Destination,
+    DestinationOptions,
+    Receipt,
+    TableRows,
+    TaskWriter,
+)
+from penstock.errors import Fenced
+from penstock.lsn import Frontier, Position
+from penstock.table_schema import TableSchema
+
+TableName = tuple[str, str]
+"""Schema and name."""
+Row = dict[str, str | None]
+"""Values as Postgres text. A column that was not sent is not there."""
+
+_OPS = {ord("I"): "insert", ord("U"): "update", ord("D"): "delete"}
+
+
+@dataclass(frozen=True)
+class MemoryChange:
+    """One change: ``new`` and ``old`` hold the columns whose values Postgres sent."""
+
+    position: Position
+    op: str
+    tables: tuple[TableName, ...]
+    new: Row | None = None
+    old: Row | None = None
+    prefix: str | None = None
+    content: bytes | None = None
+
+
+@dataclass
+class MemoryStore:
+    """What one pipeline has delivered."""
+
+    changes: list[MemoryChange] = field(default_factory=list)
+    copied: dict[tuple[TableName, str], list[Row]] = field(default_factory=dict)
+    frontier: Frontier | None = None
+    driver: int = 0
+
+
+_stores: dict[str, MemoryStore] = {}
+
+
+def memory_store(pipeline: str) -> MemoryStore:
+    """What the pipeline has delivered in this process; made empty where it is new."""
+    return _stores.setdefault(pipeline, MemoryStore())
+
+
+def forget(pipeline: str) -> None:
+    _stores.pop(pipeline, None)
+
+
+class MemoryOptions(DestinationOptions):
+    """It has none."""
+
+
+class MemoryWriter(TaskWriter):
+    """The changes travel in the receipt."""
+
+    def write(self, changes: Iterable[ChangeSet]) -> Receipt:
+        found: list[MemoryChange] = []
+        for part in changes:
+            found.extend(sorted(_changes(part), key=lambda change: change.position))
+        return pickle.dumps(found)
+
+
+class MemoryDestination(Destination):
+    """Keeps every change in order, with the frontier."""
+
+    name = "memory"
+    options_model = MemoryOptions
+    capabilities = Capabilities(
+        mode="append", exactly_once=True, remembers=True, atomic=True, batch_age=0.05
+    )
+
+    def __init__(self, options: MemoryOptions, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        self._driver = 0
+
+    def open(self) -> None:
+        store = memory_store(self.pipeline)
+        store.driver += 1
+        self._driver = store.driver
+
+    def committed(self) -> Frontier | None:
+        return memory_store(self.pipeline).frontier
+
+    def task_writer(self) -> MemoryWriter:
+        return MemoryWriter()
+
+    def commit(self, receipts: Sequence[Receipt], frontier: Frontier) -> None:
+        store = memory_store(self.pipeline)
+        if store.driver != self._driver:
+            raise Fenced(
+                f"destination memory: driver {store.driver} of pipeline {self.pipeline} has taken "
+                f"over from driver {self._driver}",
+                remedy="stop this one; the other goes on where it stood",
+            )
+        # Receipts come from our own writer, in this very process tree.
+        found = [change for receipt in receipts for change in pickle.loads(receipt)]  # noqa: S301
+        store.changes += found
+        store.frontier = frontier
+
+    def truncate_table(self, table: TableSchema) -> None:
+        """It holds changes, not rows: history stays."""
+
+    def write_table_rows(self, rows: TableRows, chunk: str) -> None:
+        names = [column.name for column in rows.table.columns]
+        columns = [column.to_pylist() for column in rows.columns]
+        found = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        memory_store(self.pipeline).copied[_name(rows.table), chunk] = found
+
+
+def _changes(part: ChangeSet) -> Iterator[MemoryChange]:
+    for table in part.tables:
+        yield from _rows(table)
+    for truncate in part.truncates:
+        names = tuple(map(_name, truncate.tables))
+        yield MemoryChange(truncate.stamp.position, "truncate", names)
+    for message in part.messages:
+        yield MemoryChange(
+            message.stamp.position,
+            "message",
+            (),
+            prefix=message.prefix,
+            content=message.content,
+        )
+
+
+def _rows(changes: TableChanges) -> Iterator[MemoryChange]:
+    new: dict[int, Row] = {row: {} for row in changes.new_rows.tolist()}
+    old: dict[int, Row] = {row: {} for row in changes.old_rows.tolist()}
+    full = changes.old_is_full.tolist()
+    for number, column in enumerate(changes.table.columns):
+        sent = (~changes.new_unset(number)).tolist()
+        for row, value, there in zip(new, changes.new_text(number).to_pylist(), sent, strict=True):
+            if there:
+                new[row][column.name] = value
+        sent = (~changes.old_unset(number)).tolist()
+        texts = changes.old_text(number).to_pylist()
+        for row, value, there, is_full in zip(old, texts, sent, full, strict=True):
+            if there and (is_full or column.is_key):
+                old[row][column.name] = value
+    for row, values in new.items():
+        # Unset means unchanged: an old image that has the column says what it is.
+        new[row] = {**old.get(row, {}), **values}
+    stamps = zip(
+        changes.commit_lsn.tolist(), changes.ordinal.tolist(), changes.op.tolist(), strict=True
+    )
+    for row, (commit_lsn, ordinal, op) in enumerate(stamps):
+        yield MemoryChange(
+            Position(commit_lsn, ordinal),
+            _OPS[op],
+            (_name(changes.table),),
+            new.get(row),
+            old.get(row),
+        )
+
+
+def _name(table: TableSchema) -> TableName:
+    return table.schema, table.name

@@ -1,0 +1,89 @@
+"""``stdout``: every change as a line of JSON on standard output. For eyes, pipes and debugging."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+
+from penstock.decode.changes import ChangeSet
+from penstock.destination.contract import (
+    Capabilities,
+    Destination,
+    DestinationOptions,
+    Receipt,
+    TableRows,
+    TaskWriter,
+)
+from penstock.destination.encode.ndjson import encode_changes, line_bytes, read_lines
+from penstock.errors import DestinationError
+from penstock.lsn import Frontier
+from penstock.table_schema import TableSchema
+
+
+class StdoutOptions(DestinationOptions):
+    """It has none."""
+
+
+class StdoutWriter(TaskWriter):
+    """Encodes on the executor; the lines travel in the receipt."""
+
+    def write(self, changes: Iterable[ChangeSet]) -> Receipt:
+        return b"".join(line_bytes(encode_changes(part).text) for part in changes)
+
+
+class StdoutDestination(Destination):
+    """Writes lines in commit order. What was written before a crash is written again."""
+
+    name = "stdout"
+    options_model = StdoutOptions
+    capabilities = Capabilities(
+        mode="append", exactly_once=False, remembers=False, atomic=False, batch_age=0.2
+    )
+
+    def open(self) -> None:
+        """There is nothing to repair, and no way to fence another writer of a terminal."""
+
+    def committed(self) -> Frontier | None:
+        return None
+
+    def task_writer(self) -> StdoutWriter:
+        return StdoutWriter()
+
+    def commit(self, receipts: Sequence[Receipt], frontier: Frontier) -> None:
+        _write(receipts)
+
+    def truncate_table(self, table: TableSchema) -> None:
+        """A stream keeps its history."""
+
+    def write_table_rows(self, rows: TableRows, chunk: str) -> None:
+        """A chunk that is written twice is there twice: what is printed cannot be taken back."""
+        _write([line_bytes(read_lines(rows).text)])
+
+
+def _write(pieces: Iterable[bytes | memoryview]) -> None:
+    try:
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        _silence()
+        raise DestinationError(
+            "destination stdout: the program that read the output has closed the pipe",
+            remedy="start the pipeline again with a reader that stays; nothing is confirmed that "
+            "was not written",
+        ) from None
+    except OSError as error:
+        raise DestinationError(
+            f"destination stdout: standard output cannot be written: {error.strerror}",
+            remedy="free the disk or fix the file that standard output goes to, and start again",
+        ) from error
+
+
+def _silence() -> None:
+    """Python flushes standard output once more at its end, and would complain about the pipe."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,80 @@
+"""The driver's JVM: started so that it prints only what matters, and ended when asked to."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_STOP_SECONDS = 20.0
+
+# Said at every start, straight to stderr, where no log setting reaches. Spark asks for the module
+# of the first line itself, and takes pyspark for an interactive shell.
+_START_UP_LINES = (
+    b"WARNING: Using incubator modules: jdk.incubator.vector",
+    b'Setting default log level to "',
+    b"To adjust logging level use sc.setLogLevel(newLevel).",
+)
+
+
+def log_options() -> str:
+    """JVM options that make Spark log by our file. Spark splits them at blanks; a URI has none."""
+    return f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+
+
+def start_context(conf: SparkConf) -> SparkContext:
+    """This process's Spark context; starts a JVM where there is none yet."""
+    if SparkContext._active_spark_context is None and SparkContext._gateway is None:
+        return SparkContext(conf=conf, gateway=_launch(conf))
+    return SparkContext.getOrCreate(conf)
+
+
+def end_jvm() -> None:
+    """End this process's JVM, and wait for it. Every session must have been stopped before.
+
+    Without this it lives until this process ends, and removes its temporary files only then.
+    """
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    if process is None:
+        return
+    if process.stdin is not None:
+        # It watches its standard input, and ends with it.
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _launch(conf: SparkConf) -> Any:
+    reading, writing = os.pipe()
+    threading.Thread(target=_forward, args=(reading,), name="JVM stderr", daemon=True).start()
+    try:
+        return launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(writing)
+
+
+def _forward(reading: int) -> None:
+    """Pass on what the JVM and its Python workers print, but for the lines of every start."""
+    with os.fdopen(reading, "rb") as lines:
+        for line in lines:
+            if not line.startswith(_START_UP_LINES):
+                # Through Python's own stderr: a live view on the terminal then makes room for it.
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()
