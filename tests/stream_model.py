@@ -182,10 +182,11 @@ _transaction = st.one_of(
 
 def histories(max_transactions: int = 6) -> st.SearchStrategy[History]:
     """Any sequence of transactions that a server could send."""
-    return st.lists(_transaction, max_size=max_transactions).map(_build)
+    return st.lists(_transaction, max_size=max_transactions).map(build)
 
 
-def _build(plan: list[tuple[object, ...]]) -> History:
+def build(plan: list[tuple[object, ...]]) -> History:
+    """The history that a plan (as ``histories`` draws them) describes."""
     builder = _Builder()
     for entry in plan:
         builder.add(*entry)

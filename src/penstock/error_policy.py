@@ -10,10 +10,9 @@ from penstock.errors import (
     DecodeError,
     DestinationError,
     DestinationUnavailable,
-    IdentityChanged,
     LogError,
     PenstockError,
-    SlotError,
+    SourceError,
     SourceUnavailable,
 )
 
@@ -31,10 +30,9 @@ _STOP = (
     CheckFailed,
     ConfigError,
     DecodeError,
-    IdentityChanged,
-    LogError,
-    SlotError,
     DestinationError,
+    LogError,
+    SourceError,
 )
 
 

@@ -31,9 +31,13 @@ def _parse(text: str) -> dict[str, tuple[str, int]]:
     for entry in filter(None, text.split(",")):
         name, _, action = entry.partition("=")
         kind, _, count = action.partition(":")
-        if name not in NAMES or kind not in ("kill", "error"):
-            raise ValueError(f"unknown failpoint {entry!r}; places: {', '.join(NAMES)}")
-        points[name] = (kind, int(count or 1))
+        count = count or "1"
+        if name not in NAMES or kind not in ("kill", "error") or not count.isdecimal():
+            raise ValueError(
+                f"PENSTOCK_FAILPOINTS: {entry!r} is not PLACE=kill|error[:PASS]; "
+                f"places: {', '.join(NAMES)}"
+            )
+        points[name] = (kind, int(count))
     return points
 
 

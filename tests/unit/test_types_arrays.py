@@ -224,6 +224,7 @@ def test_malformed_arrays_are_refused(text: str) -> None:
 @given(st.lists(st.text(st.sampled_from('{},"\\ aNUL[]:=1'), max_size=12), max_size=5))
 @example(['{"a', 'b"}'])
 @example(['{"a\\', '"}'])
+@example(['{"a}', '{"},{}'])  # one string runs on into the next row, braces add up
 @example(["{a", "b}"])
 @example(["{a,}", "{}"])
 def test_columns_and_single_values_agree_on_any_text(texts: list[str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.changelog.segment import SCHEMA, Segment
+from penstock.changelog.segment import SCHEMA, Segment, place
 from penstock.errors import DecodeError
 from penstock.lsn import Frontier
 from penstock.pgoutput.messages import POSTGRES_EPOCH_MICROS, Origin, Relation, parse_message
@@ -102,6 +102,7 @@ class Assembler:
         stamps = self._stamp(data, op, bodies, ends, changes)
         relation_id = np.zeros(len(changes), np.int64)
         rows = np.flatnonzero(_ROWS[op[changes]])
+        _whole(ends, bodies, changes[rows], 5, "row")
         relation_id[rows] = big_endian(data, bodies[changes[rows]] + 1, 4)
         version, tables = self._versions(data, op, bodies, ends, changes, relation_id)
 
@@ -127,8 +128,8 @@ class Assembler:
         """Give every change its transaction and ordinal; move the frontier and the open state."""
         begins = np.flatnonzero(op == ord("B"))
         commits = np.flatnonzero(op == ord("C"))
-        _whole(ends, bodies, begins, 21, "Begin")
-        _whole(ends, bodies, commits, 26, "Commit")
+        _whole(ends, bodies, begins, 21, "Begin", exact=True)
+        _whole(ends, bodies, commits, 26, "Commit", exact=True)
         loose = self._loose_messages(data, op, bodies, ends, changes)
 
         carried = self._open
@@ -142,6 +143,10 @@ class Assembler:
         origin[0] = carried.origin
         # Transaction 0 is the one that the last cut left open.
         transaction = np.cumsum(op == ord("B"))
+        self._check_order(op, changes, loose)
+        ending = commit_lsn[transaction[commits]]
+        if (big_endian(data, bodies[commits] + 2, 8) != ending).any():
+            raise DecodeError("the server sent a Commit of another transaction than the open one")
         for index in np.flatnonzero(op == ord("O")):
             origin[transaction[index]] = self._origin(bytes(data[bodies[index] : ends[index]]))
 
@@ -166,8 +171,6 @@ class Assembler:
                 POSTGRES_EPOCH_MICROS
             )
             stamps.origin[loose] = -1
-        if len(changes) and (stamps.commit_lsn == 0).any():
-            raise DecodeError("the server sent a change outside of any transaction")
 
         self._advance(data, op, bodies, begins, commits, changes[loose])
         last = len(commit_lsn) - 1
@@ -179,6 +182,21 @@ class Assembler:
                 int(commit_lsn[last]), int(micros[last]), int(xid[last]), count, int(origin[last])
             )
         return stamps
+
+    def _check_order(self, op: Bytes, changes: Ints, loose: npt.NDArray[np.bool_]) -> None:
+        """Raise unless Begin and Commit alternate and hold between them what belongs there."""
+        begins, commits = op == ord("B"), op == ord("C")
+        inside = int(self.is_open) + np.cumsum(begins.astype(np.int8) - commits, dtype=np.int64)
+        if (inside[begins] != 1).any():
+            raise DecodeError("the server sent a Begin before the Commit of the transaction before")
+        if (inside[commits] != 0).any():
+            raise DecodeError("the server sent a Commit without its Begin")
+        if (inside[changes[~loose]] != 1).any() or (inside[op == ord("O")] != 1).any():
+            raise DecodeError("the server sent a change or origin outside of any transaction")
+        if (inside[changes[loose]] != 0).any():
+            raise DecodeError(
+                "the server sent a message that belongs to no transaction inside of a transaction"
+            )
 
     def _loose_messages(
         self, data: Bytes, op: Bytes, bodies: Ints, ends: Ints, changes: Ints
@@ -249,32 +267,27 @@ class Assembler:
         oids, inverse = np.unique(relation_id, return_inverse=True)
         of_oid = np.full(len(oids), -1, np.int32)
         changed: list[tuple[int, list[tuple[int, TableSchema]]]] = []
-        truncated = {
-            oid
-            for index in changes[op[changes] == ord("T")]
-            for oid in _truncated(data, int(bodies[index]), int(ends[index]))
-        }
-        wanted = dict.fromkeys([*(int(oid) for oid in oids), *sorted(truncated)])
-        positions = {int(oid): index for index, oid in enumerate(oids)}
-        for oid in wanted:
+        for position, oid in enumerate(oids.tolist()):
             if oid == 0:
                 continue
             era = eras.get(oid, [])
-            if not era:
-                raise DecodeError(
-                    f"the server sent a change of relation {oid} without describing it first"
-                )
-            if oid in positions:
-                of_oid[positions[oid]] = len(tables)
-                if len(era) > 1:
-                    changed.append((oid, era))
+            undescribed = np.searchsorted(changes, era[0][0]) if era else len(changes)
+            if (relation_id[:undescribed] == oid).any():
+                raise _undescribed(oid)
+            of_oid[position] = len(tables)
             tables.append(era[0][1])
+            if len(era) > 1:
+                changed.append((oid, era))
         version[:] = of_oid[inverse]
         for oid, era in changed:
             mine = relation_id == oid
             for first, table in era[1:]:
                 version[mine & (changes > first)] = len(tables)
                 tables.append(table)
+        for row in np.flatnonzero(op[changes] == ord("T")):
+            index = int(changes[row])
+            truncated = _truncated(data, int(bodies[index]), int(ends[index]))
+            version[row] = place(tables, [_in_force(eras, oid, index) for oid in truncated])
         return version, tuple(tables)
 
 
@@ -309,10 +322,28 @@ def _truncated(data: Bytes, start: int, end: int) -> list[int]:
     return relations
 
 
-def _whole(ends: Ints, bodies: Ints, which: Ints, size: int, kind: str) -> None:
-    if (ends[which] - bodies[which] < size).any():
-        at = int(which[ends[which] - bodies[which] < size][0])
-        raise DecodeError(f"the server sent a {kind} message of only {ends[at] - bodies[at]} bytes")
+def _in_force(eras: dict[int, list[tuple[int, TableSchema]]], oid: int, index: int) -> TableSchema:
+    """The definition of relation ``oid`` that holds for message ``index``."""
+    for first, table in reversed(eras.get(oid, [])):
+        if first < index:
+            return table
+    raise _undescribed(oid)
+
+
+def _undescribed(oid: int) -> DecodeError:
+    return DecodeError(f"the server sent a change of relation {oid} without describing it first")
+
+
+def _whole(
+    ends: Ints, bodies: Ints, which: Ints, size: int, kind: str, *, exact: bool = False
+) -> None:
+    found = ends[which] - bodies[which]
+    wrong = found != size if exact else found < size
+    if wrong.any():
+        raise DecodeError(
+            f"the server sent a {kind} message of {found[wrong][0]} bytes; "
+            f"{'' if exact else 'at least '}{size} were expected"
+        )
 
 
 def _without_catalogue(relation: Relation) -> TableSchema:

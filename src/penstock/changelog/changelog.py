@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -11,9 +12,14 @@ from penstock.changelog import chain
 from penstock.changelog.segment import Segment, decode_segment, encode_segment
 from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.storage import Storage
-from penstock.errors import Fenced, IdentityChanged, LogError
+from penstock.errors import ConfigError, Fenced, IdentityChanged, LogError
 from penstock.lsn import Frontier
 from penstock.table_schema import TableSchema
+
+LOG_FORMAT = 1
+
+# A reader's name is a file name; one with a leading dot would be overlooked by retention.
+_READER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class Identity:
     slot: str
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": 1, **vars(self)}
+        return {"format": LOG_FORMAT, **vars(self)}
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,13 @@ class ChangeLog:
         if self.root.create("log.json", data):
             return
         known = self._read_json(self.root, "log.json") or {}
+        if known.get("format") != LOG_FORMAT:
+            raise LogError(
+                f"the change log in {self.root.path} has format {known.get('format')}; this "
+                f"Penstock writes format {LOG_FORMAT}",
+                remedy="go on with the Penstock version that made it, or give the pipeline a new "
+                "change_log.path",
+            )
         for name, value in vars(identity).items():
             if known.get(name) != value:
                 raise IdentityChanged(
@@ -117,7 +130,7 @@ class ChangeLog:
     # -- readers ---------------------------------------------------------------------------------
 
     def reader(self, name: str) -> ReaderState | None:
-        value = self._read_json(self.readers, f"{name}.json")
+        value = self._read_json(self.readers, _reader_file(name))
         return None if value is None else _reader_state(value)
 
     def all_readers(self) -> dict[str, ReaderState]:
@@ -135,10 +148,10 @@ class ChangeLog:
             "wanted_lsn": wanted_lsn,
             "updated_at": time.time(),
         }
-        self.readers.write(f"{name}.json", json.dumps(value).encode(), durable=False)
+        self.readers.write(_reader_file(name), json.dumps(value).encode(), durable=False)
 
     def remove_reader(self, name: str) -> None:
-        self.readers.delete(f"{name}.json")
+        self.readers.delete(_reader_file(name))
 
     # -- the tables that capture has seen --------------------------------------------------------
 
@@ -163,7 +176,15 @@ class ChangeLog:
     @staticmethod
     def _read_json(storage: Storage, name: str) -> Any:
         data = storage.read(name)
-        return None if data is None else json.loads(data.to_pybytes())
+        if data is None:
+            return None
+        try:
+            return json.loads(data.to_pybytes())
+        except ValueError as error:
+            raise LogError(
+                f"{storage.full(name)} is torn or altered: {error}",
+                remedy="delete the file, unless it is log.json: its owner writes it again",
+            ) from None
 
 
 class LogWriter:
@@ -193,7 +214,12 @@ class LogWriter:
             checksum=digest,
         )
         self._check_fence()
-        self._log.segments.write(str(name), data, durable=True)
+        try:
+            self._log.segments.write(str(name), data, durable=True)
+        except LogError:
+            # A writer that took over meanwhile has swept the half-written file away.
+            self._check_fence()
+            raise
         self._next += 1
         self.frontier = frontier
         return name
@@ -231,11 +257,19 @@ class LogWriter:
         """
         listing = self._log.list()
         segments = list(listing.segments)
-        for name in listing.sizes:
-            if name not in listing.segments:
-                self._log.segments.delete(str(name))
-        while segments and segments[-1].is_open and segments[-1].last == segments[-1].after:
+        for name in listing.sizes.keys() - set(segments):
+            self._log.segments.delete(str(name))
+        while segments and segments[-1].is_unfinished:
             self._log.segments.delete(str(segments.pop()))
+
+
+def _reader_file(name: str) -> str:
+    if _READER_NAME.fullmatch(name) is None:
+        raise ConfigError(
+            f"{name!r} cannot name a reader of the change log: letters, digits, '_', '-' and '.' "
+            "are allowed, not starting with '-' or '.', at most 100 of them"
+        )
+    return f"{name}.json"
 
 
 def _reader_state(value: dict[str, Any]) -> ReaderState:

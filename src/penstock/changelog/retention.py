@@ -13,14 +13,18 @@ def passed_by_all(
 ) -> list[SegmentName]:
     """The segments at the beginning of the chain that no reader needs any more.
 
-    The last segment always stays: it says where the log ends. Without readers all stay.
+    The last segment that a new writer would keep always stays: it says where the log ends.
+    Without readers all stay.
     """
     frontiers = list(readers)
     if not frontiers:
         return []
     held = min(frontiers).commit_lsn
+    kept = len(segments) - 1
+    while kept >= 0 and segments[kept].is_unfinished:
+        kept -= 1
     passed = []
-    for index, segment in enumerate(segments[:-1]):
+    for index, segment in enumerate(segments[: max(kept, 0)]):
         needed = segment.last
         if segment.is_open:
             # Its last transaction ends in a later segment.

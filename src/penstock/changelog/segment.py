@@ -34,13 +34,29 @@ SCHEMA = pa.schema(
 class Segment:
     """The rows of a segment and the definitions that they need.
 
-    ``schema_version`` of a row is an index into ``tables`` (-1: the row belongs to none),
-    ``origin`` one into ``origins`` (-1: the transaction began on this server).
+    ``schema_version`` of a row is an index into ``tables`` (-1: the row belongs to none); that of
+    a Truncate is the index of its first relation's definition, and those of its other relations
+    follow there in the order of the message. ``origin`` is an index into
+    ``origins`` (-1: the transaction began on this server).
     """
 
     rows: pa.RecordBatch
     tables: tuple[TableSchema, ...]
     origins: tuple[str, ...] = ()
+
+
+def place(tables: list[TableSchema], wanted: list[TableSchema]) -> int:
+    """Where ``wanted`` stands in ``tables`` as a run; added at the end where it does not yet.
+
+    -1 where nothing is wanted.
+    """
+    if not wanted:
+        return -1
+    for at in range(len(tables) - len(wanted) + 1):
+        if tables[at : at + len(wanted)] == wanted:
+            return at
+    tables.extend(wanted)
+    return len(tables) - len(wanted)
 
 
 def encode_segment(segment: Segment) -> tuple[pa.Buffer, int]:
@@ -82,10 +98,19 @@ def decode_segment(data: pa.Buffer, name: SegmentName, path: str) -> Segment:
                     remedy="read it with the Penstock version that wrote it",
                 )
             rows = reader.get_batch(0)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptSegment(f"segment {path} is not an Arrow file: {error}") from error
-    tables = tuple(
-        TableSchema.from_json(value) for value in json.loads(metadata[b"penstock.tables"])
-    )
-    origins = tuple(json.loads(metadata[b"penstock.origins"]))
+        tables = tuple(
+            TableSchema.from_json(value) for value in json.loads(metadata[b"penstock.tables"])
+        )
+        origins = tuple(json.loads(metadata[b"penstock.origins"]))
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptSegment(
+            f"segment {path} is not a change log segment: {error}",
+            remedy="remove the file if something else than Penstock put it there",
+        ) from error
+    if rows.num_rows != name.rows or rows.schema.remove_metadata() != SCHEMA:
+        raise CorruptSegment(
+            f"segment {path} holds {rows.num_rows} rows where its name says {name.rows}, or other "
+            "columns than the format has: the file was renamed or made by another program",
+            remedy="give the file its name back, or restore it from a backup",
+        )
     return Segment(rows.replace_schema_metadata(None), tables, origins)

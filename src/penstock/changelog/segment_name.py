@@ -9,7 +9,8 @@ from penstock.lsn import Frontier
 
 _NAME = re.compile(
     r"(\d{12})\.(\d{6})\.([0-9a-f]{16})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\d+)\.([oc])"
-    r"\.([0-9a-f]{16})\.arrow"
+    r"\.([0-9a-f]{16})\.arrow",
+    re.ASCII,
 )
 
 
@@ -33,6 +34,11 @@ class SegmentName(NamedTuple):
     @property
     def frontier(self) -> Frontier:
         return Frontier(self.last, self.end_lsn)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """True if all it holds is part of one transaction, which it does not end."""
+        return self.is_open and self.last == self.after
 
     def __str__(self) -> str:
         return (

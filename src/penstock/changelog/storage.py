@@ -59,9 +59,12 @@ class Storage:
         With ``durable`` it survives a crash of the machine once this returns.
         """
         temporary = self._write_temporary(data, durable)
-        os.replace(temporary, self.full(name))
-        if durable:
-            self._sync_folder()
+        try:
+            os.replace(temporary, self.full(name))
+            if durable:
+                self._sync_folder()
+        except OSError as error:
+            raise self._cannot_write(error) from error
 
     def create(self, name: str, data: bytes) -> bool:
         """Put a new file in place, durably; False (and no change) where the name is taken."""
@@ -88,9 +91,9 @@ class Storage:
                     self.delete(entry.name)
 
     def _write_temporary(self, data: bytes | memoryview | pa.Buffer, durable: bool) -> str:
-        os.makedirs(self.path, exist_ok=True)
         temporary = self.full(f".tmp-{uuid.uuid4().hex}")
         try:
+            os.makedirs(self.path, exist_ok=True)
             with open(temporary, "wb", buffering=0) as file:
                 view = memoryview(data)
                 while view:
@@ -100,11 +103,14 @@ class Storage:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-            raise LogError(
-                f"cannot write to the change log folder {self.path}: {error.strerror}",
-                remedy="free disk space or fix the folder's permissions; nothing was lost",
-            ) from error
+            raise self._cannot_write(error) from error
         return temporary
+
+    def _cannot_write(self, error: OSError) -> LogError:
+        return LogError(
+            f"cannot write to the change log folder {self.path}: {error.strerror}",
+            remedy="free disk space or fix the folder's permissions; nothing was lost",
+        )
 
     def _sync_folder(self) -> None:
         folder = os.open(self.path, os.O_RDONLY)

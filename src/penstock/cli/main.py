@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import capture, check, destroy, init, run, status
+from penstock.cli import capture, check, demo, destroy, init, run, status
 from penstock.cli.log import log_app
 from penstock.cli.terminal import show_error
 from penstock.errors import ConfigError, PenstockError
@@ -36,6 +36,7 @@ app.command("capture")(capture.capture)
 app.command("status")(status.status)
 app.add_typer(log_app, name="log")
 app.command("destroy")(destroy.destroy)
+app.command("demo")(demo.demo)
 
 
 def _show_version(wanted: bool) -> None:

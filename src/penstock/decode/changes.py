@@ -24,6 +24,9 @@ from penstock.table_schema import PgType, TableSchema
 Mask = npt.NDArray[np.bool_]
 Layout = tuple[tuple[PgType, int], ...]
 
+_KNOWN = np.zeros(256, bool)
+_KNOWN[list(b"IUDTM")] = True
+
 
 @dataclass(frozen=True)
 class Stamp:
@@ -260,6 +263,8 @@ def decode_changes(
     if (end <= start).any():
         raise DecodeError("a change without bytes")
     op = data[start]
+    if not _KNOWN[op].all():
+        raise DecodeError(f"a change of unknown kind {chr(int(op[~_KNOWN[op]][0]))!r}")
     stamps = _Stamps(
         lsn=_ints(rows, "lsn"),
         commit_lsn=_ints(rows, "commit_lsn"),
@@ -271,8 +276,9 @@ def decode_changes(
     version = _ints(rows, "schema_version")
     if len(version) and (version.min() < -1 or version.max() >= len(tables)):
         raise DecodeError("a change names a table definition that its segment does not have")
-    by_oid = {table.oid: table for table in tables}
-    events = _Events(data, start, end, stamps, by_oid, origins)
+    if len(stamps.origin) and not (-1 <= stamps.origin.min() <= stamps.origin.max() < len(origins)):
+        raise DecodeError("a change names an origin that its segment does not have")
+    events = _Events(data, start, end, version, stamps, tables, origins)
     return ChangeSet(
         tuple(_by_table(data, op, start, end, version, stamps, tables, origins)),
         tuple(events.truncate_events(np.flatnonzero(op == ord("T")))),
@@ -318,11 +324,12 @@ class _Events:
         data: Bytes,
         start: Ints,
         end: Ints,
+        version: Ints,
         stamps: _Stamps,
-        tables: dict[int, TableSchema],
+        tables: Sequence[TableSchema],
         origins: Sequence[str],
     ) -> None:
-        self._data, self._start, self._end = data, start, end
+        self._data, self._start, self._end, self._version = data, start, end, version
         self._stamps, self._tables, self._origins = stamps, tables, origins
 
     def truncate_events(self, rows: Ints) -> Iterator[TruncateEvent]:
@@ -330,12 +337,16 @@ class _Events:
             message = self._parse(row)
             if not isinstance(message, messages.Truncate):
                 raise DecodeError("expected a Truncate message")
-            missing = [oid for oid in message.relations if oid not in self._tables]
-            if missing:
-                raise DecodeError(f"a Truncate names relation {missing[0]}, which is not described")
+            first = max(int(self._version[row]), 0)
+            tables = tuple(self._tables[first : first + len(message.relations)])
+            if tuple(table.oid for table in tables) != message.relations:
+                raise DecodeError(
+                    f"a Truncate names the relations {message.relations}, but its segment does not "
+                    "describe them"
+                )
             yield TruncateEvent(
                 self._stamp(row),
-                tuple(self._tables[oid] for oid in message.relations),
+                tables,
                 message.cascade,
                 message.restart_identity,
             )

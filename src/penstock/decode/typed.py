@@ -138,8 +138,8 @@ def decode_text(text: pa.Array, type: PgType, typmod: int = -1) -> TypedColumn: 
     codec = _codec(type, typmod)
     try:
         return codec.decode(text)
-    except (MalformedTextError, pa.ArrowInvalid):
-        row, reason = _first_malformed(text, codec.decode)
+    except (MalformedTextError, pa.ArrowInvalid) as problem:
+        row, reason = _first_malformed(text, codec.decode, str(problem))
     raise _not_a_value(text[row].as_py(), type_name(type, typmod), reason, f"row {row} of ")
 
 
@@ -206,19 +206,24 @@ def _delimiter(element: PgType) -> str | None:
     return ","
 
 
-def _first_malformed(text: pa.Array, decode: Callable[[pa.Array], TypedColumn]) -> tuple[int, str]:
-    """The first row that does not decode, and why, by halving; only for a column that fails."""
-    low, high, reason = 0, len(text), ""
-    while True:
-        middle = (low + high + 1) // 2
+def _first_malformed(
+    text: pa.Array, decode: Callable[[pa.Array], TypedColumn], reason: str
+) -> tuple[int, str]:
+    """The first row that does not decode, and why, by halving a column that fails."""
+    low, high = 0, len(text)
+    while high - low > 1:
+        middle = (low + high) // 2
         try:
             decode(text.slice(low, middle - low))
-        except (MalformedTextError, pa.ArrowInvalid) as problem:
-            reason, high = str(problem), middle
-            if high - low == 1:
-                return low, reason
+        except (MalformedTextError, pa.ArrowInvalid):
+            high = middle
         else:
             low = middle
+    try:
+        decode(text.slice(low, 1))
+    except (MalformedTextError, pa.ArrowInvalid) as problem:
+        reason = str(problem)
+    return low, reason
 
 
 def _not_a_value(text: str, spelled: str, reason: str, place: str) -> DecodeError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -15,6 +16,17 @@ from penstock.demo.progress import Progress
 from penstock.lsn import format_lsn
 
 _LINE_SECONDS = 2.5
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What the demo is doing; ``detail`` changes while it does."""
+
+    name: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.detail}" if self.detail else self.name
 
 
 class View(Protocol):
@@ -31,7 +43,7 @@ class View(Protocol):
 
     def say(self, text: str) -> None: ...
 
-    def show(self, now: float, phase: str, progress: Progress | None) -> None: ...
+    def show(self, now: float, phase: Phase, progress: Progress | None) -> None: ...
 
 
 def make_view(console: Console) -> View:
@@ -61,7 +73,7 @@ class LiveView:
     def say(self, text: str) -> None:
         self._console.print(Text(text))
 
-    def show(self, now: float, phase: str, progress: Progress | None) -> None:
+    def show(self, now: float, phase: Phase, progress: Progress | None) -> None:
         heading = Text(f"▸ {phase}", style="bold cyan")
         body = heading if progress is None else Group(_table(progress), heading)
         self._live.update(body, refresh=True)
@@ -91,12 +103,11 @@ class LineView:
         # A line that nobody can see yet is no line.
         self._console.file.flush()
 
-    def show(self, now: float, phase: str, progress: Progress | None) -> None:
-        name = phase.split(":", 1)[0]
-        if name == self._phase and now < self._due:
+    def show(self, now: float, phase: Phase, progress: Progress | None) -> None:
+        if phase.name == self._phase and now < self._due:
             return
-        self._phase, self._due = name, now + _LINE_SECONDS
-        self.say(phase if progress is None else f"{phase} · {_line(progress)}")
+        self._phase, self._due = phase.name, now + _LINE_SECONDS
+        self.say(str(phase) if progress is None else f"{phase} · {_line(progress)}")
 
 
 def _line(progress: Progress) -> str:

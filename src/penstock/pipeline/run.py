@@ -159,7 +159,9 @@ class Pipeline:
             if not stopping():
                 query_pause.wait(stopping)
 
-    def _query(self, spark: SparkSession, destination: Destination, committer: BatchCommitter):  # type: ignore[no-untyped-def]
+    def _query(
+        self, spark: SparkSession, destination: Destination, committer: BatchCommitter
+    ) -> PipelineQuery:
         from penstock.spark.query import PipelineQuery, QuerySettings
 
         batch = self._config.batch

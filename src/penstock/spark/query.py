@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -48,6 +49,8 @@ class PipelineQuery:
         self._task = TaskFunction(writer)
         self._commit = commit
         self._failure: PenstockError | None = None
+        self._committing = threading.Lock()
+        self._stopped = False
         self._checkpoint = tempfile.mkdtemp(prefix="penstock-", dir=checkpoint_parent())
         stream = (
             spark.readStream.format("penstock")
@@ -75,7 +78,12 @@ class PipelineQuery:
         return bool(ended)
 
     def stop(self) -> None:
-        """End the query; a batch that is under way is finished or leaves no trace."""
+        """End the query. A commit that is under way is finished; no other one begins after it.
+
+        Spark would end its own thread at once and leave our callback running beside a new query.
+        """
+        with self._committing:
+            self._stopped = True
         try:
             self._query.stop()
         except Py4JError:
@@ -89,11 +97,14 @@ class PipelineQuery:
         rows.sort(key=lambda row: row["first"])
         frontier = Frontier.from_json(json.loads(rows[0]["frontier"]))
         receipts = [bytes(row["receipt"]) for row in rows if row["first"]]
-        try:
-            self._commit(receipts, frontier)
-        except PenstockError as error:
-            self._failure = error
-            raise
+        with self._committing:
+            if self._stopped:
+                return
+            try:
+                self._commit(receipts, frontier)
+            except PenstockError as error:
+                self._failure = error
+                raise
 
     def _reason(self, error: StreamingQueryException) -> PenstockError:
         text = str(error)

@@ -40,13 +40,12 @@ def repeat(text: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, TEXT), count)
 
 
-def json_values(text: pa.Array, type: PgType) -> pa.Array:
-    """The values as JSON, ``null`` where they are null. Which type becomes what:
-    docs/change_json.md."""
+def json_values(text: pa.Array, pg_type: PgType) -> pa.Array:
+    """The values as JSON, ``null`` where they are null; docs/change_json.md says which how."""
     text = text.cast(TEXT)
-    while type.kind == "domain" and type.inner is not None:
-        type = type.inner
-    oid = type.oid if type.kind == "base" else 0
+    while pg_type.kind == "domain" and pg_type.inner is not None:
+        pg_type = pg_type.inner
+    oid = pg_type.oid if pg_type.kind == "base" else 0
     if oid in _INTEGERS:
         values = text
     elif oid in _FLOATS:

@@ -1,4 +1,4 @@
-"""``files``: every change once, in Parquet or NDJSON files. docs/destinations/files.md tells all."""
+"""``files``: every change once, in Parquet or NDJSON files. See docs/destinations/files.md."""
 
 from penstock.destination.files.committed_files import list_files
 from penstock.destination.files.destination import FilesDestination, FilesOptions

@@ -33,7 +33,7 @@ from penstock.destination.files.manifest import (
 from penstock.destination.files.ndjson_encoding import NdjsonEncoding
 from penstock.destination.files.parquet_encoding import ParquetEncoding
 from penstock.destination.files.rows import Encoding, parts
-from penstock.destination.files.staging import Staging, keep_schema
+from penstock.destination.files.staging import Staging, keep_schemas
 from penstock.errors import DestinationError, Fenced
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
@@ -132,13 +132,13 @@ class FilesDestination(Destination):
 
     def open(self) -> None:
         with durable.explained(self._root):
-            for folder in (self._control.staging, self._control.manifests, self._control.schemas):
-                durable.make_folder(folder)
+            control = self._control
+            durable.make_folders([control.staging, control.manifests, control.schemas])
             self._number = self._take_over()
             # From here on no earlier driver can commit, so what is left here is nobody's.
-            durable.empty_folder(self._control.staging)
-            durable.empty_folder(self._control.manifests, durable.TEMPORARY)
-            durable.empty_folder(self._control.schemas, durable.TEMPORARY)
+            durable.empty_folder(control.staging)
+            durable.empty_folder(control.manifests, durable.TEMPORARY)
+            durable.empty_folder(control.schemas, durable.TEMPORARY)
 
     def _take_over(self) -> int:
         """Finish the last commit and take the next number with a commit of nothing."""
@@ -181,7 +181,7 @@ class FilesDestination(Destination):
         folder = self._root / table_folder(rows.table.schema, rows.table.name) / date_folder(None)
         with durable.explained(self._root):
             staging = _staging(self._root, self.pipeline, self.options)
-            keep_schema(self._control, rows.table)
+            keep_schemas(self._control, [rows.table])
             data = encoding.read(rows)
             path, sink = staging.new_file(data.schema, encoding.suffix)
             sink.write(data)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from penstock.errors import DestinationError
 
 TEMPORARY = ".tmp-"
+_PARALLEL_SYNCS = 16
 
 
 @contextlib.contextmanager
@@ -36,26 +38,54 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def make_folder(path: Path) -> None:
-    """Create a folder and its parents, each of them durably."""
-    if path.is_dir():
+def sync_all(paths: Iterable[Path]) -> None:
+    """The same for many at once: journaling file systems write waiting syncs together."""
+    unique = list(dict.fromkeys(paths))
+    if len(unique) < 2:
+        for path in unique:
+            sync(path)
         return
-    make_folder(path.parent)
-    path.mkdir(exist_ok=True)
-    sync(path.parent)
+    with ThreadPoolExecutor(min(len(unique), _PARALLEL_SYNCS)) as pool:
+        for _ in pool.map(sync, unique):
+            pass
+
+
+def make_folders(paths: Iterable[Path]) -> None:
+    """Create folders and their parents, durably."""
+    touched: list[Path] = []
+    for path in paths:
+        missing = path
+        while not missing.is_dir():
+            touched.append(missing.parent)
+            missing = missing.parent
+        path.mkdir(parents=True, exist_ok=True)
+    sync_all(touched)
 
 
 def create(path: Path, data: bytes) -> bool:
     """Put a new file in place, whole; False (and no change) where the name is taken."""
-    temporary = _temporary(path, data)
+    temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
+    temporary.write_bytes(data)
     try:
+        sync(temporary)
         os.link(temporary, path)
     except FileExistsError:
         return False
     finally:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
     sync(path.parent)
     return True
+
+
+def write_all(files: Mapping[Path, bytes]) -> None:
+    """Put files of one folder in place, each whole, whether or not they were there."""
+    temporary = {path: path.with_name(f"{TEMPORARY}{uuid.uuid4().hex}") for path in files}
+    for path, data in files.items():
+        temporary[path].write_bytes(data)
+    sync_all(temporary.values())
+    for path, written in temporary.items():
+        written.replace(path)
+    sync_all(path.parent for path in files)
 
 
 def move(moves: Iterable[tuple[Path, Path]]) -> None:
@@ -63,15 +93,12 @@ def move(moves: Iterable[tuple[Path, Path]]) -> None:
 
     Folders are made and synced once, however many files go there.
     """
-    touched: dict[Path, None] = {}
-    for source, target in moves:
-        if target.parent not in touched:
-            make_folder(target.parent)
+    wanted = list(moves)
+    make_folders(dict.fromkeys(target.parent for _, target in wanted))
+    for source, target in wanted:
         with contextlib.suppress(FileNotFoundError):
             source.rename(target)
-        touched |= dict.fromkeys((target.parent, source.parent))
-    for folder in touched:
-        sync(folder)
+    sync_all(path.parent for paths in wanted for path in paths)
 
 
 def empty_folder(path: Path, prefix: str = "") -> None:
@@ -79,12 +106,3 @@ def empty_folder(path: Path, prefix: str = "") -> None:
     for file in path.iterdir():
         if file.name.startswith(prefix):
             file.unlink(missing_ok=True)
-
-
-def _temporary(beside: Path, data: bytes) -> Path:
-    path = beside.with_name(f"{TEMPORARY}{uuid.uuid4().hex}")
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return path

@@ -60,10 +60,10 @@ def fold(path: str | Path, pipeline: str, schema: str, table: str) -> FoldedTabl
 
 
 def folded_source(
-    table: TableSchema, texts: Sequence[pa.Array], format: Literal["parquet", "ndjson"]
+    table: TableSchema, texts: Sequence[pa.Array], file_format: Literal["parquet", "ndjson"]
 ) -> FoldedTable:
     """Rows of the source, a text column each, in the form that ``fold`` gives them."""
-    columns = [values_of(text, table, number, format) for number, text in enumerate(texts)]
+    columns = [values_of(text, table, number, file_format) for number, text in enumerate(texts)]
     names = tuple(column.name for column in table.columns)
     return FoldedTable(names, Counter(zip(*columns, strict=True)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -68,9 +69,8 @@ class _OpenFile:
         self._last = rows.last
 
     def finish(self, pipeline: str) -> StagedFile:
-        """Close the file durably and say where it is to go."""
+        """Close the file and say where it is to go."""
         self._sink.close()
-        durable.sync(self.path)
         name = data_file(self._first, self._last, pipeline, self.path.stem[:12], self.path.suffix)
         return StagedFile(
             staged=self.path.name,
@@ -100,8 +100,8 @@ class Staging:
         self._compression = compression
         self._open: dict[str, _OpenFile] = {}
         self._finished: list[StagedFile] = []
-        durable.make_folder(control.staging)
-        durable.make_folder(control.schemas)
+        self._schemas: dict[str, TableSchema] = {}
+        durable.make_folders([control.staging, control.schemas])
 
     def write(self, part: Part, suffix: str) -> None:
         version = part.table.fingerprint if part.table is not None else ""
@@ -115,7 +115,7 @@ class Staging:
             if file is None:
                 self._make_room()
                 if part.table is not None:
-                    keep_schema(self._control, part.table)
+                    self._schemas[version] = part.table
                 path, sink = self.new_file(rows.data.schema, suffix)
                 file = _OpenFile(path, sink, folder, version, rows.first)
             self._open[folder] = file  # the last one is the one that was used last
@@ -131,7 +131,10 @@ class Staging:
         """All files, durable."""
         while self._open:
             self._finish_oldest()
-        durable.sync(self._control.staging)
+        keep_schemas(self._control, self._schemas.values())
+        staging = self._control.staging
+        durable.sync_all(staging / file.staged for file in self._finished)
+        durable.sync(staging)
         return self._finished
 
     def abandon(self) -> None:
@@ -150,8 +153,15 @@ class Staging:
         self._finished.append(self._open.pop(oldest).finish(self._pipeline))
 
 
-def keep_schema(control: ControlFolder, table: TableSchema) -> None:
-    """Keep the table's definition under the name that ``_schema_version`` gives."""
-    path = control.schemas / f"{table.fingerprint}.json"
-    if not path.exists():
-        durable.create(path, json.dumps(table.to_json(), indent=1).encode())
+def keep_schemas(control: ControlFolder, tables: Iterable[TableSchema]) -> None:
+    """Keep definitions under the name that ``_schema_version`` gives them."""
+    files = {control.schemas / f"{table.fingerprint}.json": table for table in tables}
+    durable.write_all(
+        {
+            path: json.dumps(table.to_json(), indent=1).encode()
+            for path, table in files.items()
+            if not path.exists()
+        }
+    )
+    # One that is there may have been put in place by a task that has not synced the folder yet.
+    durable.sync(control.schemas)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,9 +54,9 @@ def read_changes(
     return found
 
 
-def values_of(text: pa.Array, table: TableSchema, column: int, format: str) -> list[Any]:
+def values_of(text: pa.Array, table: TableSchema, column: int, file_format: str) -> list[Any]:
     """Postgres text as the values that a file of this format gives back."""
-    if format == "parquet":
+    if file_format == "parquet":
         typed = stored_table(table).columns[column].decode(text)
         values = _comparable(typed.values)
         if typed.unrepresentable is not None:
@@ -108,7 +109,7 @@ def _old_values(table: TableSchema, maps: Sequence[Any]) -> list[Values | None]:
 
 
 def _ndjson_changes(file: Path, schemas: Path, schema: str, name: str) -> Iterator[StoredChange]:
-    for line in file.read_text().split("\n")[:-1]:
+    for line in file.read_text(encoding="utf-8").split("\n")[:-1]:
         members = _members(line)
         op = json.loads(members["op"])
         place = json.loads(members["position"])
@@ -183,14 +184,14 @@ def _comparable(values: pa.Array) -> list[Any]:
         return [str(text) if there else None for text, there in zip(texts, valid, strict=True)]
     found: list[Any] = values.to_pylist()
     if pa.types.is_floating(kind):
-        return ["NaN" if value != value else value for value in found]
+        return ["NaN" if value is not None and math.isnan(value) else value for value in found]
     return found
 
 
-def _base_oid(type: PgType) -> int:
-    while type.kind == "domain" and type.inner is not None:
-        type = type.inner
-    return type.oid if type.kind == "base" else 0
+def _base_oid(pg_type: PgType) -> int:
+    while pg_type.kind == "domain" and pg_type.inner is not None:
+        pg_type = pg_type.inner
+    return pg_type.oid if pg_type.kind == "base" else 0
 
 
 def _one_line(text: str) -> str:

@@ -78,23 +78,24 @@ def stored_table(table: TableSchema) -> StoredTable:
 
 
 def _stored_column(column: ColumnSchema, name: str) -> StoredColumn:
-    type, typmod = _stored_type(column.type, column.typmod)
+    pg_type, typmod = _stored_type(column.type, column.typmod)
     field = arrow_field(name, column)
     metadata = {**(field.metadata or {}), b"postgres.column": column.name.encode()}
-    arrow = arrow_type(type, typmod)
-    return StoredColumn(field.with_type(arrow).with_metadata(metadata), type, typmod)
+    arrow = arrow_type(pg_type, typmod)
+    return StoredColumn(field.with_type(arrow).with_metadata(metadata), pg_type, typmod)
 
 
-def _stored_type(type: PgType, typmod: int) -> tuple[PgType, int]:
+def _stored_type(pg_type: PgType, typmod: int) -> tuple[PgType, int]:
     """The type itself, or text in the place of what Parquet or Spark cannot hold."""
-    if type.inner is not None:
-        if type.kind == "domain":
-            return _stored_type(type.inner, type.typmod)
-        inner, inner_typmod = _stored_type(type.inner, typmod)
-        if inner is type.inner or arrow_type(inner, inner_typmod) == arrow_type(type.inner, typmod):
-            return type, typmod
-        return PgType(type.oid, type.name, type.kind, inner), inner_typmod
-    return (type, typmod) if _is_readable(arrow_type(type, typmod)) else (_text(), -1)
+    inner = pg_type.inner
+    if inner is not None and pg_type.kind == "domain":
+        return _stored_type(inner, pg_type.typmod)
+    if inner is not None:
+        stored, stored_typmod = _stored_type(inner, typmod)
+        if arrow_type(stored, stored_typmod) == arrow_type(inner, typmod):
+            return pg_type, typmod
+        return PgType(pg_type.oid, pg_type.name, pg_type.kind, stored), stored_typmod
+    return (pg_type, typmod) if _is_readable(arrow_type(pg_type, typmod)) else (_text(), -1)
 
 
 def _is_readable(arrow: pa.DataType) -> bool:

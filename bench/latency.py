@@ -1,0 +1,73 @@
+"""From commit times and deliveries to the latency of every transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.changelog.changelog import ChangeLog
+from penstock.pipeline.apply_batch import Delivered
+
+Numbers = npt.NDArray[np.int64]
+Seconds = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Commits:
+    """Transactions in commit order: where each committed, when, and when the log held it.
+
+    Times are seconds since 1970. The server and the bench share a machine, hence a clock.
+    """
+
+    lsn: Numbers
+    at: Seconds
+    logged_at: Seconds
+
+    @classmethod
+    def of_log(cls, log: ChangeLog) -> Self:
+        """All that the log still has."""
+        lsns, times, logged = [], [], []
+        for name in log.list().segments:
+            if not name.rows:
+                continue
+            rows = log.read(str(name)).rows
+            lsn = rows.column("commit_lsn").to_numpy().astype(np.int64)
+            lsns.append(lsn)
+            times.append(rows.column("commit_ts").cast(pa.int64()).to_numpy() / 1e6)
+            logged.append(np.full(len(lsn), _visible_since(log, str(name))))
+        if not lsns:
+            empty = np.empty(0)
+            return cls(empty.astype(np.int64), empty, empty)
+        lsn, first = np.unique(np.concatenate(lsns), return_index=True)
+        return cls(lsn, np.concatenate(times)[first], np.concatenate(logged)[first])
+
+    def between(self, after: int, before: int) -> Self:
+        """Those that committed after one position and before another."""
+        return self._where((self.lsn > after) & (self.lsn < before))
+
+    def without_lead_in(self, seconds: float) -> Self:
+        """Those that committed at least so long after the first."""
+        return self._where(self.at >= self.at.min(initial=np.inf) + seconds)
+
+    def _where(self, chosen: npt.NDArray[np.bool_]) -> Self:
+        return type(self)(self.lsn[chosen], self.at[chosen], self.logged_at[chosen])
+
+
+def delivery_times(commits: Numbers, delivered: Sequence[Delivered]) -> Seconds:
+    """When each commit was first covered by a delivery; raises ValueError where one never was."""
+    frontiers = np.array([d.frontier.commit_lsn for d in delivered], np.int64)
+    if len(commits) and (not len(frontiers) or commits.max() > frontiers.max()):
+        raise ValueError("a transaction was never delivered")
+    times = np.array([d.at for d in delivered])
+    return times[np.searchsorted(frontiers, commits)] if len(commits) else np.empty(0)
+
+
+def _visible_since(log: ChangeLog, segment: str) -> float:
+    # A segment is synced under another name; the rename that shows it to readers sets its ctime.
+    return Path(log.segments.full(segment)).stat().st_ctime

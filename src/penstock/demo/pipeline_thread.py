@@ -1,0 +1,64 @@
+"""The demo's pipeline in a thread of its own: signals reach the main thread only."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from penstock.config.models import PipelineConfig
+from penstock.pipeline.run import Observe, Pipeline, Stopping
+
+
+class PipelineThread:
+    """Starts Spark and runs the pipeline; when it has ended, everything it started is gone."""
+
+    def __init__(self, config: PipelineConfig, file: Path, observe: Observe) -> None:
+        self._config = config
+        self._pipeline = Pipeline(config, file, observe=observe, say=self._note)
+        self._stop = threading.Event()
+        self._stopping: Stopping = self._stop.is_set
+        self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
+        self._failure: BaseException | None = None
+        self._notes: list[str] = []
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def check(self) -> None:
+        """Raise what made the pipeline end."""
+        if self._failure is not None:
+            raise self._failure
+
+    def notes(self) -> list[str]:
+        """What the pipeline had to say since the last call."""
+        said, self._notes = self._notes, []
+        return said
+
+    def ask_to_stop(self) -> None:
+        self._stop.set()
+
+    def stop(self) -> None:
+        """Stop it in order; returns when it has ended."""
+        self.ask_to_stop()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
+
+    def _run(self) -> None:
+        from penstock.spark.session import end_session, make_session
+
+        try:
+            spark = make_session(self._config.name, self._config.spark)
+            try:
+                if not self._stopping():
+                    self._pipeline.run(self._stopping, spark=spark)
+            finally:
+                end_session(spark)
+        except BaseException as error:
+            self._failure = error

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from bench.latency import Commits, delivery_times
+from penstock.lsn import Frontier
+from penstock.pipeline.apply_batch import Delivered
+
+
+def delivered(*batches: tuple[int, float]) -> list[Delivered]:
+    return [Delivered(Frontier(lsn, lsn + 8), 1, at) for lsn, at in batches]
+
+
+def commits(*pairs: tuple[int, float]) -> Commits:
+    lsn = np.array([pair[0] for pair in pairs], np.int64)
+    at = np.array([pair[1] for pair in pairs])
+    return Commits(lsn, at, at + 0.1)
+
+
+def test_a_commit_counts_as_delivered_by_the_first_batch_that_covers_it() -> None:
+    # The third delivery is an idle advance: the same commit, later.
+    batches = delivered((100, 10.0), (200, 11.0), (200, 12.0), (300, 13.0))
+    times = delivery_times(np.array([50, 100, 101, 200, 201]), batches)
+    assert times.tolist() == [10.0, 10.0, 11.0, 11.0, 13.0]
+
+
+@pytest.mark.parametrize("batches", [[], [(100, 10.0)]])
+def test_a_commit_that_was_never_delivered_is_an_error(batches: list[tuple[int, float]]) -> None:
+    with pytest.raises(ValueError, match="never delivered"):
+        delivery_times(np.array([101]), delivered(*batches))
+
+
+def test_between_leaves_both_marks_out() -> None:
+    chosen = commits((10, 1.0), (20, 2.0), (30, 3.0)).between(10, 30)
+    assert chosen.lsn.tolist() == [20]
+    assert chosen.logged_at.tolist() == [2.1]
+
+
+def test_the_lead_in_begins_with_the_first_commit() -> None:
+    began = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
+    chosen = commits((10, began), (20, began + 4.9), (30, began + 5.0))
+    assert chosen.without_lead_in(5.0).lsn.tolist() == [30]

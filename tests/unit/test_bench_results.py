@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bench.results import Measurement, percentile, ratio, summarise, write_results
+from bench.results_table import cells, print_table
+
+REFERENCE = Measurement("w1", "pg_recvlogical", 1000, 1.0, 0.002, 0.005, 14.0)
+CAPTURE = Measurement("w1", "capture", 1000, 0.8, 0.001, 0.004, 120.0)
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"), [(0, 1), (50, 50), (98.5, 99), (99, 99), (100, 100)]
+)
+def test_percentile_is_a_value_that_was_seen(percent: float, expected: int) -> None:
+    assert percentile(reversed(range(1, 101)), percent) == expected
+
+
+def test_percentile_of_one_value_is_that_value() -> None:
+    assert percentile([7.5], 50) == percentile([7.5], 99) == 7.5
+
+
+def test_percentile_of_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        percentile([], 50)
+
+
+def test_ratio_applies_only_with_a_reference() -> None:
+    assert ratio(230.0, 200.0) == 1.15
+    assert ratio(230.0, None) is None
+    assert ratio(None, 200.0) is None
+
+
+def test_an_entry_has_the_promised_keys_and_per_million_figures() -> None:
+    reference, capture = summarise([REFERENCE, CAPTURE], scale=0.5)
+    assert reference["ratio_to_pg_recvlogical"] == 1.0
+    assert capture["workload"] == "w1"
+    assert capture["system"] == "capture"
+    assert capture["rows_per_s"] == 1250
+    assert capture["ratio_to_pg_recvlogical"] == 1.25
+    assert capture["cpu_s_per_million"] == 1.0
+    assert capture["server_cpu_s_per_million"] == 4.0
+    assert capture["peak_rss_mb"] == 120.0
+    assert capture["p50_ms"] is None
+    assert capture["p99_ms"] is None
+    assert capture["scale"] == 0.5
+
+
+def test_rounds_give_medians_and_the_worst_memory_and_are_kept() -> None:
+    rounds = [
+        replace(CAPTURE, seconds=seconds, peak_rss_mb=rss)
+        for seconds, rss in ((0.5, 100.0), (2.0, 150.0), (0.8, 110.0))
+    ]
+    (entry,) = summarise(rounds, scale=1.0)
+    assert entry["rows_per_s"] == 1250
+    assert entry["peak_rss_mb"] == 150.0
+    assert [one["rows_per_s"] for one in entry["rounds"]] == [2000, 500, 1250]
+
+
+def test_a_ratio_is_never_taken_across_workloads() -> None:
+    entries = summarise([REFERENCE, replace(CAPTURE, workload="w4")], scale=1.0)
+    assert entries[1]["ratio_to_pg_recvlogical"] is None
+
+
+def test_peak_memory_of_parts_is_the_worst_of_each() -> None:
+    rounds = [replace(CAPTURE, rss_mb={"jvm": jvm, "workers": 5.0}) for jvm in (400.0, 300.0)]
+    (entry,) = summarise(rounds, scale=1.0)
+    assert entry["rss_mb"] == {"jvm": 400.0, "workers": 5.0}
+
+
+def test_cells_show_a_dash_where_a_figure_does_not_apply() -> None:
+    (entry,) = summarise([replace(CAPTURE, changes=1_000_000, p50_ms=41.6)], scale=1.0)
+    assert cells(entry) == ["w1", "capture", "1,250,000", "-", "0.00", "0.00", "120", "42", "-"]
+
+
+def test_without_a_terminal_the_table_is_plain_and_whole() -> None:
+    out = io.StringIO()
+    print_table(summarise([REFERENCE, CAPTURE], scale=1.0), Console(file=out, width=20))
+    lines = out.getvalue().splitlines()
+    assert lines[0].split()[:4] == ["workload", "system", "rows/s", "ratio"]
+    assert lines[2].split()[:4] == ["w1", "capture", "1,250", "1.25"]
+    assert out.getvalue().isascii()
+
+
+def test_results_replace_the_file_whole(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "latest.json"
+    write_results(path, summarise([REFERENCE], scale=1.0))
+    write_results(path, summarise([CAPTURE], scale=1.0))
+    assert [entry["system"] for entry in json.loads(path.read_text())] == ["capture"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["latest.json"]

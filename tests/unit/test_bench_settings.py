@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from bench.settings import SYSTEMS, WORKLOADS, Settings
+from penstock.errors import ConfigError
+
+
+def test_nothing_set_means_everything_at_full_scale() -> None:
+    settings = Settings.of({"WORKLOADS": "", "SCALE": "", "ROUNDS": ""})
+    assert settings == Settings(WORKLOADS, SYSTEMS, 1.0, None)
+    assert [settings.rounds_of(name) for name in ("w1", "w2", "w4")] == [3, 1, 3]
+
+
+def test_variables_pick_a_part() -> None:
+    settings = Settings.of(
+        {"WORKLOADS": "w3, w1", "SYSTEMS": "discard", "SCALE": "0.1", "ROUNDS": "5"}
+    )
+    assert settings == Settings(("w1", "w3"), ("discard",), 0.1, 5)
+    assert settings.rounds_of("w2") == 5
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("WORKLOADS", "w1,w5"),
+        ("SYSTEMS", "debezium"),
+        ("SCALE", "big"),
+        ("SCALE", "0"),
+        ("SCALE", "-1"),
+        ("SCALE", "nan"),
+        ("ROUNDS", "0"),
+        ("ROUNDS", "1.5"),
+    ],
+)
+def test_a_wrong_value_names_the_variable_and_what_it_takes(variable: str, value: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Settings.of({variable: value})
+    assert f"{variable}={value}" in raised.value.message
+    assert f"{variable}=" in raised.value.remedy

@@ -1,0 +1,376 @@
+"""The log as a whole: one writer at a time, crashes, readers, retention."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.capture.assemble import Assembler, Cut
+from penstock.changelog import chain
+from penstock.changelog.changelog import ChangeLog, Identity, LogWriter
+from penstock.changelog.retention import passed_by_all
+from penstock.changelog.run import read_runs
+from penstock.changelog.segment_name import SegmentName
+from penstock.changelog.storage import Storage
+from penstock.errors import ConfigError, Fenced, IdentityChanged, LogError
+from penstock.lsn import Frontier
+from tests.stream_model import (
+    START,
+    VERSIONS,
+    Change,
+    History,
+    build,
+    describe,
+    histories,
+    memory_log,
+    read_back,
+)
+
+IDENTITY = Identity("7001", 1, "shop", "penstock_shop")
+ONE_INSERT = ("transaction", None, [("insert", 0, (b"1", b"x", None))])
+
+
+# -- the life of a log, against the model ------------------------------------------------------
+
+
+class Session:
+    """One capture process: it starts where the log ends and may die at any moment."""
+
+    def __init__(self, log: ChangeLog, history: History) -> None:
+        self.writer = LogWriter(log)
+        self.start = self.writer.frontier or START
+        self.writer.start_at(self.start)
+        self._assembler = Assembler(self.start, describe)
+        self._left = history.messages(self.start)
+
+    def receive(self, count: int) -> None:
+        self._assembler.add(self._left[:count])
+        del self._left[:count]
+
+    def publish(self) -> None:
+        cut = self._assembler.cut()
+        if cut.has_rows or not cut.is_open:
+            self.writer.publish(cut.segment, cut.frontier, is_open=cut.is_open)
+
+    def finish(self) -> None:
+        self.receive(len(self._left))
+        self.publish()
+
+
+class Reader:
+    """Follows the log in batches and remembers what it got."""
+
+    def __init__(self, log: ChangeLog) -> None:
+        self._log = log
+        self.frontier = START
+        self.changes: list[Change] = []
+
+    def read(self, max_bytes: int) -> bool:
+        listing = self._log.list()
+        batch = chain.next_batch(listing.segments, listing.sizes, self.frontier, max_bytes)
+        if batch is None:
+            return False
+        assert batch.frontier > self.frontier
+        self.frontier = batch.frontier
+        for run in read_runs(self._log, batch.pointers, max_bytes):
+            self.changes += read_back(run)
+        return True
+
+
+action = st.one_of(
+    st.tuples(st.just("receive"), st.integers(1, 9)),
+    st.tuples(st.just("publish"), st.just(0)),
+    st.tuples(st.just("publish"), st.just(0)),
+    st.tuples(st.just("crash"), st.just(0)),
+    st.tuples(st.just("read"), st.integers(0, 1)),
+    st.tuples(st.just("read all"), st.integers(0, 1)),
+    st.tuples(st.just("expire"), st.just(0)),
+)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(histories(8), st.lists(action, max_size=30))
+def test_crashes_and_retention_lose_and_repeat_nothing(
+    history: History, actions: list[tuple[str, int]]
+) -> None:
+    log = memory_log()
+    session = Session(log, history)
+    readers = [Reader(log), Reader(log)]
+    promised = START
+    for what, number in actions:
+        if what == "receive":
+            session.receive(number)
+        elif what == "publish":
+            session.publish()
+            promised = session.writer.frontier or START
+        elif what == "crash":
+            session = Session(log, history)
+            # The slot may be confirmed up to here: a log that ends before has lost changes.
+            assert session.start == promised
+        elif what == "read":
+            readers[number].read(max_bytes=1)
+        elif what == "read all":
+            while readers[number].read(max_bytes=4000):
+                pass
+        else:
+            frontiers = [reader.frontier for reader in readers]
+            for name in passed_by_all(log.list().segments, frontiers):
+                log.segments.delete(str(name))
+        for reader in readers:
+            assert reader.changes == history.committed_up_to(reader.frontier.commit_lsn)
+    session.finish()
+    for reader in readers:
+        while reader.read(max_bytes=1):
+            pass
+        assert reader.changes == history.changes
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(histories(6), st.integers(0, 20), st.integers(1, 20), st.booleans())
+def test_a_stale_writer_that_slips_through_the_fence_changes_nothing(
+    history: History, before: int, late: int, newer_first: bool
+) -> None:
+    """Fence check and rename are two steps: a stale segment may still appear between them."""
+    log = memory_log()
+    stale = Session(log, history)
+    stale.receive(before)
+    stale.publish()
+    session = Session(log, history)
+    stale.receive(late)
+    stale.writer._check_fence = lambda: None  # type: ignore[method-assign]
+    if newer_first:
+        session.receive(before)
+        session.publish()
+        stale.publish()
+    else:
+        stale.publish()
+    session.finish()
+    reader = Reader(log)
+    while reader.read(max_bytes=1):
+        pass
+    assert reader.changes == history.changes
+
+
+# -- one writer --------------------------------------------------------------------------------
+
+
+def cut_of(*plan: tuple[object, ...], upto: int | None = None) -> Cut:
+    assembler = Assembler(START, describe)
+    assembler.add(build(list(plan)).messages()[:upto])
+    return assembler.cut()
+
+
+def publish(writer: LogWriter, cut: Cut) -> SegmentName:
+    return writer.publish(cut.segment, cut.frontier, is_open=cut.is_open)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ChangeLog:
+    return ChangeLog(str(tmp_path / "log"))
+
+
+def test_a_published_segment_is_listed_read_and_continued(log: ChangeLog) -> None:
+    writer = LogWriter(log)
+    assert (writer.epoch, writer.frontier) == (1, None)
+    writer.start_at(START)
+    cut = cut_of(ONE_INSERT)
+    name = publish(writer, cut)
+    assert (name.sequence, name.epoch, name.after) == (1, 1, START.commit_lsn)
+    assert (name.frontier, name.rows, name.is_open) == (cut.frontier, 1, False)
+    assert log.list().segments == (name,)
+    assert log.read(str(name)).rows == cut.segment.rows
+    assert log.read(str(name)).tables == cut.segment.tables
+
+    second = LogWriter(log)
+    assert (second.epoch, second.frontier) == (2, cut.frontier)
+    assert publish(second, cut_of(ONE_INSERT, ONE_INSERT)).sequence == 2
+
+
+def test_a_new_writer_fences_the_old_one(log: ChangeLog) -> None:
+    old = LogWriter(log)
+    publish(old, cut_of(ONE_INSERT))
+    new = LogWriter(log)
+    with pytest.raises(Fenced, match="taken over") as found:
+        publish(old, cut_of(ONE_INSERT))
+    assert found.value.remedy
+    assert len(log.list().segments) == 1
+    publish(new, cut_of(ONE_INSERT))
+
+
+def test_epochs_go_on_when_their_files_are_gone(log: ChangeLog) -> None:
+    """A log that was copied without its epochs folder must not start over at 1."""
+    for _ in range(3):
+        writer = LogWriter(log)
+    publish(writer, cut_of(ONE_INSERT))
+    assert [name for name, _size in log.epochs.list()] == ["000003"]
+    log.epochs.delete("000003")
+    assert LogWriter(log).epoch == 4
+
+
+def test_a_writer_whose_file_was_swept_away_is_fenced(
+    log: ChangeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new writer removes temporary files, also one that the old writer is about to rename."""
+    old = LogWriter(log)
+    replace = os.replace
+
+    def take_over_first(source: str, target: str) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        LogWriter(log)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", take_over_first)
+    with pytest.raises(Fenced):
+        publish(old, cut_of(ONE_INSERT))
+    assert log.list().segments == ()
+
+
+def test_leftovers_of_a_crash_are_removed_at_start(log: ChangeLog) -> None:
+    writer = LogWriter(log)
+    writer.start_at(START)
+    whole = publish(writer, cut_of(ONE_INSERT))
+    half = cut_of(ONE_INSERT, ONE_INSERT, upto=-1)
+    assert half.is_open
+    for _ in range(2):
+        tail = writer.publish(half.segment, whole.frontier, is_open=True)
+        assert tail.is_unfinished
+    folder = Path(log.segments.path)
+    (folder / ".tmp-1234").write_bytes(b"torn")
+    stale = whole._replace(epoch=0, checksum=1)
+    (folder / str(stale)).write_bytes(b"stale")
+
+    assert LogWriter(log).frontier == whole.frontier
+    assert [path.name for path in folder.iterdir()] == [str(whole)]
+
+
+def test_an_open_segment_that_ends_a_transaction_is_kept(log: ChangeLog) -> None:
+    writer = LogWriter(log)
+    writer.start_at(START)
+    name = publish(writer, cut_of(ONE_INSERT, ONE_INSERT, upto=-1))
+    assert name.is_open
+    assert name.last > name.after
+    assert LogWriter(log).frontier == name.frontier
+    assert log.list().segments == (name,)
+
+
+def test_files_that_are_no_segments_are_let_be(log: ChangeLog) -> None:
+    name = publish(LogWriter(log), cut_of(ONE_INSERT))
+    folder = Path(log.segments.path)
+    (folder / "README").write_text("hands off")
+    (folder / "sub").mkdir()
+    assert log.list().segments == (name,)
+    LogWriter(log)
+    assert (folder / "README").exists()
+    with pytest.raises(LogError, match="README"):
+        log.read("README")
+
+
+def test_a_missing_segment_is_an_error(log: ChangeLog) -> None:
+    writer = LogWriter(log)
+    names = [publish(writer, cut_of(ONE_INSERT)) for _ in range(3)]
+    log.segments.delete(str(names[1]))
+    with pytest.raises(LogError, match="missing in the middle"):
+        log.list()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a file where the folder should be")
+    with pytest.raises(LogError, match=str(tmp_path / "log")) as found:
+        Storage(str(tmp_path / "log" / "segments")).write("x", b"", durable=True)
+    assert found.value.remedy
+
+
+def test_an_object_store_is_refused_by_name() -> None:
+    with pytest.raises(LogError, match="s3://"):
+        ChangeLog("s3://bucket/log")
+
+
+# -- identity, readers, reports ----------------------------------------------------------------
+
+
+def test_the_same_source_may_come_again(log: ChangeLog) -> None:
+    log.claim_identity(IDENTITY)
+    log.claim_identity(IDENTITY)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Identity("7002", 1, "shop", "penstock_shop"),
+        Identity("7001", 2, "shop", "penstock_shop"),
+        Identity("7001", 1, "store", "penstock_shop"),
+        Identity("7001", 1, "shop", "penstock_shop_2"),
+    ],
+)
+def test_another_source_is_refused(log: ChangeLog, other: Identity) -> None:
+    log.claim_identity(IDENTITY)
+    with pytest.raises(IdentityChanged) as found:
+        log.claim_identity(other)
+    ((name, value),) = set(vars(other).items()) - set(vars(IDENTITY).items())
+    assert f"{name} {getattr(IDENTITY, name)}" in str(found.value)
+    assert f"{name} {value}" in str(found.value)
+    assert found.value.remedy
+
+
+def test_a_log_of_another_format_is_refused(log: ChangeLog) -> None:
+    log.claim_identity(IDENTITY)
+    log.root.write("log.json", json.dumps({**IDENTITY.to_json(), "format": 9}).encode(), durable=True)
+    with pytest.raises(LogError, match="format 9"):
+        log.claim_identity(IDENTITY)
+
+
+def test_readers_come_and_go(log: ChangeLog) -> None:
+    assert log.all_readers() == {}
+    assert log.reader("files") is None
+    log.set_reader("files", Frontier(5, 6), wanted_lsn=9)
+    log.set_reader("spark", START)
+    assert set(log.all_readers()) == {"files", "spark"}
+    state = log.reader("files")
+    assert state is not None
+    assert (state.frontier, state.wanted_lsn) == (Frontier(5, 6), 9)
+    log.set_reader("files", Frontier(7, 8))
+    assert log.all_readers()["files"].frontier == Frontier(7, 8)
+    log.remove_reader("files")
+    log.remove_reader("files")
+    assert set(log.all_readers()) == {"spark"}
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "../up", "a/b", "-x", "x" * 101, "a\n"])
+def test_a_reader_s_name_must_be_a_plain_file_name(log: ChangeLog, name: str) -> None:
+    with pytest.raises(ConfigError, match="cannot name a reader"):
+        log.set_reader(name, START)
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"commit_lsn": "0/'])
+def test_a_torn_reader_file_is_an_error_with_its_name(log: ChangeLog, torn: bytes) -> None:
+    """Taken for absent, the reader would lose what it still needs to retention."""
+    log.set_reader("files", START)
+    log.readers.write("files.json", torn, durable=False)
+    with pytest.raises(LogError, match=r"readers/files\.json is torn"):
+        log.all_readers()
+
+
+def test_tables_and_reports_come_back(log: ChangeLog) -> None:
+    assert not log.tables()
+    assert log.capture_report() is None
+    tables = {relation.oid: describe(relation) for (relation, *_) in VERSIONS}
+    log.set_tables(tables)
+    log.set_capture_report({"state": "streaming"})
+    assert list(log.tables()) == list(tables.values())
+    assert log.capture_report() == {"state": "streaming"}
+
+
+def test_a_log_travels_to_executors(log: ChangeLog) -> None:
+    name = publish(LogWriter(log), cut_of(ONE_INSERT))
+    assert pickle.loads(pickle.dumps(log)).list().segments == (name,)  # noqa: S301
+
+
+def test_a_file_url_is_a_folder(log: ChangeLog) -> None:
+    name = publish(LogWriter(log), cut_of(ONE_INSERT))
+    assert ChangeLog(f"file://{log.root.path}").list().segments == (name,)

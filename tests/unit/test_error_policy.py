@@ -1,0 +1,46 @@
+"""What each kind of error means for a pipeline."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import errors
+from penstock.error_policy import Action, decide
+from penstock.errors import PenstockError
+
+RETRIED: list[type[PenstockError]] = [
+    errors.SourceUnavailable,
+    errors.DestinationUnavailable,
+    PenstockError,
+]
+STOPPED: list[type[PenstockError]] = [
+    errors.ConfigError,
+    errors.CheckFailed,
+    errors.SourceError,
+    errors.SlotError,
+    errors.IdentityChanged,
+    errors.LogError,
+    errors.CorruptSegment,
+    errors.Fenced,
+    errors.DecodeError,
+    errors.DestinationError,
+]
+
+
+@pytest.mark.parametrize("kind", RETRIED)
+def test_what_may_pass_is_tried_again(kind: type[PenstockError]) -> None:
+    assert decide(kind("x")) is Action.RETRY
+
+
+@pytest.mark.parametrize("kind", STOPPED)
+def test_what_needs_a_person_stops(kind: type[PenstockError]) -> None:
+    assert decide(kind("x")) is Action.STOP
+
+
+def test_every_kind_is_decided_on_purpose() -> None:
+    defined = {
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, PenstockError)
+    }
+    assert defined == {*RETRIED, *STOPPED}

@@ -1,0 +1,81 @@
+"""Failpoints fire where, when and as often as they were told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock import failpoints
+from penstock.failpoints import NAMES, failpoint
+
+
+@pytest.fixture
+def set_points(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    def put(text: str) -> None:
+        monkeypatch.setattr(failpoints, "_points", failpoints._parse(text))
+
+    monkeypatch.delenv("PENSTOCK_FAILPOINT_DIR", raising=False)
+    return put
+
+
+def test_nothing_happens_by_default(set_points) -> None:  # type: ignore[no-untyped-def]
+    set_points("")
+    for name in NAMES:
+        failpoint(name)
+
+
+def test_it_fires_once_at_the_pass_it_was_told(set_points) -> None:  # type: ignore[no-untyped-def]
+    set_points("task.read=error:3,task.written=error")
+    failpoint("task.read")
+    failpoint("task.read")
+    with pytest.raises(RuntimeError, match=r"task\.read"):
+        failpoint("task.read")
+    failpoint("task.read")
+    with pytest.raises(RuntimeError, match=r"task\.written"):
+        failpoint("task.written")
+
+
+def test_a_folder_makes_it_fire_once_in_all_processes(
+    set_points,  # type: ignore[no-untyped-def]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PENSTOCK_FAILPOINT_DIR", str(tmp_path))
+    set_points("task.read=error")
+    with pytest.raises(RuntimeError):
+        failpoint("task.read")
+    # As a restarted process would see it.
+    set_points("task.read=error,task.written=error")
+    failpoint("task.read")
+    with pytest.raises(RuntimeError):
+        failpoint("task.written")
+    assert {path.name for path in tmp_path.iterdir()} == {"task.read", "task.written"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["nowhere=kill", "task.read", "task.read=", "task.read=explode", "task.read=kill:x", "=kill"],
+)
+def test_a_typing_error_is_not_a_test_that_passes(text: str) -> None:
+    with pytest.raises(ValueError, match=r"PENSTOCK_FAILPOINTS.*places: capture\.received"):
+        failpoints._parse(text)
+
+
+def test_kill_ends_the_process_and_its_successor_passes(tmp_path: Path) -> None:
+    code = "from penstock.failpoints import failpoint; failpoint('task.read'); print('alive')"
+    env = {
+        **os.environ,
+        "PENSTOCK_FAILPOINTS": "task.read=kill",
+        "PENSTOCK_FAILPOINT_DIR": str(tmp_path),
+    }
+    first, second = (
+        subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=False)
+        for _ in range(2)
+    )
+    assert (first.returncode, first.stdout) == (-signal.SIGKILL, b"")
+    assert (second.returncode, second.stdout) == (0, b"alive\n")

@@ -1,0 +1,72 @@
+"""When a segment may go."""
+
+from __future__ import annotations
+
+from penstock.changelog.retention import Retention, passed_by_all
+from penstock.changelog.segment_name import SegmentName
+from penstock.lsn import Frontier
+
+
+def segment(sequence: int, after: int, last: int, *, is_open: bool = False) -> SegmentName:
+    return SegmentName(sequence, 1, after, last, last + 1, 1, is_open, 0)
+
+
+def at(lsn: int) -> Frontier:
+    return Frontier(lsn, lsn + 1)
+
+
+FOUR = [segment(n, 10 * (n - 1), 10 * n) for n in (1, 2, 3, 4)]
+
+
+def test_without_readers_all_stay() -> None:
+    assert passed_by_all(FOUR, []) == []
+
+
+def test_the_slowest_reader_decides() -> None:
+    assert passed_by_all(FOUR, [at(40), at(20)]) == FOUR[:2]
+    assert passed_by_all(FOUR, [at(29)]) == FOUR[:2]
+    assert passed_by_all(FOUR, [at(9), at(40)]) == []
+
+
+def test_the_last_segment_stays() -> None:
+    assert passed_by_all(FOUR, [at(99)]) == FOUR[:3]
+    assert passed_by_all(FOUR[:1], [at(99)]) == []
+    assert passed_by_all([], [at(99)]) == []
+
+
+def test_an_open_segment_stays_until_its_transaction_is_held() -> None:
+    segments = [
+        segment(1, 0, 10, is_open=True),
+        segment(2, 10, 10, is_open=True),
+        segment(3, 10, 30),
+        segment(4, 30, 40),
+    ]
+    assert passed_by_all(segments, [at(10)]) == []
+    assert passed_by_all(segments, [at(30)]) == segments[:3]
+
+
+def test_what_a_new_writer_drops_is_not_the_log_s_end() -> None:
+    """A new writer removes the unfinished tail; one segment must be left to say where to go on."""
+    tail = [segment(5, 40, 40, is_open=True), segment(6, 40, 40, is_open=True)]
+    assert passed_by_all([*FOUR, *tail], [at(40)]) == FOUR[:3]
+    assert passed_by_all(tail, [at(40)]) == []
+
+
+def test_a_segment_goes_after_its_grace_period() -> None:
+    retention = Retention(grace_seconds=60)
+    assert retention.expired(FOUR, [at(10)], now=1000) == []
+    assert retention.expired(FOUR, [at(20)], now=1059.9) == []
+    assert retention.expired(FOUR, [at(20)], now=1060) == FOUR[:1]
+    assert retention.expired(FOUR[1:], [at(20)], now=1119.9) == FOUR[1:2]
+
+
+def test_a_reader_that_comes_back_starts_the_grace_period_again() -> None:
+    retention = Retention(grace_seconds=60)
+    assert retention.expired(FOUR, [at(20)], now=0) == []
+    assert retention.expired(FOUR, [at(20), at(0)], now=59) == []
+    assert retention.expired(FOUR, [at(20)], now=100) == []
+    assert retention.expired(FOUR, [at(20)], now=160) == FOUR[:2]
+
+
+def test_no_grace_means_at_once() -> None:
+    assert Retention(0).expired(FOUR, [at(10)], now=5) == FOUR[:1]
