@@ -17,6 +17,7 @@ from penstock.cli.terminal import bytes_text
 from penstock.config import PipelineConfig
 from penstock.errors import LogError, SourceError
 from penstock.lsn import Frontier
+from penstock.pipeline import checks
 from penstock.postgres.preflight import CheckResult
 
 COMMANDS = [command.name for command in app.registered_commands]
@@ -126,7 +127,7 @@ def test_check_fails_only_for_failures(
     unreachable: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     results = [CheckResult("a", "passed", "fine"), CheckResult("b", "warning", "hm", "do [this]")]
-    monkeypatch.setattr(check_command, "run_all_checks", lambda config: results)
+    monkeypatch.setattr(checks, "run_all_checks", lambda config: results)
     assert exit_code("check", str(unreachable)) == 0
     assert capsys.readouterr().out.splitlines() == [
         "passed   a: fine",

@@ -11,7 +11,6 @@ from rich.text import Text
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import console, say
 from penstock.config import load_pipeline
-from penstock.pipeline.checks import run_all_checks
 from penstock.postgres.finding import Status
 from penstock.postgres.preflight import CheckResult
 
@@ -33,6 +32,8 @@ def check(file: PipelineFile) -> None:
     Example:
       penstock check shop.yaml
     """
+    from penstock.pipeline.checks import run_all_checks
+
     results = run_all_checks(load_pipeline(file))
     show_results(results)
     if any(result.status == "failed" for result in results):

@@ -6,7 +6,6 @@ from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import say
 from penstock.config import load_pipeline
 from penstock.lsn import format_lsn
-from penstock.pipeline.checks import run_all_checks
 from penstock.postgres.connect import connect
 from penstock.postgres.preflight import require_passed
 from penstock.postgres.subscription import ensure_subscription
@@ -23,6 +22,8 @@ def init(file: PipelineFile) -> None:
     Example:
       penstock init shop.yaml
     """
+    from penstock.pipeline.checks import run_all_checks
+
     config = load_pipeline(file)
     results = run_all_checks(config)
     require_passed(results)

@@ -11,9 +11,6 @@ import typer
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import say
 from penstock.config import load_pipeline
-from penstock.pipeline.checks import run_all_checks
-from penstock.pipeline.run import Pipeline
-from penstock.postgres.preflight import require_passed
 
 
 def run(
@@ -36,6 +33,10 @@ def run(
       penstock run shop.yaml
       penstock run shop.yaml --until-caught-up    for a scheduler
     """
+    from penstock.pipeline.checks import run_all_checks
+    from penstock.pipeline.run import Pipeline
+    from penstock.postgres.preflight import require_passed
+
     config = load_pipeline(file)
     require_passed(run_all_checks(config))
     stopping = StopOnSignal()
