@@ -36,7 +36,9 @@ def encode(message: Message) -> bytes:
         case Relation():
             return b"R" + struct.pack(">I", message.oid) + _relation(message)
         case Type():
-            return b"Y" + struct.pack(">I", message.oid) + _text(message.schema) + _text(message.name)
+            return (
+                b"Y" + struct.pack(">I", message.oid) + _text(message.schema) + _text(message.name)
+            )
         case Insert():
             return b"I" + struct.pack(">I", message.relation) + b"N" + encode_tuple(message.new)
         case Update():

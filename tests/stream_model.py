@@ -248,9 +248,7 @@ class _Builder:
             )
         )
 
-    def _message(
-        self, kind: object, *rest: object
-    ) -> tuple[Message | None, tuple[Relation, ...]]:
+    def _message(self, kind: object, *rest: object) -> tuple[Message | None, tuple[Relation, ...]]:
         match kind, rest:
             case "message", (str(prefix), bytes(content)):
                 return LogicalMessage(True, self._lsn, prefix, content), ()
@@ -274,7 +272,9 @@ class _Builder:
                 return Update(current.oid, image, old_kind, new), (current,)  # type: ignore[arg-type]
             case "delete", (int(table), tuple(old), bool(full)):
                 current = self._current(table)
-                return Delete(current.oid, _cut(old, current), "full" if full else "key"), (current,)
+                return Delete(current.oid, _cut(old, current), "full" if full else "key"), (
+                    current,
+                )
         raise AssertionError(f"no step {kind!r} with {rest!r}")
 
     def _current(self, table: int) -> Relation:

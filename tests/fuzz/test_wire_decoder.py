@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +22,7 @@ from penstock.pgoutput.tuples import pad, split_rows
 from tests.pgoutput_bytes import encode, xlog_data
 from tests.stream_model import START, VERSIONS, History, describe, histories
 
-fuzzing = settings(max_examples=400, deadline=None, derandomize=True)
+fuzzing = settings(max_examples=250, deadline=None, derandomize=True)
 
 # Lengths and counts that overflow, wrap or point past everything.
 _ABSURD = [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\0", b"\0\1\0\0"]
@@ -82,10 +83,8 @@ def test_a_damaged_message_parses_or_is_refused(
     bodies = [bytes(message[25:]) for message in history.messages()]
     if not bodies:
         return
-    try:
+    with suppress(DecodeError):
         parse_message(break_(bodies[which % len(bodies)]))
-    except DecodeError:
-        pass
 
 
 @fuzzing
@@ -144,10 +143,8 @@ def test_a_damaged_stream_is_cut_or_refused(
 def test_any_stream_is_cut_or_refused(bodies: list[bytes]) -> None:
     assembler = Assembler(START, describe)
     assembler.add([memoryview(xlog_data(body)) for body in bodies])
-    try:
+    with suppress(DecodeError):
         assembler.cut()
-    except DecodeError:
-        pass
 
 
 @fuzzing
@@ -215,8 +212,8 @@ def _decode_all(
                     cells = zip(of.tolist(), texts.to_pylist(), unset.tolist(), strict=True)
                     for row, text, missing in cells:
                         found[keys[row]] += [(column, text, missing)]  # type: ignore[operator]
-        for event in (*changes.truncates, *changes.messages):
-            found[tuple(event.stamp.position)] = event
+        found |= {tuple(event.stamp.position): event for event in changes.truncates}
+        found |= {tuple(event.stamp.position): event for event in changes.messages}
     except DecodeError:
         return None
     assert len(found) == rows.num_rows

@@ -82,7 +82,7 @@ def test_killed_at_a_failpoint(pipeline: PipelineUnderTest, place: str, passes: 
     pipeline.subscribe()
     insert(pipeline, *range(10))
     pipeline.execute(
-        "INSERT INTO items SELECT n, repeat('x', 200) FROM generate_series(100, 20099) n"
+        "INSERT INTO items SELECT n, repeat('x', 200) FROM generate_series(100000, 119999) n"
     )
     capture = pipeline.start_capture(PENSTOCK_FAILPOINTS=f"{place}=kill:{passes}")
     number = 10
@@ -95,8 +95,8 @@ def test_killed_at_a_failpoint(pipeline: PipelineUnderTest, place: str, passes: 
         return not capture.running
 
     wait_until(dead, f"capture dies at {place}")
-    assert capture.wait() == -9
-    expected = [*both(*range(10)), *range(100, 20_100), *both(*range(10, number))]
+    assert capture.wait() == -9, capture.errors
+    expected = [*both(*range(10)), *range(100_000, 120_000), *both(*range(10, number))]
     visible = ids(pipeline.changes())
     assert visible == expected[: len(visible)]
     assert ids(pipeline.capture_all()) == expected
@@ -155,7 +155,8 @@ def test_the_server_restarts(
                 # Nothing is confirmed here, since no destination has said a word. Even so the
                 # server must be able to stop: it waits for a walsender that is not confirmed.
                 server.stop("fast" if way == "fast" else "immediate")
-                assert "SIGKILL" not in server.log_path.read_text()
+                if way == "fast":
+                    assert "database system is shut down" in server.log_path.read_text()
             open_transaction.close()
         server.start()
         insert(pipeline, 2)

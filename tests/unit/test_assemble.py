@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.capture.assemble import Assembler, Cut
-from penstock.changelog.segment import decode_segment, encode_segment
+from penstock.changelog.segment import Segment, decode_segment, encode_segment
 from penstock.changelog.segment_name import SegmentName
 from penstock.errors import DecodeError
 from penstock.lsn import NOTHING, Frontier
@@ -78,7 +78,7 @@ def check_cut(assembler: Assembler, history: History, fed: list[memoryview]) -> 
     return cut
 
 
-def stored(cut: Cut):  # type: ignore[no-untyped-def]
+def stored(cut: Cut) -> Segment:
     data, digest = encode_segment(cut.segment)
     rows = cut.segment.rows.num_rows
     return decode_segment(data, SegmentName(1, 1, 0, 0, 0, rows, cut.is_open, digest), "a segment")
@@ -86,7 +86,8 @@ def stored(cut: Cut):  # type: ignore[no-untyped-def]
 
 def test_an_empty_cut_keeps_what_is_open() -> None:
     assembler = Assembler(START, describe)
-    for bodies in ([BEGIN, TABLE, INSERT], [], [INSERT, COMMIT]):
+    groups: list[list[Message]] = [[BEGIN, TABLE, INSERT], [], [INSERT, COMMIT]]
+    for bodies in groups:
         assembler.add([memoryview(xlog_data(encode(m))) for m in bodies])
         cut = assembler.cut()
     rows = cut.segment.rows.to_pylist()
@@ -128,6 +129,18 @@ def test_a_truncate_names_the_definition_in_force() -> None:
         ((BEGIN, BEGIN), "before the Commit"),
         ((BEGIN, COMMIT, COMMIT), "without its Begin"),
         ((BEGIN, Commit(0x2001, 0x2030, 5)), "another transaction"),
+        (
+            (BEGIN, TABLE, INSERT, COMMIT, LogicalMessage(False, 0x1800, "", b"")),
+            "out of the order",
+        ),
+        (
+            (BEGIN, TABLE, INSERT, COMMIT, Begin(0x1F00, 5, 8), INSERT, Commit(0x1F00, 0x1F10, 5)),
+            "out of the order",
+        ),
+        (
+            (Begin(2**63, 5, 7), TABLE, INSERT, Commit(2**63, 2**63 + 1, 5)),
+            "out of the order",
+        ),
         ((BEGIN, LogicalMessage(False, 0x1800, "", b"")), "inside of a transaction"),
         ((BEGIN, INSERT, COMMIT), "without describing it"),
         ((BEGIN, INSERT, TABLE, COMMIT), "without describing it"),

@@ -77,7 +77,9 @@ class TestBetween:
         ids=["removed before", "missing between"],
     )
     def test_missing_transactions_are_an_error(self, segments: list[SegmentName]) -> None:
-        with pytest.raises(LogError, match=r"lacks what was committed between 0/2 and 0/5") as found:
+        with pytest.raises(
+            LogError, match=r"lacks what was committed between 0/2 and 0/5"
+        ) as found:
             between(segments, {}, 2, 10)
         assert "penstock destroy" in found.value.remedy
 

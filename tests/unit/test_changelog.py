@@ -320,7 +320,9 @@ def test_another_source_is_refused(log: ChangeLog, other: Identity) -> None:
 
 def test_a_log_of_another_format_is_refused(log: ChangeLog) -> None:
     log.claim_identity(IDENTITY)
-    log.root.write("log.json", json.dumps({**IDENTITY.to_json(), "format": 9}).encode(), durable=True)
+    log.root.write(
+        "log.json", json.dumps({**IDENTITY.to_json(), "format": 9}).encode(), durable=True
+    )
     with pytest.raises(LogError, match="format 9"):
         log.claim_identity(IDENTITY)
 

@@ -26,6 +26,7 @@ from penstock.pgoutput.messages import (
     Update,
     Value,
 )
+from penstock.pgoutput.tuples import Ints
 from penstock.table_schema import TableSchema
 from tests.pgoutput_bytes import encode
 from tests.stream_model import START, VERSIONS, History, build, describe, histories
@@ -72,8 +73,12 @@ def positions(table: TableChanges) -> list[Position]:
 
 def messages(table: TableChanges) -> list[Message]:
     columns = range(len(table.table.columns))
-    new = images([(table.new_text(c), table.new_unset(c).tolist()) for c in columns], table.new_rows)
-    old = images([(table.old_text(c), table.old_unset(c).tolist()) for c in columns], table.old_rows)
+    new = images(
+        [(table.new_text(c), table.new_unset(c).tolist()) for c in columns], table.new_rows
+    )
+    old = images(
+        [(table.old_text(c), table.old_unset(c).tolist()) for c in columns], table.old_rows
+    )
     full = dict(zip(table.old_rows.tolist(), table.old_is_full.tolist(), strict=True))
     oid = table.table.oid
     result: list[Message] = []
@@ -89,7 +94,7 @@ def messages(table: TableChanges) -> list[Message]:
 
 
 def images(
-    columns: Sequence[tuple[pa.Array, list[bool]]], rows: Sequence[int]
+    columns: Sequence[tuple[pa.Array, list[bool]]], rows: Ints
 ) -> dict[int, tuple[Value, ...]]:
     values: list[list[Value]] = [
         [
@@ -98,7 +103,7 @@ def images(
         ]
         for texts, mask in columns
     ]
-    return {int(row): tuple(column[i] for column in values) for i, row in enumerate(rows)}
+    return {row: tuple(column[i] for column in values) for i, row in enumerate(rows.tolist())}
 
 
 @settings(max_examples=120, deadline=None, derandomize=True)
@@ -196,8 +201,7 @@ def test_a_slice_of_rows_is_only_that() -> None:
         (rows(INSERT, version=-2), "definition that its segment does not have"),
         (rows(INSERT, version=-1), "without a table definition"),
         (rows(INSERT, origin=0), "origin that its segment does not have"),
-        (rows(TRUNCATE, version=1), "does not describe them"),
-        (rows(TRUNCATE, version=-1)[:0], ""),
+        (rows(TRUNCATE, version=1), "does not describe"),
         (rows(encode(Truncate((99,), False, False))), r"relations \(99,\)"),
         (rows(TRUNCATE[:-1]), "ends after"),
         (rows(b"M\0"), "ends after"),
@@ -205,9 +209,6 @@ def test_a_slice_of_rows_is_only_that() -> None:
     ],
 )
 def test_a_broken_row_is_refused(batch: pa.RecordBatch, reason: str) -> None:
-    if not reason:
-        assert len(decode_changes(batch, TABLES)) == 0
-        return
     with pytest.raises(DecodeError, match=reason):
         decode_changes(batch, TABLES)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from penstock.failpoints import NAMES, failpoint
 
 
 @pytest.fixture
-def set_points(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+def set_points(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def put(text: str) -> None:
         monkeypatch.setattr(failpoints, "_points", failpoints._parse(text))
 
@@ -23,13 +24,13 @@ def set_points(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
     return put
 
 
-def test_nothing_happens_by_default(set_points) -> None:  # type: ignore[no-untyped-def]
+def test_nothing_happens_by_default(set_points: Callable[[str], None]) -> None:
     set_points("")
     for name in NAMES:
         failpoint(name)
 
 
-def test_it_fires_once_at_the_pass_it_was_told(set_points) -> None:  # type: ignore[no-untyped-def]
+def test_it_fires_once_at_the_pass_it_was_told(set_points: Callable[[str], None]) -> None:
     set_points("task.read=error:3,task.written=error")
     failpoint("task.read")
     failpoint("task.read")
@@ -41,7 +42,7 @@ def test_it_fires_once_at_the_pass_it_was_told(set_points) -> None:  # type: ign
 
 
 def test_a_folder_makes_it_fire_once_in_all_processes(
-    set_points,  # type: ignore[no-untyped-def]
+    set_points: Callable[[str], None],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -35,7 +35,9 @@ lsns = st.integers(0, 2**64 - 1)
 micros = st.integers(-(2**62), 2**62)
 names = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=6)
 schemas = names.filter(bool)
-values = st.lists(st.one_of(st.none(), st.just(UNSET), st.binary(max_size=9)), max_size=5).map(tuple)
+values = st.lists(st.one_of(st.none(), st.just(UNSET), st.binary(max_size=9)), max_size=5).map(
+    tuple
+)
 kinds = st.sampled_from(["key", "full"])
 columns = st.builds(RelationColumn, names, u32, i32, st.booleans())
 
@@ -61,13 +63,13 @@ messages: st.SearchStrategy[Message] = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True)
 @given(messages)
 def test_bytes_and_back(message: Message) -> None:
     assert parse_message(encode(message)) == message
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None, derandomize=True)
 @given(messages, st.data())
 def test_no_part_of_a_message_is_a_message(message: Message, data: st.DataObject) -> None:
     whole = encode(message)
@@ -82,17 +84,15 @@ def test_no_part_of_a_message_is_a_message(message: Message, data: st.DataObject
     [
         # As protocol.sgml lays them out, by hand: the encoder of the tests could err as well.
         (
-            b"B" b"\0\0\0\x01\0\0\0\x02" b"\0\0\0\0\0\0\0\x05" b"\0\0\x03\xe8",
+            b"B\0\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0\x05\0\0\x03\xe8",
             Begin(0x1_00000002, POSTGRES_EPOCH_MICROS + 5, 1000),
         ),
         (
-            b"C" b"\0" b"\0\0\0\0\0\0\0\x0a" b"\0\0\0\0\0\0\0\x0b" b"\xff\xff\xff\xff\xff\xff\xff\xff",
+            b"C\0\0\0\0\0\0\0\0\x0a\0\0\0\0\0\0\0\x0b\xff\xff\xff\xff\xff\xff\xff\xff",
             Commit(10, 11, POSTGRES_EPOCH_MICROS - 1),
         ),
         (
-            b"R" b"\0\0@\0" b"public\0" b"t\0" b"d" b"\0\x02"
-            b"\x01" b"id\0" b"\0\0\0\x17" b"\xff\xff\xff\xff"
-            b"\0" b"v\0" b"\0\0\x06\xa4" b"\0\x06\0\x06",
+            b"R\0\0@\0public\0t\0d\0\x02\x01id\0\0\0\0\x17\xff\xff\xff\xff\0v\0\0\0\x06\xa4\0\x06\0\x06",
             Relation(
                 16384,
                 "public",
@@ -105,23 +105,23 @@ def test_no_part_of_a_message_is_a_message(message: Message, data: st.DataObject
             ),
         ),
         (
-            b"U" b"\0\0@\0" b"K" b"\0\x02" b"t\0\0\0\x011" b"n" b"N" b"\0\x02" b"t\0\0\0\x012" b"u",
+            b"U\0\0@\0K\0\x02t\0\0\0\x011nN\0\x02t\0\0\0\x012u",
             Update(16384, (b"1", None), "key", (b"2", UNSET)),
         ),
         (
-            b"D" b"\0\0@\0" b"O" b"\0\x01" b"t\0\0\0\0",
+            b"D\0\0@\0O\0\x01t\0\0\0\0",
             Delete(16384, (b"",), "full"),
         ),
         (
-            b"T" b"\0\0\0\x02" b"\x03" b"\0\0@\0" b"\0\0@\x01",
+            b"T\0\0\0\x02\x03\0\0@\0\0\0@\x01",
             Truncate((16384, 16385), True, True),
         ),
         (
-            b"M" b"\x01" b"\0\0\0\0\0\0\0\x09" b"p\0" b"\0\0\0\x02" b"hi",
+            b"M\x01\0\0\0\0\0\0\0\x09p\0\0\0\0\x02hi",
             LogicalMessage(True, 9, "p", b"hi"),
         ),
-        (b"Y" b"\0\0@\x02" b"\0" b"mood\0", Type(16386, "pg_catalog", "mood")),
-        (b"O" b"\0\0\0\0\0\0\0\x07" b"there\0", Origin(7, "there")),
+        (b"Y\0\0@\x02\0mood\0", Type(16386, "pg_catalog", "mood")),
+        (b"O\0\0\0\0\0\0\0\x07there\0", Origin(7, "there")),
     ],
 )
 def test_messages_as_the_protocol_lays_them_out(data: bytes, message: Message) -> None:

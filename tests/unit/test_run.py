@@ -40,7 +40,7 @@ def capture(log: ChangeLog, messages: list[memoryview], sizes: list[int]) -> Non
 
 def drain(log: ChangeLog, start: Frontier, max_bytes: int, run_bytes: int) -> list[list[Change]]:
     """All batches from ``start`` on, each as its changes."""
-    batches = []
+    batches: list[list[Change]] = []
     while True:
         listing = log.list()
         batch = chain.next_batch(listing.segments, listing.sizes, start, max_bytes)

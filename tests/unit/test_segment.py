@@ -40,8 +40,11 @@ DATA, DIGEST = encode_segment(SEGMENT)
 NAME = SegmentName(1, 1, 0, 1, 2, SEGMENT.rows.num_rows, False, DIGEST)
 
 
-def decode(data: bytes | pa.Buffer, **fields: int) -> Segment:
-    return decode_segment(pa.py_buffer(data), NAME._replace(**fields), "log/segments/this")
+def decode(
+    data: bytes | pa.Buffer, *, rows: int = NAME.rows, checksum: int = NAME.checksum
+) -> Segment:
+    name = NAME._replace(rows=rows, checksum=checksum)
+    return decode_segment(pa.py_buffer(data), name, "log/segments/this")
 
 
 def test_what_was_written_comes_back() -> None:

@@ -53,10 +53,10 @@ def test_the_written_form() -> None:
         "." + TEXT,
         TEXT.upper(),
         TEXT.replace(".o.", ".x."),
-        TEXT.replace(".5.", "..") ,
+        TEXT.replace(".5.", ".."),
         TEXT.replace("000002", "0002"),
         TEXT + "\n",
-        "٠" + TEXT[1:],
+        "\N{ARABIC-INDIC DIGIT ZERO}" + TEXT[1:],
     ],
 )
 def test_other_files_are_no_segments(text: str) -> None:

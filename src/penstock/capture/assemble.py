@@ -171,6 +171,10 @@ class Assembler:
                 POSTGRES_EPOCH_MICROS
             )
             stamps.origin[loose] = -1
+        # Readers look positions up by bisection.
+        order = stamps.commit_lsn
+        if (order[1:] < order[:-1]).any() or (order[:1] <= 0).any():
+            raise DecodeError("the server sent transactions out of the order of their commits")
 
         self._advance(data, op, bodies, begins, commits, changes[loose])
         last = len(commit_lsn) - 1
@@ -284,10 +288,10 @@ class Assembler:
             for first, table in era[1:]:
                 version[mine & (changes > first)] = len(tables)
                 tables.append(table)
-        for row in np.flatnonzero(op[changes] == ord("T")):
-            index = int(changes[row])
-            truncated = _truncated(data, int(bodies[index]), int(ends[index]))
-            version[row] = place(tables, [_in_force(eras, oid, index) for oid in truncated])
+        for row in np.flatnonzero(op[changes] == ord("T")).tolist():
+            at = int(changes[row])
+            truncated = _truncated(data, int(bodies[at]), int(ends[at]))
+            version[row] = place(tables, [_in_force(eras, oid, at) for oid in truncated])
         return version, tuple(tables)
 
 

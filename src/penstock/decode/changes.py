@@ -340,10 +340,7 @@ class _Events:
             first = max(int(self._version[row]), 0)
             tables = tuple(self._tables[first : first + len(message.relations)])
             if tuple(table.oid for table in tables) != message.relations:
-                raise DecodeError(
-                    f"a Truncate names the relations {message.relations}, but its segment does not "
-                    "describe them"
-                )
+                raise DecodeError(f"the segment does not describe relations {message.relations}")
             yield TruncateEvent(
                 self._stamp(row),
                 tables,
