@@ -64,6 +64,8 @@ class Demo:
 
     def wait(self) -> int:
         self.read_until("")
+        assert self.process.stdout is not None
+        self.process.stdout.close()
         return self.process.wait()
 
     @property

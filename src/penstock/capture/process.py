@@ -178,6 +178,7 @@ def _stream(
             grace=config.change_log.grace,
         ),
         confirmed=(state.confirmed_flush if state else None) or subscription.start_lsn,
+        check_lock=lambda: _check_open(conn),
     )
     session.run(stop, stop.wake)
 
@@ -199,6 +200,21 @@ def _start(
     if reader is not None:
         known.append(reader.frontier)
     return max(known, default=Frontier(0, subscription.start_lsn))
+
+
+def _check_open(conn: psycopg.Connection[Any]) -> None:
+    """Raise SourceUnavailable once the server has closed the connection that holds the lock.
+
+    A server that shuts down closes it at once, but waits for a walsender until everything sent is
+    confirmed, and what the destination lacks is not: without this, shutting down would hang.
+    """
+    try:
+        while select.select([conn.fileno()], [], [], 0)[0]:
+            conn.pgconn.consume_input()
+    except psycopg.OperationalError as error:
+        raise SourceUnavailable(
+            f"the server closed the connection that holds the pipeline's lock: {error}"
+        ) from error
 
 
 def _resolver(conn: psycopg.Connection[Any]) -> ResolveTypes:

@@ -49,6 +49,7 @@ class CaptureSession:
         describe: RelationDescriber,
         settings: CaptureSettings,
         confirmed: int,
+        check_lock: Callable[[], None],
     ) -> None:
         self._stream = stream
         self._log = log
@@ -57,6 +58,7 @@ class CaptureSession:
         self._settings = settings
         self._retention = Retention(settings.grace)
         self._confirmed = confirmed
+        self._check_lock = check_lock
         self._received = start.end_lsn
         self._wanted = 0
         self._oldest: float | None = None
@@ -184,6 +186,7 @@ class CaptureSession:
     # -- housekeeping ------------------------------------------------------------------------------
 
     def _housekeeping(self, now: float) -> None:
+        self._check_lock()
         listing = self._log.list()
         frontiers = [state.frontier for state in self._log.all_readers().values()]
         expired = self._retention.expired(listing.segments, frontiers, now)

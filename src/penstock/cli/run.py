@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from penstock.cli.pipeline_argument import PipelineFile
-from penstock.cli.terminal import say
 from penstock.config import load_pipeline
 
 
@@ -33,6 +32,8 @@ def run(
       penstock run shop.yaml
       penstock run shop.yaml --until-caught-up    for a scheduler
     """
+    from penstock.changelog.changelog import ChangeLog
+    from penstock.cli.run_report import RunReport
     from penstock.pipeline.checks import run_all_checks
     from penstock.pipeline.run import Pipeline
     from penstock.postgres.preflight import require_passed
@@ -41,9 +42,16 @@ def run(
     require_passed(run_all_checks(config))
     stopping = StopOnSignal()
     stopping.install()
-    say(f"pipeline {config.name}: starting")
-    frontier = Pipeline(config, file, say=say).run(stopping, until_caught_up=until_caught_up)
-    say(f"pipeline {config.name}: stopped; the destination holds {frontier}")
+
+    def tell(text: str) -> None:
+        # stdout may be where the changes go.
+        typer.echo(f"pipeline {config.name}: {text}", err=True)
+
+    tell("starting Spark and capture")
+    report = RunReport(ChangeLog(config.change_log.path), tell)
+    pipeline = Pipeline(config, file, observe=report, say=tell)
+    frontier = pipeline.run(stopping, until_caught_up=until_caught_up)
+    tell(f"stopped; the destination holds {frontier}")
 
 
 class StopOnSignal:
