@@ -209,9 +209,10 @@ class _Builder:
     def _loose(self, prefix: str, content: bytes) -> None:
         lsn = self._next_lsn()
         message = LogicalMessage(False, lsn, prefix, content)
-        change = Change(Position(lsn, 0), lsn, 0, _MICROS + lsn, None, message, ())
+        # The message names the end of its record, where the next transaction's commit may begin.
+        change = Change(Position(lsn - 1, 0), lsn, 0, _MICROS + lsn, None, message, ())
         step = Step(message, (), change)
-        self.transactions.append(Transaction(None, None, None, (step,), Frontier(lsn, lsn + 1)))
+        self.transactions.append(Transaction(None, None, None, (step,), Frontier(lsn - 1, lsn)))
 
     def _transaction(self, origin: str | None, plan: list[tuple[object, ...]]) -> None:
         self._xid += 1

@@ -88,10 +88,22 @@ class TableSchema:
         return tuple(i for i, column in enumerate(self.columns) if column.is_key)
 
     @cached_property
+    def json_text(self) -> str:
+        """The definition as one line of JSON, the same for the same definition."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+
+    @cached_property
     def fingerprint(self) -> str:
         """The same for the same definition, in any session and any segment."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return hashlib.sha256(self.json_text.encode()).hexdigest()[:16]
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.json_text)
+
+    def __hash__(self) -> int:
+        # Definitions are looked up for every segment; hashing all their columns each time shows.
+        return self._hash
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.destination.contract import TableRows
 from penstock.destination.files import FilesDestination, FilesOptions, list_files
+from penstock.errors import DecodeError
 from penstock.lsn import Frontier
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 
@@ -192,6 +193,15 @@ def test_rows_go_to_the_day_of_their_commit(tmp_path: Path) -> None:
     data = ds.dataset(tmp_path / "public.items", partitioning="hive").to_table().to_pylist()
     days = {row["id"]: row["commit_date"] for row in data}
     assert days == {0: "2024-10-03", 1: "2024-10-04", 2: "2024-10-04"}
+
+
+def test_a_malformed_value_names_its_column(tmp_path: Path) -> None:
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(table("items", Column("id", "int8", key=True)), "one")
+    with pytest.raises(DecodeError, match=r"table public\.items, column id: 'one'"):
+        deliver(builder, tmp_path)
+    assert list(tmp_path.glob("_penstock/shop/staging/*")) == []
 
 
 def test_messages(tmp_path: Path) -> None:

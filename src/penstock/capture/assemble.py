@@ -164,7 +164,7 @@ class Assembler:
             origin=origin[of_change],
         )
         if loose.any():
-            stamps.commit_lsn[loose] = big_endian(data, bodies[changes[loose]] + 2, 8)
+            stamps.commit_lsn[loose] = _loose_lsn(data, bodies[changes[loose]])
             stamps.ordinal[loose] = 0
             stamps.xid[loose] = 0
             stamps.micros[loose] = big_endian(data, bodies[changes[loose]] - 8, 8) + (
@@ -222,8 +222,7 @@ class Assembler:
                 Frontier(int(big_endian(data, at + 2, 8)[0]), int(big_endian(data, at + 10, 8)[0]))
             )
         if len(loose):
-            lsn = int(big_endian(data, bodies[loose[-1:]] + 2, 8)[0])
-            # Any start beyond a loose message's LSN skips it.
+            lsn = int(_loose_lsn(data, bodies[loose[-1:]])[0])
             if lsn > self.frontier.commit_lsn:
                 self.advance(Frontier(lsn, lsn + 1))
 
@@ -302,6 +301,16 @@ class _Stamps:
     xid: Ints
     micros: Ints
     origin: npt.NDArray[np.int16]
+
+
+def _loose_lsn(data: Bytes, bodies: Ints) -> Ints:
+    """What stands for the commit LSN of messages that belong to no transaction.
+
+    A message names the end of its WAL record, where the next record may begin: a commit, whose
+    transaction would share the position and be skipped by a start beyond it. No commit begins at
+    the byte before.
+    """
+    return big_endian(data, bodies + 2, 8) - 1
 
 
 def _payloads(data: Bytes, starts: Ints, ends: Ints) -> pa.Array:

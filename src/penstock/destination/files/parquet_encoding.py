@@ -12,6 +12,7 @@ from penstock.decode.changes import MessageEvent, Stamp, TableChanges, TruncateE
 from penstock.destination.contract import TableRows
 from penstock.destination.encode.row_values import READ_ORDINAL, Mask, RowValues
 from penstock.destination.files.stored_columns import MESSAGE_SCHEMA, TEXTS, names, stored_table
+from penstock.errors import DecodeError
 from penstock.pgoutput import tuples
 from penstock.table_schema import TableSchema
 
@@ -82,7 +83,11 @@ def _decode(
     columns, odd_names, odd_texts, odd = [], [], [], []
     definitions = zip(table.columns, stored_table(table).columns, texts, strict=True)
     for definition, stored, text in definitions:
-        typed = stored.decode(text)
+        try:
+            typed = stored.decode(text)
+        except DecodeError as error:
+            place = f"table {table.qualified_name}, column {definition.name}"
+            raise DecodeError(f"{place}: {error.message}", remedy=error.remedy) from None
         columns.append(typed.values)
         if typed.unrepresentable is not None:
             odd_names.append(definition.name)

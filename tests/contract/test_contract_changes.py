@@ -1,0 +1,205 @@
+"""What every destination promises of single changes, whatever they hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.change_builder import UNSET, ChangeBuilder, Column, table
+from tests.contract.adapters import Adapter
+from tests.contract.deliveries import (
+    ITEMS,
+    NOTES,
+    assert_delivered,
+    deliver,
+    opened,
+    reference,
+    rows_of,
+)
+
+LOOSE = table("loose", Column("a", "text"), Column("b", "text"), identity="f")
+BARE = table("bare")
+
+
+def test_unset_is_not_null(adapter: Adapter, builder: ChangeBuilder) -> None:
+    with builder.transaction():
+        builder.insert(NOTES, "1", "long")
+        builder.update(NOTES, "1", UNSET)
+        builder.update(NOTES, "1", None)
+        builder.update(NOTES, "2", UNSET, key=["1", None])
+    changes = builder.cut()
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    if adapter.keeps:
+        assert rows_of(adapter) == [
+            ("insert", {"id": "1", "body": "long"}, None),
+            ("update", {"id": "1"}, None),
+            ("update", {"id": "1", "body": None}, None),
+            ("update", {"id": "2"}, {"id": "1"}),
+        ]
+
+
+def test_an_unset_column_comes_from_a_full_old_row(
+    adapter: Adapter, builder: ChangeBuilder
+) -> None:
+    with builder.transaction():
+        builder.update(LOOSE, "x", UNSET, full=["w", "long"])
+        builder.update(LOOSE, "y", UNSET, full=["x", None])
+        builder.delete(LOOSE, full=["y", None])
+    changes = builder.cut()
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    if adapter.keeps:
+        assert rows_of(adapter) == [
+            ("update", {"a": "x", "b": "long"}, {"a": "w", "b": "long"}),
+            ("update", {"a": "y", "b": None}, {"a": "x", "b": None}),
+            ("delete", None, {"a": "y", "b": None}),
+        ]
+
+
+def test_key_changes_and_deletes_carry_the_old_identity(
+    adapter: Adapter, builder: ChangeBuilder
+) -> None:
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+        builder.update(ITEMS, "2", "a", key=["1", None])
+        builder.delete(ITEMS, key=["2", None])
+    changes = builder.cut()
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    if adapter.keeps:
+        assert rows_of(adapter) == [
+            ("insert", {"id": "1", "name": "a"}, None),
+            ("update", {"id": "2", "name": "a"}, {"id": "1"}),
+            ("delete", None, {"id": "2"}),
+        ]
+
+
+def test_truncate_of_several_tables_stands_between_their_rows(
+    adapter: Adapter, builder: ChangeBuilder
+) -> None:
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "gone")
+        builder.truncate(ITEMS, NOTES, LOOSE, restart=True, cascade=True)
+        builder.insert(ITEMS, "2", "stays")
+    changes = builder.cut()
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    if adapter.keeps:
+        assert [(c.op, len(c.tables)) for c in adapter.delivered()] == [
+            ("insert", 1),
+            ("truncate", 3),
+            ("insert", 1),
+        ]
+
+
+def test_a_table_without_columns(adapter: Adapter, builder: ChangeBuilder) -> None:
+    with builder.transaction():
+        builder.insert(BARE)
+        builder.insert(BARE)
+    changes = builder.cut()
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    if adapter.keeps:
+        assert rows_of(adapter) == [("insert", {}, None)] * 2
+
+
+@pytest.mark.parametrize(
+    ("schema", "name", "column"),
+    [
+        ("Sales", "Order Items", "Unit Price"),
+        ("public", 'quo"ted\\', 'a"b\\c'),
+        ("größe", "日本語の表", "列名"),
+        ("..", "../../etc/passwd", "../x"),
+        ("a.b", "c", "x.y"),
+        ("_hidden", "%2e~", "{}[],:"),
+        ("表" * 21, "表" * 21, "列" * 21),
+    ],
+)
+def test_names_of_all_kinds(
+    adapter: Adapter, builder: ChangeBuilder, schema: str, name: str, column: str
+) -> None:
+    odd = table(name, Column(column, "text", key=True), schema=schema, oid=30_001)
+    like = table(f"{name}2"[:60], Column(column, "text", key=True), schema=schema, oid=30_002)
+    with builder.transaction():
+        builder.insert(odd, "v")
+        builder.insert(like, "w")
+        builder.delete(odd, key=["v"])
+    changes = builder.cut()
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    if adapter.keeps:
+        assert adapter.delivered()[0].tables == ((schema, name),)
+        assert adapter.delivered()[0].new == {column: "v"}
+
+
+def test_texts_of_all_kinds(adapter: Adapter, builder: ChangeBuilder) -> None:
+    texts = [
+        "",
+        " ",
+        'a"b',
+        "back\\slash",
+        "\t\r\n\b\f\x01\x1f\x7f",
+        "é日本🎉",
+        "null",
+        "'",
+        "\u2028",
+    ]
+    with builder.transaction():
+        for number, text in enumerate(texts):
+            builder.insert(ITEMS, str(number), text)
+    changes = builder.cut()
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    if adapter.keeps:
+        assert [change.new and change.new["name"] for change in adapter.delivered()] == texts
+
+
+def test_a_value_of_five_megabytes(adapter: Adapter, builder: ChangeBuilder) -> None:
+    huge = "x\ny" * (5 * 2**20 // 3)
+    with builder.transaction():
+        builder.insert(ITEMS, "1", huge)
+        builder.insert(ITEMS, "2", "small")
+    changes = builder.cut()
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert adapter.count() == 2
+    if adapter.keeps:
+        first = adapter.delivered()[0].new
+        assert first is not None
+        assert first["name"] == huge
+
+
+def test_messages(adapter: Adapter, builder: ChangeBuilder) -> None:
+    with builder.transaction():
+        builder.message("audit", b"within")
+        builder.insert(ITEMS, "1", "a")
+    builder.message("beat", "außen".encode(), transactional=False)
+    with builder.transaction():
+        builder.insert(ITEMS, "2", "b")
+    changes = builder.cut()
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    if adapter.keeps:
+        found = [(c.prefix, c.content) for c in adapter.delivered() if c.op == "message"]
+        assert found == [("audit", b"within"), ("beat", "außen".encode())]
+
+
+def test_a_schema_change_between_rows(adapter: Adapter, builder: ChangeBuilder) -> None:
+    wider = table("items", *ITEMS.columns, Column("price", "text"))
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+        builder.insert(wider, "2", "b", "1.5")
+        builder.update(wider, "1", "a", None)
+    first = builder.cut()
+    with builder.transaction():
+        builder.insert(wider, "3", "c", "2")
+    second = builder.cut()
+    deliver(opened(adapter), builder.frontier, [first, second])
+    assert_delivered(adapter, reference(first, second))
+    if adapter.keeps:
+        news = [change.new for change in adapter.delivered()]
+        assert news == [
+            {"id": "1", "name": "a"},
+            {"id": "2", "name": "b", "price": "1.5"},
+            {"id": "1", "name": "a", "price": None},
+            {"id": "3", "name": "c", "price": "2"},
+        ]
