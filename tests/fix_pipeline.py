@@ -53,14 +53,19 @@ class _StopByTest(Stop):
 
 
 class CaptureProcess:
-    """`penstock capture FILE --supervised`, with its standard input in our hand."""
+    """`penstock capture FILE`, by default as `penstock run` starts it: it ends with its stdin."""
 
-    def __init__(self, file: Path, log: ChangeLog, environment: dict[str, str]) -> None:
+    def __init__(
+        self, file: Path, log: ChangeLog, environment: dict[str, str], *, supervised: bool
+    ) -> None:
         self._log = log
         self._errors = file.with_suffix(f".{uuid.uuid4().hex[:6]}.stderr")
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock", "capture", str(file), "--supervised"],
+                [
+                    *(sys.executable, "-m", "penstock", "capture", str(file)),
+                    *(["--supervised"] if supervised else []),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=errors,
                 stderr=errors,
@@ -190,9 +195,9 @@ class PipelineUnderTest:
 
     # -- capture ---------------------------------------------------------------------------------
 
-    def start_capture(self, **environment: str) -> CaptureProcess:
+    def start_capture(self, *, supervised: bool = True, **environment: str) -> CaptureProcess:
         """Start capture; it is stopped after the test."""
-        capture = CaptureProcess(self.file, self.log, environment)
+        capture = CaptureProcess(self.file, self.log, environment, supervised=supervised)
         self._captures.append(capture)
         return capture
 

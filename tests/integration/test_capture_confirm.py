@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from penstock.capture import session
+from penstock.errors import LogError
 from penstock.lsn import Frontier
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
@@ -54,8 +55,9 @@ def test_confirms_what_the_destination_holds_and_no_more(pipeline: PipelineUnder
 def test_confirm_log_follows_the_log(pipeline: PipelineUnderTest) -> None:
     pipeline.configure(confirm="log")
     pipeline.execute(ITEMS)
-    pipeline.subscribe()
-    pipeline.log.set_reader(pipeline.name, Frontier(0, 1))
+    start = pipeline.subscribe().start_lsn
+    # What readers have does not count.
+    pipeline.log.set_reader(pipeline.name, Frontier(0, start))
     with pipeline.capturing() as capture:
         insert(pipeline, 1, 3)
         held = pipeline.sync(capture)
@@ -204,3 +206,23 @@ def test_a_full_log_pauses_capture_until_readers_advance(
             )
     assert pauses >= 3
     assert seen == list(range(1, 3001))
+
+
+def test_a_transaction_larger_than_the_log_may_be_is_an_error(
+    pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No reader can pass a part of a transaction, so waiting for readers would never end."""
+    monkeypatch.setattr(session, "_HOUSEKEEPING_SECONDS", 0.01)
+    pipeline.configure(segment_bytes="8 KiB", segment_age="1ms", max_bytes="64 KiB", grace=0)
+    pipeline.execute(ITEMS)
+    start = pipeline.subscribe().start_lsn
+    pipeline.log.set_reader(pipeline.name, Frontier(0, start))
+    pipeline.execute("INSERT INTO items SELECT n, 'x' FROM generate_series(1, 50000) n")
+    with (
+        pytest.raises(LogError, match=r"change_log\.max_bytes") as caught,
+        pipeline.capturing() as capture,
+    ):
+        wait_until(capture.done, "capture gives up")
+    assert "raise change_log.max_bytes" in caught.value.remedy
+    pipeline.configure(segment_bytes="8 KiB")
+    assert len(pipeline.capture_all()) == 50_000

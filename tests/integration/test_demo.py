@@ -39,6 +39,7 @@ class Demo:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._processes: set[psutil.Process] = set()
+        self.names: set[str] = set()
         self.lines: list[str] = []
         self.errors = folder.with_suffix(".stderr")
         with self.errors.open("wb") as errors:
@@ -60,18 +61,15 @@ class Demo:
 
     def note_processes(self) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
-            self._processes.update(psutil.Process(self.process.pid).children(recursive=True))
+            for process in psutil.Process(self.process.pid).children(recursive=True):
+                self._processes.add(process)
+                self.names.add(process.name())
 
     def wait(self) -> int:
         self.read_until("")
         assert self.process.stdout is not None
         self.process.stdout.close()
         return self.process.wait()
-
-    @property
-    def names(self) -> set[str]:
-        """What kinds of programs were seen."""
-        return {process.name().split()[0] for process in self._processes if process.is_running()}
 
     def assert_no_process_left(self) -> None:
         assert self._processes

@@ -105,8 +105,22 @@ def test_the_frontier_never_goes_back() -> None:
 def test_a_message_outside_of_transactions_is_one_of_its_own() -> None:
     cut = assemble(LogicalMessage(False, 0x3000, "p", b"c"))
     (row,) = cut.segment.rows.to_pylist()
-    assert (row["commit_lsn"], row["ordinal"], row["xid"]) == (0x3000, 0, 0)
-    assert (cut.frontier, cut.is_open) == (Frontier(0x3000, 0x3001), False)
+    assert (row["commit_lsn"], row["ordinal"], row["xid"]) == (0x2FFF, 0, 0)
+    assert (cut.frontier, cut.is_open) == (Frontier(0x2FFF, 0x3000), False)
+
+
+def test_a_commit_right_after_such_a_message_has_a_position_of_its_own() -> None:
+    """The message names the end of its WAL record, and that is where the commit record begins."""
+    before = LogicalMessage(False, BEGIN.commit_lsn, "p", b"c")
+    assembler = Assembler(START, describe)
+    assembler.add([memoryview(xlog_data(encode(before)))])
+    alone = assembler.cut().frontier
+    assert START < alone < Frontier(BEGIN.commit_lsn, BEGIN.commit_lsn)
+    # A session that starts there gets the transaction: Postgres skips commits below the start.
+    assert alone.end_lsn <= BEGIN.commit_lsn
+    cut = assemble(before, BEGIN, TABLE, INSERT, COMMIT)
+    positions = [(row["commit_lsn"], row["ordinal"]) for row in cut.segment.rows.to_pylist()]
+    assert positions == [(0x1FFF, 0), (0x2000, 0)]
 
 
 def test_a_truncate_names_the_definition_in_force() -> None:

@@ -16,7 +16,16 @@ from penstock.changelog.run import join, read_runs, take
 from penstock.changelog.segment import Segment
 from penstock.errors import LogError
 from penstock.lsn import Frontier
-from tests.stream_model import START, Change, History, describe, histories, memory_log, read_back
+from tests.stream_model import (
+    START,
+    Change,
+    History,
+    build,
+    describe,
+    histories,
+    memory_log,
+    read_back,
+)
 
 pieces = st.lists(st.integers(1, 9), min_size=1, max_size=5)
 
@@ -109,6 +118,21 @@ def test_joined_segments_say_the_same_as_each_alone(history: History, sizes: lis
         assert len(set(joined.origins)) == len(joined.origins)
 
 
+def test_segments_of_different_sessions_are_joined() -> None:
+    """Each session numbers definitions and origins as it meets them."""
+    truncate = ("truncate", [0, 2], True, False)
+    first = build([("transaction", "elsewhere", [("insert", 2, (b"1", b"x", None)), truncate])])
+    second = build([("transaction", name, [truncate]) for name in ("other", None, "elsewhere")])
+    segments = []
+    for history in (first, second):
+        assembler = Assembler(START, describe)
+        assembler.add(history.messages())
+        segments.append(assembler.cut().segment)
+    joined = join(segments)
+    assert list(read_back(joined)) == [*first.changes, *second.changes]
+    assert joined.origins == ("elsewhere", "other")
+
+
 def test_a_pointer_takes_only_its_transactions() -> None:
     history = _three_inserts()
     assembler = Assembler(START, describe)
@@ -136,6 +160,4 @@ def test_a_segment_that_is_gone_is_named() -> None:
 
 
 def _three_inserts() -> History:
-    from tests.stream_model import build
-
     return build([("transaction", None, [("insert", 0, (b"1", b"x", None))])] * 3)

@@ -150,10 +150,8 @@ class Assembler:
         for index in np.flatnonzero(op == ord("O")):
             origin[transaction[index]] = self._origin(bytes(data[bodies[index] : ends[index]]))
 
-        # Ordinals count changes inside a transaction; loose messages are transactions of their own.
-        counted = _CHANGES[op].copy()
-        counted[changes[loose]] = False
-        seen = np.cumsum(counted)
+        # Ordinals count changes inside a transaction; loose messages stand only between these.
+        seen = np.cumsum(_CHANGES[op])
         before = np.concatenate([[-carried.ordinal], seen[begins]])
         of_change = transaction[changes]
         stamps = _Stamps(

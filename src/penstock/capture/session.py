@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from penstock.capture.assemble import Assembler
 from penstock.capture.publisher import Publisher
 from penstock.capture.relations import RelationDescriber
 from penstock.capture.stream import ReplicationStream
-from penstock.changelog.changelog import ChangeLog, LogWriter
-from penstock.changelog.retention import Retention
+from penstock.changelog.changelog import ChangeLog, Listing, LogWriter
+from penstock.changelog.retention import Retention, passed_by_all
+from penstock.changelog.segment_name import SegmentName
+from penstock.errors import LogError
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier, format_lsn
 
@@ -194,7 +196,33 @@ class CaptureSession:
             self._log.segments.delete(str(name))
         total = listing.total_bytes - sum(listing.sizes[name] for name in expired)
         self._paused = total >= self._settings.max_bytes
+        if self._paused and not self._can_shrink(listing, expired, frontiers):
+            self._check_transaction_size(listing)
+            self._paused = False
         self._report("paused" if self._paused else "streaming", log_bytes=total)
+
+    @staticmethod
+    def _can_shrink(
+        listing: Listing, expired: Sequence[SegmentName], readers: Sequence[Frontier]
+    ) -> bool:
+        """Whether readers or the end of the grace period can still free something."""
+        passed = passed_by_all(listing.segments, readers)
+        return len(passed) > len(expired) or not readers or min(readers) < listing.frontier
+
+    def _check_transaction_size(self, listing: Listing) -> None:
+        """Readers can pass a transaction only once it is whole: waiting for them would be for ever.
+
+        Where the log ends between transactions, what is left is its last segment alone, which says
+        where it ends: then capture goes on.
+        """
+        if listing.segments[-1].is_open:
+            raise LogError(
+                f"one transaction takes more room than change_log.max_bytes "
+                f"({self._settings.max_bytes} bytes) allows; its first part was written after "
+                f"{format_lsn(listing.segments[-1].last)}",
+                remedy="raise change_log.max_bytes above the size of the largest transaction, and "
+                "start again: Postgres sends it again, whole",
+            )
 
     def _report(self, state: str, *, log_bytes: int | None = None) -> None:
         held = self._publisher.frontier
