@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -58,12 +59,20 @@ class WarmSpark:
         return pid
 
     def __enter__(self) -> Self:
-        self._process.start()
+        # Ctrl-C reaches the whole foreground group, but the order of stopping is ours to decide.
+        # Ignored before the start, for the time until the child has a session of its own.
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self._process.start()
+        finally:
+            signal.signal(signal.SIGINT, handler)
         # The child has its own copy now; while we held one too, its end would never reach us.
         self._theirs.close()
         try:
             self._await_ready()
         except BaseException:
+            # Not ready, it does not listen yet; its JVM ends when it does.
+            self._process.terminate()
             self._end()
             raise
         return self
@@ -142,9 +151,7 @@ class WarmSpark:
 
 def _serve(connection: Connection, folder: Path) -> None:
     """The child: whatever arrives while a pipeline runs, or the parent's end, stops it."""
-    # Ctrl-C reaches the whole foreground group: the parent decides the order of stopping.
     os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Spark leaves folders behind in the working directory.
     os.chdir(folder)
     from penstock.config.models import SparkConfig
@@ -168,7 +175,12 @@ def _run(connection: Connection, file: Path, session: SparkSession) -> None:
     from penstock.config.load import load_pipeline
     from penstock.pipeline.run import Pipeline
 
-    pipeline = Pipeline(load_pipeline(file), file, observe=connection.send, say=_warn)
+    def observe(delivered: Delivered) -> None:
+        # A parent that is gone stops the pipeline; no need to fail its last batch as well.
+        with suppress(ConnectionError):
+            connection.send(delivered)
+
+    pipeline = Pipeline(load_pipeline(file), file, observe=observe, say=_warn)
     pipeline.run(connection.poll, spark=session)
     connection.recv()
     connection.send(_Ready())

@@ -22,7 +22,9 @@ SCHEMA = (
     "CREATE TABLE journal (line text, amount numeric, body text)",
     "ALTER TABLE journal ALTER body SET STORAGE EXTERNAL",
     "ALTER TABLE journal REPLICA IDENTITY FULL",
-    "CREATE TABLE visits (at timestamptz, path text)",
+    "CREATE TABLE visits (number bigserial, at timestamptz, path text NOT NULL)",
+    "CREATE UNIQUE INDEX visit ON visits (path, number)",
+    "ALTER TABLE visits REPLICA IDENTITY USING INDEX visit",
 )
 TABLES = ("accounts", "Key Pairs", "journal", "visits")
 MARK = "workload"
@@ -143,7 +145,7 @@ class Workload:
     @property
     def count(self) -> int:
         """How many transactions were committed so far."""
-        self._check()
+        self.check()
         return sum(len(record.committed) for record in self.records)
 
     def start(self) -> None:
@@ -151,13 +153,14 @@ class Workload:
             thread.start()
 
     def stop(self) -> None:
-        """End the load; raises what made it fail."""
+        """End the load, and raise what made it fail."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
-        self._check()
+        self.check()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise what made the load fail."""
         if self._failure is not None:
             raise self._failure
 
@@ -305,9 +308,15 @@ def _cut_journal(conn: Connection, chance: random.Random) -> int:
 
 
 def _visit(conn: Connection, chance: random.Random) -> int:
-    return conn.execute(
-        "INSERT INTO visits VALUES (now(), %s)", [chance.choice(_TEXTS)]
+    """The first column of the identity is not the table's first, and changes."""
+    added = conn.execute(
+        "INSERT INTO visits (at, path) VALUES (now(), %s)", [chance.choice(_TEXTS)]
     ).rowcount
+    changed = conn.execute(
+        "UPDATE visits SET path = %s WHERE number %% 20 = %s",
+        [chance.choice(_TEXTS), chance.randrange(20)],
+    ).rowcount
+    return added + changed
 
 
 def _truncate(conn: Connection, chance: random.Random) -> int:

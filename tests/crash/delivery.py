@@ -33,9 +33,7 @@ def delivered_changes(root: Path, pipeline: str, tables: Sequence[str]) -> list[
         _check_rising(table, [change.position for change in stored])
         found += (_change(table, change) for change in stored)
     messages = [
-        change
-        for file in list_files(root, pipeline, MESSAGES)
-        for change in _messages(file)
+        change for file in list_files(root, pipeline, MESSAGES) for change in _messages(file)
     ]
     _check_rising("messages", [change.position for change in messages])
     found += messages

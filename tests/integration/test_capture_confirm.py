@@ -122,10 +122,11 @@ def test_segments_that_all_readers_passed_are_removed(
     pipeline.execute(ITEMS)
     pipeline.subscribe()
     with pipeline.capturing() as capture:
+        ends = []
         for number in range(1, 11):
             insert(pipeline, number, number)
-            middle = pipeline.sync(capture) if number <= 5 else middle
-        end = pipeline.sync(capture)
+            ends.append(pipeline.sync(capture))
+        middle, end = ends[4], ends[-1]
         segments = pipeline.log.list().segments
         assert len(segments) >= 10
         needed = {name for name in segments if name.last > middle.commit_lsn}
@@ -178,33 +179,30 @@ def test_a_full_log_pauses_capture_until_readers_advance(
     insert(pipeline, 1, 3000)
     target = pipeline.wal_end()
     seen: list[int] = []
+    after = 0
+
+    def more() -> Frontier | None:
+        if capture.done():
+            capture.result()
+        frontier = pipeline.log.list().frontier
+        return frontier if frontier is not None and frontier.commit_lsn > after else None
+
     with pipeline.capturing() as capture:
-        after = 0
-        pauses = 0
+        wait_until(
+            lambda: (pipeline.log.capture_report() or {}).get("state") == "paused",
+            "capture pauses",
+        )
+        held = pipeline.log.list()
+        assert held.frontier is not None
+        assert held.frontier.end_lsn < target
+        assert held.total_bytes < 512 * 1024
         while not seen or seen[-1] < 3000:
-
-            def stands() -> bool:
-                if capture.done():
-                    capture.result()
-                report = pipeline.log.capture_report() or {}
-                frontier = pipeline.log.list().frontier
-                done = frontier is not None and frontier.end_lsn >= target
-                return report.get("state") == "paused" or done
-
-            wait_until(stands, "capture pauses, or is done")
-            pauses += (pipeline.log.capture_report() or {}).get("state") == "paused"
-            listing = pipeline.log.list()
-            assert listing.total_bytes < 256 * 1024
-            assert listing.frontier is not None
-            seen += ids(pipeline, after)
-            after = listing.frontier.commit_lsn
-            seen = [number for number in seen if number <= 3000]
-            pipeline.log.set_reader(pipeline.name, listing.frontier)
-            wait_until(
-                lambda: (pipeline.log.capture_report() or {}).get("state") == "streaming",
-                "capture goes on",
-            )
-    assert pauses >= 3
+            frontier = wait_until(more, "capture goes on")
+            assert frontier is not None
+            changes = pipeline.changes(after)
+            seen += [int((change.new or {})["id"] or "") for change in changes]
+            after = changes[-1].position.commit_lsn
+            pipeline.log.set_reader(pipeline.name, Frontier(after, frontier.end_lsn))
     assert seen == list(range(1, 3001))
 
 

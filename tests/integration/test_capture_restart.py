@@ -19,9 +19,9 @@ def ids(changes: list[LoggedChange]) -> list[int]:
 
 def insert(pipeline: PipelineUnderTest, *numbers: int) -> None:
     """A transaction of two changes for each number."""
-    pipeline.execute(
-        *(f"INSERT INTO items VALUES ({n}, 'a'), ({n + 1_000_000}, 'b')" for n in numbers)
-    )
+    with psycopg.connect(pipeline.url, autocommit=True) as conn:
+        for number in numbers:
+            conn.execute("INSERT INTO items VALUES (%s, 'a'), (%s, 'b')", both(number))
 
 
 def both(*numbers: int) -> list[int]:

@@ -207,7 +207,8 @@ class CaptureSession:
     ) -> bool:
         """Whether readers or the end of the grace period can still free something."""
         passed = passed_by_all(listing.segments, readers)
-        return len(passed) > len(expired) or not readers or min(readers) < listing.frontier
+        end = listing.segments[-1].frontier
+        return len(passed) > len(expired) or not readers or min(readers) < end
 
     def _check_transaction_size(self, listing: Listing) -> None:
         """Readers can pass a transaction only once it is whole: waiting for them would be for ever.

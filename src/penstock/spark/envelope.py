@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
@@ -20,8 +21,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.decode import flat
 from penstock.decode.changes import ChangeSet, MessageEvent, TableChanges, TruncateEvent
+from penstock.decode.flat_rows import old_maps, op_names, repeat
+from penstock.decode.row_lists import lists, maps
+from penstock.decode.row_values import RowValues
 
 _TEXT_MAP = MapType(StringType(), StringType())
 _TEXTS = ArrayType(StringType())
@@ -55,14 +58,14 @@ def _arrow_schema() -> pa.Schema:
 def record_batches(changes: ChangeSet) -> Iterator[pa.RecordBatch]:
     """The changes as Arrow batches: one a table, and one for what is rare."""
     for table in changes.tables:
-        yield conform(_of_table(table), len(table), _arrow_schema())
+        yield _conform(_of_table(table), len(table), _arrow_schema())
     rare = [_of_truncate(event, i) for event in changes.truncates for i in range(len(event.tables))]
     rare += [_of_message(event) for event in changes.messages]
     if rare:
         yield pa.RecordBatch.from_pylist(rare, _arrow_schema())
 
 
-def conform(columns: dict[str, Any], rows: int, schema: pa.Schema) -> pa.RecordBatch:
+def _conform(columns: dict[str, Any], rows: int, schema: pa.Schema) -> pa.RecordBatch:
     """Columns by name → a batch of exactly ``schema``; a missing column is null."""
     arrays = []
     for field in schema:
@@ -75,29 +78,29 @@ def conform(columns: dict[str, Any], rows: int, schema: pa.Schema) -> pa.RecordB
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def stamps(changes: TableChanges, prefix: str = "") -> dict[str, Any]:
-    """Position and transaction of each change."""
-    micros = pa.array(changes.commit_micros).cast(pa.timestamp("us", "UTC"))
-    return {
-        f"{prefix}op": flat.op_names(changes),
-        f"{prefix}commit_lsn": changes.commit_lsn,
-        f"{prefix}ordinal": changes.ordinal,
-        f"{prefix}lsn": changes.lsn,
-        f"{prefix}xid": changes.xid,
-        f"{prefix}commit_ts": micros,
-    }
-
-
 def _of_table(changes: TableChanges) -> dict[str, Any]:
     table, rows = changes.table, len(changes)
+    values = RowValues(changes)
+    columns = range(len(table.columns))
+    has_new = np.zeros(rows, bool)
+    has_new[changes.new_rows] = True
+    unset = [values.unset(column) for column in columns]
+    sent = [has_new if mask is None else has_new & ~mask for mask in unset]
+    column_names = [column.name for column in table.columns]
+    new = maps(column_names, [values.text(column) for column in columns], sent, rows)
     keys = pa.array([[c.name for c in table.columns if c.is_key]], pa.list_(pa.string()))
     return {
-        **stamps(changes),
-        "schema": pa.repeat(table.schema, rows),
-        "table": pa.repeat(table.name, rows),
-        "new": flat.new_map(changes),
-        "old": flat.old_map(changes),
-        "unset": flat.unset_names(changes),
+        "op": op_names(changes.op),
+        "commit_lsn": changes.commit_lsn,
+        "ordinal": changes.ordinal,
+        "lsn": changes.lsn,
+        "xid": changes.xid,
+        "commit_ts": pa.array(changes.commit_micros).cast(pa.timestamp("us", "UTC")),
+        "schema": repeat(table.schema, rows),
+        "table": repeat(table.name, rows),
+        "new": pc.if_else(pa.array(has_new), new, pa.scalar(None, new.type)),
+        "old": old_maps(changes, values, of_deletes=True),
+        "unset": lists(pa.array(column_names, pa.string()), unset, rows),
         "key_columns": keys.take(pa.array(np.zeros(rows, np.int64))),
     }
 

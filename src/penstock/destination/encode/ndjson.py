@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.decode.changes import ChangeSet, MessageEvent, Stamp, TableChanges, TruncateEvent
+from penstock.decode.row_values import READ_ORDINAL, Ints, Mask, RowValues
 from penstock.destination.contract import TableRows
 from penstock.destination.encode.json_values import TEXT, join, json_values, listed, repeat
-from penstock.destination.encode.row_values import READ_ORDINAL, Ints, Mask, RowValues
 from penstock.lsn import format_lsn
 from penstock.pgoutput import tuples
 from penstock.table_schema import TableSchema

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.decode.changes import ChangeSet, MessageEvent, Stamp, TableChanges, TruncateEvent
+from penstock.decode.row_values import Ints
 from penstock.destination.contract import TableRows
-from penstock.destination.encode.row_values import Ints
 from penstock.destination.files.layout import MESSAGES, table_folder
 from penstock.lsn import Position
 from penstock.table_schema import TableSchema

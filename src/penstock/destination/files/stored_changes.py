@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.decode.flat_columns import flat_table
 from penstock.destination.files.layout import ControlFolder
-from penstock.destination.files.stored_columns import stored_table
 from penstock.errors import DestinationError
 from penstock.lsn import Position, parse_lsn
 from penstock.table_schema import PgType, TableSchema
@@ -57,7 +57,7 @@ def read_changes(
 def values_of(text: pa.Array, table: TableSchema, column: int, file_format: str) -> list[Any]:
     """Postgres text as the values that a file of this format gives back."""
     if file_format == "parquet":
-        typed = stored_table(table).columns[column].decode(text)
+        typed = flat_table(table).columns[column].decode(text)
         values = _comparable(typed.values)
         if typed.unrepresentable is not None:
             for row in np.flatnonzero(typed.unrepresentable.to_numpy(zero_copy_only=False)):

@@ -1,4 +1,4 @@
-"""How a table's columns are held in Parquet, such that pyarrow and Spark both read them."""
+"""How a table's columns stand in flat rows, such that Parquet, pyarrow and Spark all hold them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _MOST_DIGITS = 38
 
 
 @dataclass(frozen=True)
-class StoredColumn:
+class FlatColumn:
     """One column: its field in the file, and the type that its text is decoded as."""
 
     field: pa.Field
@@ -55,15 +55,15 @@ class StoredColumn:
 
 
 @dataclass(frozen=True)
-class StoredTable:
-    """One version of a table as it is stored."""
+class FlatTable:
+    """One version of a table as flat rows have it."""
 
-    columns: tuple[StoredColumn, ...]
+    columns: tuple[FlatColumn, ...]
     schema: pa.Schema
 
 
 @lru_cache(maxsize=4096)
-def stored_table(table: TableSchema) -> StoredTable:
+def flat_table(table: TableSchema) -> FlatTable:
     columns = []
     taken = {column.name.lower() for column in table.columns} | _TAKEN
     for column in table.columns:
@@ -72,26 +72,26 @@ def stored_table(table: TableSchema) -> StoredTable:
             while name.lower() in taken:
                 name += "_"
             taken.add(name.lower())
-        columns.append(_stored_column(column, name))
+        columns.append(_flat_column(column, name))
     fields = [column.field for column in columns]
-    return StoredTable(tuple(columns), pa.schema([*fields, *STAMP_FIELDS, *ROW_FIELDS]))
+    return FlatTable(tuple(columns), pa.schema([*fields, *STAMP_FIELDS, *ROW_FIELDS]))
 
 
-def _stored_column(column: ColumnSchema, name: str) -> StoredColumn:
-    pg_type, typmod = _stored_type(column.type, column.typmod)
+def _flat_column(column: ColumnSchema, name: str) -> FlatColumn:
+    pg_type, typmod = _flat_type(column.type, column.typmod)
     field = arrow_field(name, column)
     metadata = {**(field.metadata or {}), b"postgres.column": column.name.encode()}
     arrow = arrow_type(pg_type, typmod)
-    return StoredColumn(field.with_type(arrow).with_metadata(metadata), pg_type, typmod)
+    return FlatColumn(field.with_type(arrow).with_metadata(metadata), pg_type, typmod)
 
 
-def _stored_type(pg_type: PgType, typmod: int) -> tuple[PgType, int]:
+def _flat_type(pg_type: PgType, typmod: int) -> tuple[PgType, int]:
     """The type itself, or text in the place of what Parquet or Spark cannot hold."""
     inner = pg_type.inner
     if inner is not None and pg_type.kind == "domain":
-        return _stored_type(inner, pg_type.typmod)
+        return _flat_type(inner, pg_type.typmod)
     if inner is not None:
-        stored, stored_typmod = _stored_type(inner, typmod)
+        stored, stored_typmod = _flat_type(inner, typmod)
         if arrow_type(stored, stored_typmod) == arrow_type(inner, typmod):
             return pg_type, typmod
         return PgType(pg_type.oid, pg_type.name, pg_type.kind, stored), stored_typmod

@@ -1,0 +1,138 @@
+"""`penstock run` as a process of its own, with all the processes below it in our hand."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import psutil
+import pytest
+
+from tests.fix_pipeline import wait_until
+
+Part = Literal["capture", "worker", "worker daemon", "stream reader", "JVM"]
+
+# All processes of a run inherit it, wherever they stand in the tree and whoever is their parent.
+_MARK = "PENSTOCK_CRASH_TEST_RUN"
+
+
+class PenstockRun:
+    """One life of the command. Whatever happens, ``end`` leaves nothing of it."""
+
+    def __init__(
+        self, file: Path, *arguments: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._mark = uuid.uuid4().hex
+        self._output = file.with_name(f"run-{self._mark[:8]}.txt")
+        # Spark keeps its temporary files below the test's folder: a killed JVM leaves them there.
+        scratch = file.with_name("spark")
+        scratch.mkdir(exist_ok=True)
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "penstock", "run", str(file), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={
+                    **os.environ,
+                    **(environment or {}),
+                    _MARK: self._mark,
+                    "SPARK_LOCAL_DIRS": str(scratch),
+                },
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text(errors="replace")
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; -9 once it was killed."""
+        return self._process.poll()
+
+    def expect_running(self) -> None:
+        if self.exit_code is not None:
+            pytest.fail(f"penstock run ended with {self.exit_code}:\n{self.output[-3000:]}")
+
+    def stop(self) -> None:
+        """Ask it to stop, as Ctrl-C does; fail unless it does so in order and leaves nothing."""
+        self.expect_running()
+        self._process.send_signal(signal.SIGINT)
+        self.wait_done()
+
+    def wait_done(self) -> None:
+        """Wait until it ends by itself; fail unless all is well and nothing is left running."""
+        try:
+            code = self._process.wait(120)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"penstock run does not end:\n{self.output[-3000:]}")
+        assert code == 0, f"penstock run ended with {code}:\n{self.output[-3000:]}"
+        assert not self.processes(), f"left running: {self.processes()}"
+
+    def kill_driver(self) -> None:
+        """SIGKILL to the command itself, which has no chance to end what it started."""
+        self._process.kill()
+
+    def wait_gone(self) -> None:
+        """Wait until the command and all that it started have ended by themselves."""
+        wait_until(lambda: self.exit_code is not None, "penstock run has ended")
+        wait_until(lambda: not self.processes(), "all that penstock run started has ended", 30)
+
+    def find(self, part: Part) -> psutil.Process | None:
+        """One of the processes of that kind, if there is one now."""
+        for process in self.processes():
+            try:
+                if _is(part, process):
+                    return process
+            except psutil.Error:
+                continue
+        return None
+
+    def processes(self) -> list[psutil.Process]:
+        """Those that are alive; a zombie that nobody waits for is not."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.pid == self._process.pid and self.exit_code is not None:
+                    continue
+                alive = process.status() != psutil.STATUS_ZOMBIE
+                if alive and process.environ().get(_MARK) == self._mark:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def end(self) -> None:
+        """Kill what is left."""
+        self._process.kill()
+        self._process.wait()
+        for _ in range(3):
+            # What one of them forks meanwhile is found the next time.
+            for process in self.processes():
+                process.kill()
+        wait_until(lambda: not self.processes(), "the killed processes are gone")
+
+
+def _is(part: Part, process: psutil.Process) -> bool:
+    command = process.cmdline()
+    match part:
+        case "capture":
+            return "--supervised" in command
+        case "JVM":
+            return bool(process.name() == "java")
+        case "stream reader":
+            return any("streaming_source_runner" in word for word in command)
+        case "worker" | "worker daemon":
+            parent = process.parent()
+            if "penstock.spark.daemon" not in command or parent is None:
+                return False
+            # Workers are forked from the daemon, and have its command line.
+            is_worker = "penstock.spark.daemon" in parent.cmdline()
+            return is_worker == (part == "worker")
