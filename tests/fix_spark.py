@@ -13,11 +13,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # PySpark leaves its connections to the JVM to the garbage collector, whenever that comes.
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket.socket:ResourceWarning")
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session as `penstock run` makes it. The 4 lets a lost task be tried again."""
-    from penstock.spark.session import make_session
+    from penstock.spark.session import end_session, make_session
 
     session = make_session("tests", SparkConfig(master="local[2, 4]"))
     yield session
-    session.stop()
+    end_session(session)

@@ -39,7 +39,7 @@ def damage(draw: st.DrawFn) -> Callable[[bytes], bytes]:
 
     def apply(data: bytes) -> bytes:
         at = int(where * len(data))
-        if kind == "flip":
+        if kind == "flip" and data:
             at = min(at, len(data) - 1)
             return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]
         if kind == "truncate":

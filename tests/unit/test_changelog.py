@@ -8,7 +8,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.capture.assemble import Assembler, Cut
@@ -96,6 +96,11 @@ action = st.one_of(
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(histories(8), st.lists(action, max_size=30))
+# All is read and expired while a transaction is half written; then the writer dies.
+@example(
+    build([ONE_INSERT, ONE_INSERT]),
+    [("receive", 4), ("publish", 0), ("receive", 2), ("publish", 0), ("expire", 1), ("crash", 0)],
+)
 def test_crashes_and_retention_lose_and_repeat_nothing(
     history: History, actions: list[tuple[str, int]]
 ) -> None:
@@ -119,7 +124,7 @@ def test_crashes_and_retention_lose_and_repeat_nothing(
             while readers[number].read(max_bytes=4000):
                 pass
         else:
-            while number and any([reader.read(max_bytes=4000) for reader in readers]):
+            while number and any(reader.read(max_bytes=4000) for reader in readers):
                 pass
             frontiers = [reader.frontier for reader in readers]
             for name in passed_by_all(log.list().segments, frontiers):

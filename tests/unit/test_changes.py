@@ -197,6 +197,7 @@ def test_a_slice_of_rows_is_only_that() -> None:
         (rows(b""), "without bytes"),
         (rows(INSERT, b"Z"), "unknown kind 'Z'"),
         (rows(INSERT, b"B" + INSERT[1:]), "unknown kind 'B'"),
+        (rows(INSERT).set_column(5, SCHEMA.field(5), pa.array([68], pa.uint8())), "another kind"),
         (rows(INSERT, version=2), "definition that its segment does not have"),
         (rows(INSERT, version=-2), "definition that its segment does not have"),
         (rows(INSERT, version=-1), "without a table definition"),

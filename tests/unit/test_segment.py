@@ -107,7 +107,12 @@ def arrow_file(schema: pa.Schema, batches: list[pa.RecordBatch]) -> pa.Buffer:
     return sink.getvalue()
 
 
-GOOD = {"penstock.format": "1", "penstock.tables": "[]", "penstock.origins": "[]"}
+GOOD = {
+    "penstock.format": "1",
+    "penstock.encoding": "pgoutput/1 text",
+    "penstock.tables": "[]",
+    "penstock.origins": "[]",
+}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +121,9 @@ GOOD = {"penstock.format": "1", "penstock.tables": "[]", "penstock.origins": "[]
         ({}, "format version 0"),
         ({**GOOD, "penstock.format": "2"}, "format version 2"),
         ({**GOOD, "penstock.format": "x"}, "not a change log segment"),
-        ({"penstock.format": "1"}, "not a change log segment"),
+        ({"penstock.format": "1"}, "holds changes as ''"),
+        ({**GOOD, "penstock.encoding": "pgoutput/2 binary"}, "changes as 'pgoutput/2 binary'"),
+        ({k: GOOD[k] for k in list(GOOD)[:2]}, "not a change log segment"),
         ({**GOOD, "penstock.tables": "["}, "not a change log segment"),
         ({**GOOD, "penstock.tables": "[1]"}, "not a change log segment"),
         ({**GOOD, "penstock.tables": '[{"oid": 1}]'}, "not a change log segment"),

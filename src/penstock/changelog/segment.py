@@ -14,6 +14,7 @@ from penstock.errors import CorruptSegment
 from penstock.table_schema import TableSchema
 
 FORMAT_VERSION = 1
+ENCODING = "pgoutput/1 text"
 
 SCHEMA = pa.schema(
     [
@@ -64,7 +65,7 @@ def encode_segment(segment: Segment) -> tuple[pa.Buffer, int]:
     """The file's bytes and their checksum."""
     metadata = {
         b"penstock.format": str(FORMAT_VERSION).encode(),
-        b"penstock.encoding": b"pgoutput/1 text",
+        b"penstock.encoding": ENCODING.encode(),
         b"penstock.tables": f"[{_BETWEEN.join(t.json_text for t in segment.tables)}]".encode(),
         b"penstock.origins": json.dumps(segment.origins).encode(),
     }
@@ -96,6 +97,13 @@ def decode_segment(data: pa.Buffer, name: SegmentName, path: str) -> Segment:
                 raise CorruptSegment(
                     f"segment {path} has format version {version}; this Penstock reads "
                     f"version {FORMAT_VERSION}",
+                    remedy="read it with the Penstock version that wrote it",
+                )
+            encoding = metadata.get(b"penstock.encoding", b"").decode()
+            if encoding != ENCODING:
+                raise CorruptSegment(
+                    f"segment {path} holds changes as {encoding!r}; this Penstock reads "
+                    f"{ENCODING!r}",
                     remedy="read it with the Penstock version that wrote it",
                 )
             rows = reader.get_batch(0)

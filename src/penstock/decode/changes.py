@@ -265,6 +265,8 @@ def decode_changes(
     op = data[start]
     if not _KNOWN[op].all():
         raise DecodeError(f"a change of unknown kind {chr(int(op[~_KNOWN[op]][0]))!r}")
+    if (op != rows.column("op").to_numpy()).any():
+        raise DecodeError("a change is of another kind than its row says")
     stamps = _Stamps(
         lsn=_ints(rows, "lsn"),
         commit_lsn=_ints(rows, "commit_lsn"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from penstock.decode.changes import decode_changes
 from penstock.errors import ConfigError
 from penstock.lsn import NOTHING, Frontier, parse_lsn
 from penstock.spark import envelope, typed_rows
-from penstock.spark.task import TaskInput
+from penstock.spark.task import TaskInput, marked_errors
 
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
 DEFAULT_PARALLELISM = 8
@@ -109,26 +110,33 @@ class PenstockStreamReader(DataSourceStreamReader):
     def __init__(self, settings: _Settings, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
-        self._last = NOTHING
+        self._initial: Frontier | None = None
+        self._last: Frontier | None = None
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's)
-        self._last = self._start()
-        return self._last.to_json()
+        # Spark asks after the first latestOffset(): both must mean the same start.
+        if self._initial is None:
+            self._initial = self._start()
+        return self._initial.to_json()
 
     def latestOffset(self, *_start_and_limit: object) -> dict[str, str]:  # noqa: N802 (Spark's)
         # Spark 4.1 passes nothing; from 4.2 on a start and a limit, which our own state stands for.
-        listing = self._settings.log.list()
-        batch = chain.next_batch(
-            listing.segments, listing.sizes, self._last, self._settings.max_bytes
-        )
-        if batch is not None:
-            self._last = batch.frontier
-        return self._last.to_json()
+        with self._told_to_driver():
+            last = self._last or Frontier.from_json(self.initialOffset())
+            listing = self._settings.log.list()
+            batch = chain.next_batch(
+                listing.segments, listing.sizes, last, self._settings.max_bytes
+            )
+            self._last = batch.frontier if batch is not None else last
+            return self._last.to_json()
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        first, last = Frontier.from_json(start), Frontier.from_json(end)
+        with self._told_to_driver():
+            return self._partitions(Frontier.from_json(start), Frontier.from_json(end))
+
+    def _partitions(self, first: Frontier, last: Frontier) -> Sequence[InputPartition]:
         # After a restart this is the first call, and the only word on where the query stands.
-        self._last = max(self._last, last)
+        self._last = max(self._last or last, last)
         listing = self._settings.log.list()
         pointers: tuple[Pointer, ...] = ()
         if last.commit_lsn > first.commit_lsn:
@@ -157,8 +165,16 @@ class PenstockStreamReader(DataSourceStreamReader):
                 yield from typed_rows.record_batches(changes, table, self._schema)
 
     def commit(self, end: dict[str, str]) -> None:
+        self._record(Frontier.from_json(end))
+
+    def _record(self, frontier: Frontier) -> None:
+        """Tell the log what this reader holds, if it has a name."""
         if self._settings.reader is not None:
-            self._settings.log.set_reader(self._settings.reader, Frontier.from_json(end))
+            self._settings.log.set_reader(self._settings.reader, frontier)
+
+    def _told_to_driver(self) -> AbstractContextManager[None]:
+        """The pipeline's driver decides by the kind of an error; people read its text."""
+        return marked_errors() if self._settings.mode == "pointers" else nullcontext()
 
     def _start(self) -> Frontier:
         start = self._settings.start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -77,17 +78,24 @@ class TaskFunction:
     def _write(self, task: TaskInput) -> bytes:
         if not task.pointers:
             return b""
-        try:
+        with marked_errors():
             receipt = self._writer.write(task.changes())
-        except errors.PenstockError as error:
-            text = {"kind": type(error).__name__, "message": error.message, "remedy": error.remedy}
-            raise RuntimeError(f"{_MARK}{json.dumps(text)}") from error
         failpoint("task.written")
         return receipt
 
 
+@contextmanager
+def marked_errors() -> Iterator[None]:
+    """Raise a PenstockError in a form that error_from_text finds on the driver."""
+    try:
+        yield
+    except errors.PenstockError as error:
+        text = {"kind": type(error).__name__, "message": error.message, "remedy": error.remedy}
+        raise RuntimeError(f"{_MARK}{json.dumps(text)}") from error
+
+
 def error_from_text(text: str) -> errors.PenstockError | None:
-    """The PenstockError that a task raised, from the text of Spark's exception."""
+    """The PenstockError that was raised under marked_errors, from the text of Spark's exception."""
     at = text.find(_MARK)
     if at < 0:
         return None
