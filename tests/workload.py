@@ -13,12 +13,12 @@ import psycopg
 Connection = psycopg.Connection[Any]
 
 SCHEMA = (
-    # Values from 2 kB on leave the row, uncompressed: an update of other columns does not send them.
-    "CREATE TABLE accounts (id bigint PRIMARY KEY, name text NOT NULL, balance numeric,"
-    " tags text[], doc jsonb, seen timestamptz, active boolean, body text)",
+    # Values from 2 kB on leave the row, uncompressed: an update of other columns skips them.
+    """CREATE TABLE accounts (id bigint PRIMARY KEY, name text NOT NULL, balance numeric,
+       tags text[], doc jsonb, seen timestamptz, active boolean, body text)""",
     "ALTER TABLE accounts ALTER body SET STORAGE EXTERNAL",
-    'CREATE TABLE "Key Pairs" ("left" int, "ri""ght" text, note text,'
-    ' PRIMARY KEY ("left", "ri""ght"))',
+    """CREATE TABLE "Key Pairs" ("left" int, "ri""ght" text, note text,
+       PRIMARY KEY ("left", "ri""ght"))""",
     "CREATE TABLE journal (line text, amount numeric, body text)",
     "ALTER TABLE journal ALTER body SET STORAGE EXTERNAL",
     "ALTER TABLE journal REPLICA IDENTITY FULL",
@@ -231,7 +231,7 @@ def _update_beside_toast(conn: Connection, chance: random.Random) -> int:
     return conn.execute(
         "UPDATE accounts SET balance = coalesce(balance, 0) + 1, name = %s WHERE id BETWEEN %s"
         " AND %s",
-        [chance.choice(_TEXTS), first, first + 20],
+        [chance.choice(_TEXTS), first, first + 8],
     ).rowcount
 
 
@@ -344,9 +344,9 @@ def _many_rows(conn: Connection, chance: random.Random) -> int:
     added = conn.execute(
         "INSERT INTO accounts (id, name, body) SELECT n, md5(n::text), repeat('z', 100)"
         " FROM generate_series(%s::int, %s::int) n ON CONFLICT DO NOTHING",
-        [first, first + chance.randint(2000, 3000)],
+        [first, first + chance.randint(1500, 2500)],
     ).rowcount
-    changed = conn.execute("UPDATE accounts SET active = true WHERE id % 3 = 0").rowcount
+    changed = conn.execute("UPDATE accounts SET active = true WHERE id % 10 = 0").rowcount
     return added + changed + conn.execute("DELETE FROM accounts WHERE id >= 10000").rowcount
 
 
@@ -376,7 +376,7 @@ _STEPS: dict[Step, float] = {
     _truncate: 1,
     _message: 3,
     _emit_loose: 3,
-    _many_rows: 0.08,
+    _many_rows: 0.05,
     _wide_rows: 0.02,
 }
 """Every kind of step with its weight."""

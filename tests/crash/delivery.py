@@ -10,6 +10,7 @@ from itertools import pairwise, zip_longest
 from pathlib import Path
 
 from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.durable import TEMPORARY
 from penstock.destination.files.layout import MESSAGES, ControlFolder, table_folder
 from penstock.destination.files.stored_changes import StoredChange, read_changes
 from penstock.lsn import Position, parse_lsn
@@ -80,7 +81,9 @@ def expect_recorded(
 def leftovers(root: Path, pipeline: str) -> list[str]:
     """Files that belong to no commit."""
     control = ControlFolder(root, pipeline)
-    hidden = [path for path in root.rglob("*") if path.is_file() and path.name.startswith(".")]
+    hidden = [
+        path for path in root.rglob("*") if path.is_file() and path.name.startswith(TEMPORARY)
+    ]
     return [str(path) for path in [*control.staging.iterdir(), *hidden]]
 
 

@@ -14,13 +14,13 @@ import psycopg
 from penstock.capture.process import VALUE_SETTINGS
 from penstock.lsn import Position
 from penstock.pgoutput.messages import (
-    UNSET,
     Begin,
     Delete,
     Insert,
     LogicalMessage,
     Relation,
     Truncate,
+    Unset,
     Update,
     Value,
     parse_message,
@@ -103,6 +103,10 @@ def _row(position: Position, relation: Relation, message: Insert | Update | Dele
         if message.old_kind == "key":
             old = {name: value for name, value in old.items() if name in keys}
     new = None if isinstance(message, Delete) else _values(names, message.new)
+    if new is not None and old is not None and isinstance(message, Update):
+        # A full old row says what an unchanged value is, though the new one does not.
+        unset = () if message.old_kind == "key" else old.keys() - new.keys()
+        new |= {name: old[name] for name in unset}
     op = type(message).__name__.lower()
     return Change(position, relation.name, op, new, old)
 
@@ -111,5 +115,5 @@ def _values(names: list[str], row: tuple[Value, ...]) -> Values:
     return {
         name: None if value is None else value.decode()
         for name, value in zip(names, row, strict=True)
-        if value is not UNSET and not isinstance(value, type(UNSET))
+        if not isinstance(value, Unset)
     }

@@ -6,7 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.changelog.chain import Pointer, between, chain, has_gap, next_batch
+from penstock.changelog.chain import (
+    Pointer,
+    between,
+    chain,
+    has_gap,
+    next_batch,
+    without_stale_tail,
+)
 from penstock.changelog.segment_name import SegmentName
 from penstock.errors import LogError
 from penstock.lsn import NOTHING, Frontier
@@ -114,3 +121,14 @@ class TestNextBatch:
         batch = next_batch([closed(1, 0, 10), idle], {}, Frontier(10, 11), 1)
         assert batch is not None
         assert (batch.frontier, batch.pointers) == (Frontier(10, 99), ())
+
+
+def test_what_a_fenced_writer_left_behind_a_gap_does_not_count() -> None:
+    before = [closed(1, 0, 10), closed(2, 10, 20)]
+    left_behind = closed(4, 20, 30)
+    assert without_stale_tail([*before, left_behind], newest_epoch=2) == before
+    # Of the last writer it cannot be: then a segment is missing.
+    assert without_stale_tail([*before, left_behind], newest_epoch=1) == [
+        *before,
+        left_behind,
+    ]

@@ -59,6 +59,19 @@ def has_gap(segments: Sequence[SegmentName]) -> bool:
     return any(b.sequence != a.sequence + 1 for a, b in pairwise(segments))
 
 
+def without_stale_tail(segments: Sequence[SegmentName], newest_epoch: int) -> list[SegmentName]:
+    """The segments before the first gap, if all after it are of writers that were fenced.
+
+    A writer that was fenced in the middle of a publication can leave a segment behind a number
+    that its successor has swept and not used again yet.
+    """
+    for index, (a, b) in enumerate(pairwise(segments), start=1):
+        if b.sequence != a.sequence + 1:
+            stale = all(name.epoch < newest_epoch for name in segments[index:])
+            return list(segments[:index] if stale else segments)
+    return list(segments)
+
+
 def next_batch(
     segments: Sequence[SegmentName],
     sizes: dict[SegmentName, int],

@@ -108,11 +108,18 @@ class ChangeLog:
             segments = chain.chain(sizes)
             if not chain.has_gap(segments):
                 return Listing(tuple(segments), sizes)
+        segments = chain.without_stale_tail(segments, self.newest_epoch())
+        if not chain.has_gap(segments):
+            return Listing(tuple(segments), sizes)
         raise LogError(
             f"a segment is missing in the middle of the change log {self.segments.path}",
             remedy="restore it from a backup; or, with `confirm: destination`, delete the change "
             "log folder: Postgres sends again what the destination does not hold yet",
         )
+
+    def newest_epoch(self) -> int:
+        """The epoch of the last writer that opened the log; 0 before the first."""
+        return max((int(n) for n, _size in self.epochs.list() if n.isdigit()), default=0)
 
     def read(self, name: str) -> Segment:
         """A segment's rows, checked against the checksum in its name."""
@@ -238,13 +245,12 @@ class LogWriter:
         return epoch
 
     def _newest_epoch(self) -> int:
-        claimed = [int(name) for name, _size in self._log.epochs.list() if name.isdigit()]
+        # Listed before the claim: a segment that is really missing must be an error here.
         written = [segment.epoch for segment in self._log.list().segments]
-        return max([0, *claimed, *written])
+        return max([self._log.newest_epoch(), *written])
 
     def _check_fence(self) -> None:
-        newest = max((int(n) for n, _size in self._log.epochs.list() if n.isdigit()), default=0)
-        if newest > self.epoch:
+        if self._log.newest_epoch() > self.epoch:
             raise Fenced(
                 f"another capture process has taken over the change log {self._log.root.path}",
                 remedy="let one capture process run for each pipeline; this one stops",

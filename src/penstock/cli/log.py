@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -100,7 +100,6 @@ def _show_segments(listing: Listing) -> None:
 def _describe(segment: Segment, name: SegmentName, limit: int, table: str | None) -> Iterator[str]:
     columns = segment.rows.to_pydict()
     counts = Counter(columns["commit_lsn"])
-    tables = {definition.oid: definition for definition in segment.tables}
     commit_lsn = None
     shown = 0
     for index in range(segment.rows.num_rows):
@@ -116,18 +115,20 @@ def _describe(segment: Segment, name: SegmentName, limit: int, table: str | None
         if shown >= limit:
             continue
         version = row["schema_version"]
-        definition = segment.tables[version] if version >= 0 else None
+        # A TRUNCATE has the definitions of all its tables side by side.
+        definitions = segment.tables[version:] if version >= 0 else ()
+        definition = definitions[0] if definitions else None
         if table is not None and (definition is None or definition.qualified_name != table):
             continue
         shown += 1
-        yield f"    {row['ordinal']:>6} {_change(row['payload'], definition, tables)}"
+        yield f"    {row['ordinal']:>6} {_change(row['payload'], definition, definitions)}"
 
 
-def _change(payload: bytes, table: TableSchema | None, tables: dict[int, TableSchema]) -> str:
+def _change(payload: bytes, table: TableSchema | None, definitions: Sequence[TableSchema]) -> str:
     message = parse_message(payload)
     if isinstance(message, Truncate):
-        names = [tables[oid].qualified_name for oid in message.relations]
-        return f"truncate {', '.join(names)}"
+        named = definitions[: len(message.relations)]
+        return f"truncate {', '.join(definition.qualified_name for definition in named)}"
     if isinstance(message, LogicalMessage):
         return f"message {message.prefix!r} {message.content!r}"
     if table is None:

@@ -1,0 +1,79 @@
+"""Each failpoint kills its process once, under load: `files` holds every change once, in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.failpoints import NAMES
+from tests.crash.injured_pipeline import InjuredPipeline
+from tests.fix_pipeline import wait_until
+from tests.fix_postgres import FreshServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
+
+# At which pass each one fires. Those that kill the driver are spread over its lives: in each, the
+# one with the lowest number that has not fired yet comes first.
+PASSES = {
+    "capture.received": 20,
+    "capture.before_publish": 7,
+    "capture.published": 5,
+    "capture.before_confirm": 3,
+    "task.read": 4,
+    "task.written": 3,
+    "files.staged": 2,
+    "driver.before_commit": 2,
+    "files.manifest_written": 3,
+    "driver.committed": 4,
+}
+IN_DRIVER = ("driver.before_commit", "files.manifest_written", "driver.committed")
+
+
+def test_all_are_here() -> None:
+    assert set(PASSES) == set(NAMES)
+
+
+def test_killed_at_each_failpoint(fresh_server: FreshServer, tmp_path: Path) -> None:
+    """One pipeline dies at all of them: of four drivers three are killed, capture and tasks meet
+    theirs meanwhile. At the end the tasks fail once more, with an error instead of a kill."""
+    fired = tmp_path / "fired"
+    fired.mkdir()
+    kills = {
+        "PENSTOCK_FAILPOINTS": ",".join(f"{name}=kill:{n}" for name, n in PASSES.items()),
+        "PENSTOCK_FAILPOINT_DIR": str(fired),
+    }
+    with InjuredPipeline(fresh_server(deadlock_timeout="50ms"), tmp_path, seed=3) as injured:
+        injured.load.start()
+        for place in IN_DRIVER:
+            run = injured.start(**kills)
+            wait_until(lambda run=run: run.exit_code is not None, f"{place} kills the driver", 120)
+            assert run.exit_code == -9, run.output[-3000:]
+            assert (fired / place).exists()
+            run.wait_gone()
+            injured.check_confirmed()
+
+        run = injured.start(**kills)
+
+        def all_fired() -> bool:
+            run.expect_running()
+            injured.load.check()
+            return {path.name for path in fired.iterdir()} == set(NAMES)
+
+        wait_until(all_fired, "every failpoint has fired", 120)
+        injured.wait_delivering(run)
+        run.stop()
+
+        injured.wait_load(20)
+        injured.load.stop()
+        failed = tmp_path / "failed"
+        failed.mkdir()
+        places = ("task.read", "task.written", "files.staged")
+        injured.catch_up(
+            {
+                "PENSTOCK_FAILPOINTS": ",".join(f"{place}=error" for place in places),
+                "PENSTOCK_FAILPOINT_DIR": str(failed),
+            }
+        )
+        assert {path.name for path in failed.iterdir()} == set(places)
+        injured.check_all()
