@@ -10,6 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from bench.backlog import BacklogBench
 from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
@@ -34,6 +36,12 @@ def main() -> int:
         _measure(settings)
     except PenstockError as error:
         show_error(error.message, error.remedy)
+        return 1
+    except psycopg.Error as error:
+        show_error(
+            f"The embedded Postgres failed: {str(error).strip()}.",
+            "Run it again; a full disk or lack of memory are the usual causes.",
+        )
         return 1
     except KeyboardInterrupt:
         say("stopped; nothing that the benchmark started is left")

@@ -155,9 +155,7 @@ class BacklogBench:
                 time.sleep(_POLL_SECONDS)
             ended = time.time()
             after, server_after = usage(process.pid), usage(walsender.pid)
-            if process.stdin is not None:
-                process.stdin.close()
-            process.wait(_STOP_SECONDS)
+            _stop(process)
         _require_changes(log, load)
         self._remove(pipeline)
         return Measurement(
@@ -223,6 +221,18 @@ def _require_changes(log: ChangeLog, load: Load) -> None:
             f"Capture wrote {found:,} changes, but the workload has {load.changes:,}.",
             remedy="It is a bug of Penstock or of the benchmark: the figures mean nothing.",
         )
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise BenchError(
+            f"Capture did not stop within {_STOP_SECONDS:g} s of being asked to.",
+            remedy="Unless the machine is overloaded, it is a bug of Penstock.",
+        ) from None
 
 
 class _EndedEarly(Exception):

@@ -19,12 +19,12 @@ COLUMNS = sql.SQL(
     " tags text[], details jsonb, changed_at timestamptz"
 )
 
-# One row made from the number i; about 270 bytes as pgoutput text.
+# One row made from the number i; about 280 bytes as text.
 ROW = sql.SQL(
-    "i, (i % 10007)::int, 'customer ' || md5(i::text), (i % 1000000) / 100.0,"
+    "i, (i % 10007)::int, 'customer ' || md5(i::text), (i % 1000000) * 0.01,"
     " 'left at ' || md5((i + 1)::text) || ' and ' || md5((i + 2)::text),"
     " ARRAY['tag ' || i % 97, 'tag ' || i % 89, 'a \"quoted\" tag'],"
-    " jsonb_build_object('shelf', i % 331, 'weight', (i % 1000) / 8.0, 'fragile', i % 2 = 0),"
+    " jsonb_build_object('shelf', i % 331, 'weight', (i % 1000) * 0.125, 'fragile', i % 2 = 0),"
     " timestamptz '2024-01-01 UTC' + i * interval '1.000123 seconds'"
 )
 _CHANGES = sql.SQL(

@@ -80,9 +80,9 @@ class PenstockRun:
         """SIGKILL to the command itself, which has no chance to end what it started."""
         self._process.kill()
 
-    def wait_gone(self) -> None:
-        """Wait until the command and all that it started have ended by themselves."""
-        wait_until(lambda: self.exit_code is not None, "penstock run has ended")
+    def wait_gone(self, timeout: float = 30.0) -> None:
+        """Wait until the command and, soon after, all that it started have ended by themselves."""
+        wait_until(lambda: self.exit_code is not None, "penstock run has ended", timeout)
         wait_until(lambda: not self.processes(), "all that penstock run started has ended", 30)
 
     def find(self, part: Part) -> psutil.Process | None:

@@ -47,10 +47,9 @@ def test_killed_at_each_failpoint(fresh_server: FreshServer, tmp_path: Path) -> 
         injured.load.start()
         for place in IN_DRIVER:
             run = injured.start(**kills)
-            wait_until(lambda run=run: run.exit_code is not None, f"{place} kills the driver", 120)
+            run.wait_gone(120)
             assert run.exit_code == -9, run.output[-3000:]
             assert (fired / place).exists()
-            run.wait_gone()
             injured.check_confirmed()
 
         run = injured.start(**kills)

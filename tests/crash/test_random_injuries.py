@@ -52,6 +52,7 @@ def test_random_injuries(fresh_server: FreshServer, tmp_path: Path, seed: int) -
 
 def _kill(run: PenstockRun, part: Part) -> None:
     process = wait_until(lambda: run.find(part), f"there is a {part}")
+    assert process is not None
     process.kill()
     wait_until(lambda: process.pid not in {p.pid for p in run.processes()}, f"the {part} is dead")
 

@@ -64,6 +64,12 @@ class TestBetween:
         assert pointers_of(segments, 20, 40) == [(2, 20, 40), (3, 20, 40), (4, 20, 40)]
         assert pointers_of(segments, 0, 40)[0] == (1, 0, 10)
 
+    def test_the_open_segments_of_a_transaction_that_is_held_are_not_read_again(self) -> None:
+        """They may be removed at any time."""
+        segments = [open_(1, 0, 10), open_(2, 10, 10), closed(3, 10, 20), closed(4, 20, 30)]
+        assert pointers_of(segments, 20, 30) == [(4, 20, 30)]
+        assert pointers_of(segments, 10, 30)[0] == (1, 10, 20)
+
     def test_what_a_dead_writer_left_open_is_never_read(self) -> None:
         """The next writer received the whole transaction again."""
         segments = [open_(1, 0, 10), closed(2, 10, 30, epoch=2)]

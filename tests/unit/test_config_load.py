@@ -52,7 +52,7 @@ def test_the_smallest_file_has_every_default(load: Load, tmp_path: Path) -> None
     assert config.source.copy_rows is False
     assert config.change_log.path == str(tmp_path / ".penstock" / "shop" / "log")
     assert config.change_log.confirm == "destination"
-    assert config.change_log.segment_bytes == 32 * 2**20
+    assert config.change_log.segment_bytes == 16 * 2**20
     assert config.change_log.segment_age == pytest.approx(0.1)
     assert config.change_log.max_bytes == 20 * 2**30
     assert config.change_log.grace == pytest.approx(60)
@@ -164,7 +164,7 @@ def test_copy_is_refused_as_long_as_it_is_not_built(load: Load) -> None:
 
 def test_a_log_smaller_than_a_segment_is_refused(load: Load) -> None:
     message = refusal(load, SMALLEST + "change_log: {max_bytes: 1MiB}\n")
-    assert "max_bytes (1048576) is smaller than one segment (33554432)" in message
+    assert "max_bytes (1048576) is smaller than one segment (16777216)" in message
 
 
 class TestEnvironment:

@@ -44,6 +44,14 @@ class Cut:
         return bool(self.segment.rows.num_rows)
 
 
+@dataclass(frozen=True)
+class Collected:
+    """Messages as they came: joined in chunks, with the size of each."""
+
+    chunks: list[bytes]
+    sizes: list[Ints]
+
+
 @dataclass
 class _Transaction:
     """The transaction that is under way; commit_lsn 0 between transactions."""
@@ -66,8 +74,7 @@ class Assembler:
         self.tables: dict[int, TableSchema] = {}
         """The newest definition of every relation of this session."""
         self._describe = describe or _without_catalogue
-        self._chunks: list[bytes] = []
-        self._sizes: list[Ints] = []
+        self._collected = Collected([], [])
         self._origin_names: list[str] = []
         self._open = _Transaction()
 
@@ -79,15 +86,20 @@ class Assembler:
     def add(self, messages: list[memoryview]) -> None:
         """Take XLogData messages, whole, in the order in which they came."""
         chunk = b"".join(messages)
-        self._chunks.append(chunk)
-        self._sizes.append(np.fromiter(map(len, messages), np.int64, len(messages)))
+        self._collected.chunks.append(chunk)
+        self._collected.sizes.append(np.fromiter(map(len, messages), np.int64, len(messages)))
         self.buffered_bytes += len(chunk)
 
-    def cut(self) -> Cut:
-        """All that was added since the last cut, as a segment."""
-        data = pad(b"".join(self._chunks))
-        sizes = np.concatenate(self._sizes) if self._sizes else np.zeros(0, np.int64)
-        self._chunks, self._sizes, self.buffered_bytes = [], [], 0
+    def collect(self) -> Collected:
+        """All that was added since the last time, to be cut, perhaps by another thread."""
+        collected, self._collected, self.buffered_bytes = self._collected, Collected([], []), 0
+        return collected
+
+    def cut(self, collected: Collected | None = None) -> Cut:
+        """What was collected (by default: now) as a segment. One at a time, in order."""
+        collected = collected or self.collect()
+        data = pad(b"".join(collected.chunks))
+        sizes = np.concatenate([*collected.sizes, np.zeros(0, np.int64)])
         ends = np.cumsum(sizes)
         heads = ends - sizes
         bodies = heads + HEADER

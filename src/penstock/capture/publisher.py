@@ -1,20 +1,33 @@
-"""Publishes segments on a thread of its own, so that reading goes on while the disk syncs."""
+"""Cuts and publishes segments on a thread of its own, so that reading never waits for the disk.
+
+A reader that pauses lets the server's send buffer fill, and a walsender that has to wait for it
+does so message by message.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from penstock.capture.assemble import Cut
+from penstock.capture.assemble import Assembler, Collected
 from penstock.changelog.changelog import LogWriter
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
+from penstock.table_schema import TableSchema
+
+ShareTables = Callable[[dict[int, TableSchema]], None]
 
 
 class Publisher:
-    """At most one segment is under way: what is held in memory stays bounded."""
+    """At most one segment is under way: what is held in memory stays bounded.
 
-    def __init__(self, writer: LogWriter) -> None:
+    While one is, the assembler's state belongs to it.
+    """
+
+    def __init__(self, assembler: Assembler, writer: LogWriter, share_tables: ShareTables) -> None:
+        self._assembler = assembler
         self._writer = writer
+        self._share_tables = share_tables
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._under_way: Future[None] | None = None
         self.changes = 0
@@ -32,10 +45,14 @@ class Publisher:
             self.wait()
         return self._under_way is not None
 
-    def publish(self, cut: Cut) -> None:
-        """Hand a segment over; waits for the one before it and raises what went wrong with it."""
+    def publish(self, *, also_empty: bool = False) -> None:
+        """Cut what was collected and publish it, after the one before it.
+
+        Raises what went wrong with that one. Without rows there is nothing to publish, unless
+        ``also_empty``: then the segment says how far the log is.
+        """
         self.wait()
-        self._under_way = self._pool.submit(self._publish, cut)
+        self._under_way = self._pool.submit(self._publish, self._assembler.collect(), also_empty)
 
     def wait(self) -> None:
         if self._under_way is not None:
@@ -46,7 +63,12 @@ class Publisher:
         """Let what is under way finish; whether it succeeded no longer matters to the caller."""
         self._pool.shutdown(wait=True)
 
-    def _publish(self, cut: Cut) -> None:
+    def _publish(self, collected: Collected, also_empty: bool) -> None:
+        cut = self._assembler.cut(collected)
+        # Before the rows: whoever sees a row may ask what its table looks like.
+        self._share_tables(self._assembler.tables)
+        if not cut.has_rows and not also_empty:
+            return
         failpoint("capture.before_publish")
         self._writer.publish(cut.segment, cut.frontier, is_open=cut.is_open)
         self.changes += cut.segment.rows.num_rows

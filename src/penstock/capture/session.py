@@ -17,6 +17,7 @@ from penstock.changelog.segment_name import SegmentName
 from penstock.errors import LogError
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier, format_lsn
+from penstock.table_schema import TableSchema
 
 # How often readers' positions are looked at, and the longest silence towards the server.
 _FEEDBACK_SECONDS = 0.2
@@ -55,13 +56,12 @@ class CaptureSession:
     ) -> None:
         self._stream = stream
         self._log = log
-        self._publisher = Publisher(writer)
         self._assembler = Assembler(start, describe)
+        self._publisher = Publisher(self._assembler, writer, self._share_tables)
         self._settings = settings
         self._retention = Retention(settings.grace)
         self._confirmed = confirmed
         self._check_lock = check_lock
-        self._received = start.end_lsn
         self._wanted = 0
         self._oldest: float | None = None
         self._shared_tables: dict[int, str] = {}
@@ -76,7 +76,7 @@ class CaptureSession:
             self._report("starting")
             while not stopping():
                 self._turn(wake)
-            self._cut(time.monotonic())
+            self._cut()
             self._publisher.wait()
             self._feedback(force=True)
             self._report("stopped")
@@ -98,7 +98,7 @@ class CaptureSession:
                 self._oldest = now
         del messages
         if self._due(now):
-            self._cut(now)
+            self._cut()
         elif self._oldest is None:
             self._advance_idle(now)
         if now >= self._next_feedback or self._stream.reply_requested:
@@ -123,24 +123,19 @@ class CaptureSession:
         # While a segment is being written a small one gains nothing: let it grow.
         return now - self._oldest >= self._settings.segment_age and not self._publisher.busy
 
-    def _cut(self, now: float) -> None:
+    def _cut(self) -> None:
         if self._oldest is None:
             return
         self._oldest = None
-        cut = self._assembler.cut()
-        self._received = max(self._received, cut.frontier.end_lsn)
-        if cut.has_rows:
-            self._last_advance = now
-            self._publisher.publish(cut)
-        self._share_tables()
+        self._publisher.publish()
 
-    def _share_tables(self) -> None:
+    def _share_tables(self, tables: dict[int, TableSchema]) -> None:
         """Tell readers that plan a schema about tables that are new or have changed."""
-        seen = {oid: table.fingerprint for oid, table in self._assembler.tables.items()}
+        seen = {oid: table.fingerprint for oid, table in tables.items()}
         if seen != self._shared_tables:
             self._shared_tables = seen
             known = {table.oid: table for table in self._log.tables()}
-            self._log.set_tables(known | self._assembler.tables)
+            self._log.set_tables(known | tables)
 
     def _advance_idle(self, now: float) -> None:
         """Record that the WAL up to the server's position held nothing for us.
@@ -149,7 +144,7 @@ class CaptureSession:
         confirmed. So a slot never stands beyond what log or destination know of.
         """
         held = self._publisher.frontier
-        if self._assembler.is_open or held is None or self._publisher.busy:
+        if self._publisher.busy or self._assembler.is_open or held is None:
             return
         self._assembler.advance(Frontier(0, self._stream.wal_end))
         reached = self._assembler.frontier
@@ -158,8 +153,7 @@ class CaptureSession:
         wanted = held.end_lsn < self._wanted <= reached.end_lsn
         if wanted or now - self._last_advance >= _IDLE_ADVANCE_SECONDS:
             self._last_advance = now
-            self._received = max(self._received, reached.end_lsn)
-            self._publisher.publish(self._assembler.cut())
+            self._publisher.publish(also_empty=True)
 
     # -- towards the server ------------------------------------------------------------------------
 
@@ -182,7 +176,9 @@ class CaptureSession:
             self._confirmed = max(self._confirmed, confirmed)
             self._next_status = now + _STATUS_SECONDS
             self._stream.send_status(
-                received=max(self._received, self._confirmed), confirmed=self._confirmed, ask=asking
+                received=max(self._assembler.frontier.end_lsn, self._confirmed),
+                confirmed=self._confirmed,
+                ask=asking,
             )
 
     # -- housekeeping ------------------------------------------------------------------------------
@@ -233,7 +229,7 @@ class CaptureSession:
                 "pid": os.getpid(),
                 "started_at": self._started,
                 "at": time.time(),
-                "wal_end": format_lsn(max(self._stream.wal_end, self._received)),
+                "wal_end": format_lsn(max(self._stream.wal_end, self._assembler.frontier.end_lsn)),
                 "log_end": format_lsn(held.end_lsn) if held else None,
                 "confirmed": format_lsn(self._confirmed),
                 "changes": self._publisher.changes,

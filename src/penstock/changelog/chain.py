@@ -105,16 +105,19 @@ def between(
     pointers = []
     # What a writer left open counts only if the same writer finished it: the next writer received
     # the whole transaction again. Known only from what follows, hence backwards.
-    finished_later = False
+    finished_by: int | None = None
     following: SegmentName | None = None
     for segment in reversed(segments):
-        same_writer = following is not None and following.epoch == segment.epoch
-        finished_later = same_writer and (
-            finished_later or (following is not None and following.last > following.after)
-        )
+        if following is None or following.epoch != segment.epoch:
+            finished_by = None
+        elif following.last > following.after:
+            finished_by = following.last
         following = segment
-        bound = upto if segment.is_open and finished_later else min(upto, segment.last)
-        if segment.rows and segment.after < upto and bound > after and bound > segment.after:
+        held_up_to = segment.last
+        if segment.is_open and finished_by is not None:
+            held_up_to = finished_by
+        bound = min(upto, held_up_to)
+        if segment.rows and bound > after and bound > segment.after:
             pointers.append(Pointer(str(segment), sizes.get(segment, 0), after, bound))
     pointers.reverse()
     return tuple(pointers)

@@ -110,7 +110,7 @@ class ChangeLogConfig(_Model):
 
     path: str = Field(min_length=1)
     confirm: Literal["destination", "log"] = "destination"
-    segment_bytes: Size = 32 * 2**20
+    segment_bytes: Size = 16 * 2**20
     segment_age: Duration = 0.1
     max_bytes: Size = 20 * 2**30
     grace: DurationOrZero = 60.0

@@ -117,6 +117,8 @@ class PenstockStreamReader(DataSourceStreamReader):
         # Spark asks after the first latestOffset(): both must mean the same start.
         if self._initial is None:
             self._initial = self._start()
+            # A named reader counts at once: Spark tells of a batch only when it plans the next.
+            self._record(self._initial)
         return self._initial.to_json()
 
     def latestOffset(self, *_start_and_limit: object) -> dict[str, str]:  # noqa: N802 (Spark's)
