@@ -1,15 +1,14 @@
-"""The results as a table: drawn in a terminal, plain columns elsewhere."""
+"""The results as a table of plain columns, with bold headings in a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
-_PLAIN_WIDTH = 120
+_PLAIN_WIDTH = 100
 
 Format = Callable[[Any], str]
 
@@ -28,8 +27,8 @@ _COLUMNS: tuple[tuple[str, str, Format], ...] = (
     ("rows/s", "rows_per_s", _whole),
     ("ratio", "ratio_to_pg_recvlogical", _two_digits),
     ("CPU-s/M", "cpu_s_per_million", _two_digits),
-    ("server CPU-s/M", "server_cpu_s_per_million", _two_digits),
-    ("peak RSS MB", "peak_rss_mb", _whole),
+    ("server", "server_cpu_s_per_million", _two_digits),
+    ("RSS MB", "peak_rss_mb", _whole),
     ("p50 ms", "p50_ms", _whole),
     ("p99 ms", "p99_ms", _whole),
 )
@@ -45,7 +44,8 @@ def print_table(entries: Iterable[dict[str, Any]], console: Console | None = Non
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
-    table = Table(box=box.SIMPLE_HEAD if console.is_terminal else None)
+    # Narrow enough for 80 columns.
+    table = Table(box=None, collapse_padding=True)
     for index, (title, _key, _format) in enumerate(_COLUMNS):
         table.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
     for entry in entries:

@@ -355,7 +355,7 @@ def _wide_rows(conn: Connection, chance: random.Random) -> int:
     added = conn.execute(
         "INSERT INTO journal SELECT n::text, n, repeat(md5(n::text), 200)"
         " FROM generate_series(1, %s) n",
-        [chance.randint(1200, 1500)],
+        [chance.randint(700, 900)],
     ).rowcount
     return added + conn.execute("DELETE FROM journal WHERE length(body) = 6400").rowcount
 

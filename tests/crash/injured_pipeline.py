@@ -13,6 +13,7 @@ from penstock.demo.compare import compare, read_key, read_source
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.destination.files import fold
 from penstock.destination.files.manifest import read_manifest
+from penstock.destination.registry import make_destination
 from penstock.lsn import Frontier
 from tests.crash.delivery import delivered_changes, expect_equal, expect_recorded, leftovers
 from tests.crash.penstock_run import PenstockRun
@@ -105,6 +106,11 @@ class InjuredPipeline:
     def check_all(self) -> None:
         """The verdict, once nothing runs any more: files and source agree in everything."""
         self.check_confirmed()
+        # What failed tasks left there belongs to nobody; whoever opens next removes it.
+        config = self.pipeline.config
+        destination = make_destination("files", config.destination_options, config.name)
+        destination.open()
+        destination.close()
         assert leftovers(self.files, self.pipeline.name) == []
         with psycopg.connect(self.url, autocommit=True) as conn:
             for table in TABLES:

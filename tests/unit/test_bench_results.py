@@ -88,6 +88,17 @@ def test_without_a_terminal_the_table_is_plain_and_whole() -> None:
     assert out.getvalue().isascii()
 
 
+def test_in_a_terminal_of_80_columns_nothing_is_cut_off() -> None:
+    out = io.StringIO()
+    large = replace(REFERENCE, changes=12_345_678, p50_ms=1234.0, p99_ms=12345.0)
+    print_table(
+        summarise([large], scale=1.0),
+        Console(file=out, width=80, force_terminal=True, no_color=True),
+    )
+    assert "…" not in out.getvalue()
+    assert "12,345,678" in out.getvalue()
+
+
 def test_results_replace_the_file_whole(tmp_path: Path) -> None:
     path = tmp_path / "results" / "latest.json"
     write_results(path, summarise([REFERENCE], scale=1.0))

@@ -31,7 +31,9 @@ class CaptureChild:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
+        """Start it, or start it again once it has ended."""
         self.restarts += 1
+        self._close_stdin()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "penstock", "capture", str(self._file), "--supervised"],
             stdin=subprocess.PIPE,
@@ -55,10 +57,13 @@ class CaptureChild:
         """Ask it to stop, and insist if it does not."""
         if self._process is None:
             return
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._close_stdin()
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def _close_stdin(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()

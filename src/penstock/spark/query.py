@@ -20,6 +20,8 @@ from penstock.lsn import Frontier
 from penstock.spark.session import checkpoint_parent
 from penstock.spark.task import RECEIPT_SCHEMA, TaskFunction, error_from_text
 
+_STOP_SECONDS = 15.0
+
 Commit = Callable[[list[Receipt], Frontier], None]
 
 
@@ -49,8 +51,8 @@ class PipelineQuery:
         self._task = TaskFunction(writer)
         self._commit = commit
         self._failure: PenstockError | None = None
-        self._committing = threading.Lock()
-        self._stopped = False
+        self._batch_under_way = threading.Lock()
+        self._stopping = threading.Event()
         self._checkpoint = tempfile.mkdtemp(prefix="penstock-", dir=checkpoint_parent())
         stream = (
             spark.readStream.format("penstock")
@@ -78,28 +80,37 @@ class PipelineQuery:
         return bool(ended)
 
     def stop(self) -> None:
-        """End the query. A commit that is under way is finished; no other one begins after it.
+        """End the query: the batch that is under way is finished, and none begins after it.
 
-        Spark would end its own thread at once and leave our callback running beside a new query.
+        One that takes too long is interrupted; then it leaves no trace. Spark alone would interrupt
+        at once, and leave our callback running beside whatever comes next.
         """
-        with self._committing:
-            self._stopped = True
+        self._stopping.set()
+        in_order = self._batch_under_way.acquire(timeout=_STOP_SECONDS)
         try:
             self._query.stop()
         except Py4JError:
             # The JVM is gone already.
             pass
         finally:
+            if not in_order:
+                self._batch_under_way.acquire()
+            self._batch_under_way.release()
             shutil.rmtree(self._checkpoint, ignore_errors=True)
 
     def _run_batch(self, batch: DataFrame, _number: int) -> None:
-        rows = batch.mapInArrow(self._task, RECEIPT_SCHEMA).collect()
-        rows.sort(key=lambda row: row["first"])
-        frontier = Frontier.from_json(json.loads(rows[0]["frontier"]))
-        receipts = [bytes(row["receipt"]) for row in rows if row["first"]]
-        with self._committing:
-            if self._stopped:
+        with self._batch_under_way:
+            if self._stopping.is_set():
                 return
+            try:
+                rows = batch.mapInArrow(self._task, RECEIPT_SCHEMA).collect()
+            except Exception:
+                if self._stopping.is_set():
+                    return
+                raise
+            rows.sort(key=lambda row: row["first"])
+            frontier = Frontier.from_json(json.loads(rows[0]["frontier"]))
+            receipts = [bytes(row["receipt"]) for row in rows if row["first"]]
             try:
                 self._commit(receipts, frontier)
             except PenstockError as error:
