@@ -79,8 +79,9 @@ class Session:
         rolls_back = chance.random() < 0.1
         loose_last = chance.random() < 0.1
         try:
-            changes = sum(self._with_savepoints(step, conn) for step in steps)
+            # First, since psycopg's savepoints are transactions where none is open yet.
             conn.execute("SELECT pg_logical_emit_message(true, %s, %s)", [MARK, mark])
+            changes = sum(self._with_savepoints(step, conn) for step in steps)
             if loose_last:
                 # Right before the commit record, or before the abort, which it outlives.
                 _emit_loose(conn, chance)

@@ -13,9 +13,9 @@ from tests.fix_postgres import FreshServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
 
-# At which pass each one fires. Those in tasks kill the first three attempts at the first batch. Those
-# that kill the driver are spread over its lives: in each, the one with the lowest number that has
-# not fired yet comes first.
+# At which pass each one fires. Those in tasks kill the first three attempts at the first batch.
+# Those that kill the driver are spread over its lives: in each, the one with the lowest number
+# that has not fired yet comes first.
 PASSES = {
     "capture.received": 3,
     "capture.before_publish": 2,

@@ -83,7 +83,7 @@ def ids(found: list[Row]) -> list[int]:
 def insert(shop: PipelineUnderTest, *numbers: int) -> None:
     with psycopg.connect(shop.url, autocommit=True) as conn:
         for number in numbers:
-            conn.execute("INSERT INTO items VALUES (%s, 'x')", [number])
+            conn.execute("INSERT INTO items (id, name) VALUES (%s, 'x')", [number])
 
 
 def test_the_envelope_stream(
@@ -331,3 +331,16 @@ def test_a_start_before_the_log_begins_is_an_error_not_a_gap(
         wait_until(lambda: shop.log.list().segments[0].after > first.commit_lsn, "it is removed")
     with pytest.raises(StreamingQueryException, match="the change log lacks what was committed"):
         rows(stream(spark, shop, start="0/1"), checkpoint)
+
+
+def test_rows_of_another_definition_are_never_bent_into_the_querys(
+    spark: SparkSession, shop: PipelineUnderTest, tmp_path: Path
+) -> None:
+    insert(shop, 1)
+    shop.execute("ALTER TABLE items ADD extra int")
+    insert(shop, 2)
+    changed = shop.capture_all()[0].position.commit_lsn
+    with pytest.raises(StreamingQueryException, match="has other columns in the stream"):
+        rows(stream(spark, shop, table="items"), tmp_path / "all")
+    found = rows(stream(spark, shop, table="items", start=format_lsn(changed)), tmp_path / "new")
+    assert [(row.id, row.extra) for row in found] == [(2, None)]

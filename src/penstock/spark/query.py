@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
@@ -17,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.destination.contract import Receipt, TaskWriter
 from penstock.errors import PenstockError
 from penstock.lsn import Frontier
-from penstock.spark.session import checkpoint_parent
+from penstock.spark.session import checkpoint_parent, checkpoint_prefix
 from penstock.spark.task import RECEIPT_SCHEMA, TaskFunction, error_from_text
 
 _STOP_SECONDS = 15.0
@@ -53,7 +54,7 @@ class PipelineQuery:
         self._failure: PenstockError | None = None
         self._batch_under_way = threading.Lock()
         self._stopping = threading.Event()
-        self._checkpoint = tempfile.mkdtemp(prefix="penstock-", dir=checkpoint_parent())
+        self._checkpoint = _new_checkpoint(settings.log_path)
         stream = (
             spark.readStream.format("penstock")
             .option("path", settings.log_path)
@@ -124,6 +125,15 @@ class PipelineQuery:
 
 class QueryFailed(PenstockError):
     """Spark ended the query for a reason of its own: a lost executor, a killed worker."""
+
+
+def _new_checkpoint(log_path: str) -> str:
+    """An empty folder. What killed drivers of this pipeline left of theirs goes: it takes memory."""
+    parent = Path(checkpoint_parent() or tempfile.gettempdir())
+    prefix = checkpoint_prefix(log_path)
+    for left in parent.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=prefix, dir=parent)
 
 
 def _first_lines(text: str) -> str:

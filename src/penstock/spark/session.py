@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sys
@@ -91,3 +92,8 @@ def checkpoint_parent() -> str | None:
     """A memory file system where there is one: the checkpoint is a cache, not the truth."""
     memory = Path("/dev/shm")  # noqa: S108 (its content is worthless to others)
     return str(memory) if os.access(memory, os.W_OK) else None
+
+
+def checkpoint_prefix(log_path: str) -> str:
+    """How the checkpoint folders of the pipeline with that change log are named."""
+    return f"penstock-{hashlib.sha256(log_path.encode()).hexdigest()[:16]}-"

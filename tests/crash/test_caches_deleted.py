@@ -1,0 +1,47 @@
+"""A pipeline whose caches are deleted between its runs goes on exactly."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.session import checkpoint_parent, checkpoint_prefix
+from tests.crash.injured_pipeline import InjuredPipeline
+from tests.fix_postgres import FreshServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
+
+
+def checkpoints(injured: InjuredPipeline) -> list[Path]:
+    parent = Path(checkpoint_parent() or tempfile.gettempdir())
+    return list(parent.glob(f"{checkpoint_prefix(injured.pipeline.log.root.path)}*"))
+
+
+def test_checkpoint_and_change_log_deleted(fresh_server: FreshServer, tmp_path: Path) -> None:
+    """The destination knows where it stands, and with ``confirm: destination`` Postgres still has
+    what the destination lacks."""
+    with InjuredPipeline(fresh_server(deadlock_timeout="50ms"), tmp_path, seed=1) as injured:
+        injured.load.start()
+        run = injured.start()
+        injured.wait_delivering(run)
+        run.kill_driver()
+        run.wait_gone()
+        (checkpoint,) = checkpoints(injured)
+        shutil.rmtree(checkpoint)
+
+        run = injured.start()
+        injured.wait_delivering(run)
+        run.kill_driver()
+        run.wait_gone()
+        (checkpoint,) = checkpoints(injured)
+        # With it goes what was captured and never delivered.
+        shutil.rmtree(injured.pipeline.log.root.path)
+
+        injured.wait_load(20)
+        injured.load.stop()
+        injured.catch_up()
+        injured.check_all()
+        assert checkpoints(injured) == [], "a run removes what a killed one left"
