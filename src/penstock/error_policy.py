@@ -14,6 +14,7 @@ from penstock.errors import (
     PenstockError,
     SourceError,
     SourceUnavailable,
+    SparkLost,
 )
 
 
@@ -33,6 +34,7 @@ _STOP = (
     DestinationError,
     LogError,
     SourceError,
+    SparkLost,
 )
 
 

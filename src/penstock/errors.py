@@ -11,6 +11,7 @@ PenstockError
 │   ├── CorruptSegment     torn, truncated or altered
 │   └── Fenced             another writer or driver has taken over
 ├── DecodeError            bytes that are not what the protocol allows
+├── SparkLost              Spark's JVM is gone: only a new start helps
 └── DestinationError       the destination refused
     └── DestinationUnavailable  it did not answer: worth another try
 """
@@ -72,6 +73,10 @@ class Fenced(LogError):
 
 class DecodeError(PenstockError):
     """Bytes that are not what the protocol or the type allows."""
+
+
+class SparkLost(PenstockError):
+    """The JVM that Spark runs in has ended, and every session in it."""
 
 
 class DestinationError(PenstockError):

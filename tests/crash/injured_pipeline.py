@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -15,6 +17,7 @@ from penstock.destination.files import fold
 from penstock.destination.files.manifest import read_manifest
 from penstock.destination.registry import make_destination
 from penstock.lsn import Frontier
+from penstock.spark.session import checkpoint_parent, checkpoint_prefix
 from tests.crash.delivery import delivered_changes, expect_equal, expect_recorded, leftovers
 from tests.crash.penstock_run import PenstockRun
 from tests.crash.witness import call_witness, hear_witness
@@ -57,6 +60,8 @@ class InjuredPipeline:
     ) -> None:
         for run in self._runs:
             run.end()
+        for checkpoint in self.checkpoints():
+            shutil.rmtree(checkpoint)
         try:
             self.load.stop()
         except BaseException as failure:
@@ -82,6 +87,11 @@ class InjuredPipeline:
         manifest = read_manifest(self.files, self.pipeline.name)
         return (manifest and manifest.frontier) or Frontier(0, 0)
 
+    def checkpoints(self) -> list[Path]:
+        """Spark's folders that are there: of a query that runs, or of one that was killed."""
+        parent = Path(checkpoint_parent() or tempfile.gettempdir())
+        return list(parent.glob(f"{checkpoint_prefix(self.pipeline.log.root.path)}*"))
+
     def wait_delivering(self, run: PenstockRun) -> None:
         """Wait until something is delivered that is committed from now on."""
         committed = self.pipeline.wal_end()
@@ -106,6 +116,7 @@ class InjuredPipeline:
     def check_all(self) -> None:
         """The verdict, once nothing runs any more: files and source agree in everything."""
         self.check_confirmed()
+        assert self.checkpoints() == [], "a run removes its own, and what killed ones left"
         # What failed tasks left there belongs to nobody; whoever opens next removes it.
         config = self.pipeline.config
         destination = make_destination("files", config.destination_options, config.name)

@@ -84,6 +84,7 @@ def _kill_jvm(injured: InjuredPipeline, run: PenstockRun, _chance: random.Random
     _kill(run, "JVM")
     run.wait_gone()
     assert run.exit_code == 1, run.output[-3000:]
+    assert "Spark's JVM ended unexpectedly" in run.output
     return injured.start()
 
 

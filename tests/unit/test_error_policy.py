@@ -24,6 +24,7 @@ STOPPED: list[type[PenstockError]] = [
     errors.Fenced,
     errors.DecodeError,
     errors.DestinationError,
+    errors.SparkLost,
 ]
 
 

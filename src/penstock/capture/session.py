@@ -25,8 +25,6 @@ _STATUS_SECONDS = 5.0
 _HOUSEKEEPING_SECONDS = 1.0
 # How often the log's end moves while nothing of ours is written.
 _IDLE_ADVANCE_SECONDS = 5.0
-# How much is read before timers are looked at again.
-_READ_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class CaptureSession:
         if self._paused:
             time.sleep(_FEEDBACK_SECONDS)
         elif self._stream.wait(self._patience(now), wake):
-            self._stream.receive(messages, _READ_BYTES)
+            messages = self._stream.receive()
         now = time.monotonic()
         if messages:
             failpoint("capture.received")

@@ -6,12 +6,9 @@ replication cursor advances the flush position by itself at keepalives (docs/adr
 
 from __future__ import annotations
 
-import array
-import fcntl
 import select
 import socket
 import struct
-import termios
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +26,17 @@ _KEEPALIVE = ord("k")
 _KEEPALIVE_LAYOUT = struct.Struct(">cQqB")
 _STATUS_LAYOUT = struct.Struct(">cQQQqB")
 
-# A wait of this long when the socket ran empty lets the server's sends coalesce: fewer wake-ups on
-# both sides. Longer waits cost latency and gain nothing.
-_GATHER_SECONDS = 0.001
-_RECEIVE_BUFFER = 4 * 1024 * 1024
-_BURST_MESSAGES = 4096
+# The server sends each change by itself. What it pays for that depends on the reader: one that
+# takes every packet at once makes it work twice as hard as one that lets them pile up on the
+# server's side, where they merge. So: wait a moment, then take all there is (docs/adr/0005).
+_GATHER_SECONDS = 0.008
+# libpq reads as much at once as its buffer holds, and the buffer grows only for a large message.
+_LIBPQ_BUFFER = 4 * 1024 * 1024
+# Packets merge while our window is closed, so it must be small enough to close. Over a distance
+# that would cost throughput (a window a round trip): there the kernel's own choice stays.
+_NEAR_RECEIVE_BUFFER = 256 * 1024
+_NEAR_MICROS = 200
+_TCP_INFO_MIN_RTT = 148
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,10 @@ class ReplicationStream:
     def __init__(self, connection: psycopg.Connection[Any], settings: Sequence[str] = ()) -> None:
         self._connection = connection
         self._pgconn = connection.pgconn
-        self._pending = array.array("i", [0])
         self.wal_end = 0
         """The furthest WAL position that the server has told of."""
         self.reply_requested = False
-        self._set_receive_buffer()
+        self._tune_buffers()
         for setting in settings:
             self._exec(setting, pq.ExecStatus.COMMAND_OK)
 
@@ -82,37 +84,28 @@ class ReplicationStream:
         readable, _, _ = select.select(sockets, [], [], seconds)
         return bool(readable)
 
-    def receive(self, into: list[memoryview], max_bytes: int) -> None:
-        """Take what has arrived, up to about ``max_bytes``, as whole XLogData messages."""
-        get, consume, take = (
-            self._pgconn.get_copy_data,
-            self._pgconn.consume_input,
-            into.append,
-        )
-        limit = len(into) + _BURST_MESSAGES
-        budget = max_bytes
+    def receive(self) -> list[memoryview]:
+        """Let a little gather, then take what has arrived, as whole XLogData messages."""
+        messages: list[memoryview] = []
+        get, take = self._pgconn.get_copy_data, messages.append
+        time.sleep(_GATHER_SECONDS)
         try:
-            while budget > 0 and len(into) < limit:
-                consume()
-                while True:
-                    size, data = get(1)
-                    if size <= 0:
-                        break
-                    if data[0] == _XLOG_DATA:
-                        take(data)
-                        budget -= size
-                    else:
-                        self._keepalive(data)
-                if size < 0:
-                    self._raise_end_of_stream()
-                if not self._has_input():
-                    time.sleep(_GATHER_SECONDS)
-                    if not self._has_input():
-                        return
+            self._pgconn.consume_input()
+            while True:
+                size, data = get(1)
+                if size <= 0:
+                    break
+                if data[0] == _XLOG_DATA:
+                    take(data)
+                else:
+                    self._keepalive(data)
         except psycopg.OperationalError as error:
             raise SourceUnavailable(
                 f"the replication connection was lost: {str(error).strip()}"
             ) from error
+        if size < 0:
+            self._raise_end_of_stream()
+        return messages
 
     def send_status(self, *, received: int, confirmed: int, ask: bool = False) -> None:
         """Tell the server what has arrived and what it may forget."""
@@ -137,10 +130,6 @@ class ReplicationStream:
         _, wal_end, _, reply = _KEEPALIVE_LAYOUT.unpack(data)
         self.wal_end = max(self.wal_end, wal_end)
         self.reply_requested |= bool(reply)
-
-    def _has_input(self) -> bool:
-        fcntl.ioctl(self._pgconn.socket, termios.FIONREAD, self._pending)
-        return self._pending[0] > 0
 
     def _raise_end_of_stream(self) -> None:
         result = self._pgconn.get_result()
@@ -175,9 +164,17 @@ class ReplicationStream:
             raise SourceUnavailable(message)
         raise SourceError(f"the source refused {command.partition(' (')[0]!r}: {message}")
 
-    def _set_receive_buffer(self) -> None:
+    def _tune_buffers(self) -> None:
+        self._exec(f"SELECT repeat(' ', {_LIBPQ_BUFFER})")
         with socket.socket(fileno=socket.dup(self._pgconn.socket)) as copy:
-            copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
+            if copy.family == socket.AF_UNIX:
+                return
+            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+            if len(info) < _TCP_INFO_MIN_RTT + 4:
+                return
+            (round_trip,) = struct.unpack_from("=I", info, _TCP_INFO_MIN_RTT)
+            if round_trip < _NEAR_MICROS:
+                copy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _NEAR_RECEIVE_BUFFER)
 
 
 class SlotBusy(SlotError):

@@ -10,11 +10,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _STOP_SECONDS = 20.0
+
+JVM_GONE = (Py4JError, ConnectionError)
+"""What a call into a JVM raises that has ended."""
 
 # Said at every start, straight to stderr, where no log setting reaches. Spark asks for the module
 # of the first line itself, and takes pyspark for an interactive shell.

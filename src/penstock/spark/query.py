@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.destination.contract import Receipt, TaskWriter
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, SparkLost
 from penstock.lsn import Frontier
+from penstock.spark.jvm import JVM_GONE
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix
 from penstock.spark.task import RECEIPT_SCHEMA, TaskFunction, error_from_text
 
@@ -78,6 +78,13 @@ class PipelineQuery:
             ended = self._query.awaitTermination(seconds)  # type: ignore[arg-type]
         except StreamingQueryException as error:
             raise self._reason(error) from None
+        except JVM_GONE as error:
+            raise SparkLost(
+                "Spark's JVM ended unexpectedly: it was killed, or it ran out of memory",
+                remedy="start `penstock run` again: it goes on where the destination stands. If it "
+                "happens again, look for the kernel's out-of-memory messages, and give the driver "
+                "more with spark.conf: spark.driver.memory",
+            ) from error
         return bool(ended)
 
     def stop(self) -> None:
@@ -90,8 +97,7 @@ class PipelineQuery:
         in_order = self._batch_under_way.acquire(timeout=_STOP_SECONDS)
         try:
             self._query.stop()
-        except Py4JError:
-            # The JVM is gone already.
+        except JVM_GONE:
             pass
         finally:
             if not in_order:
@@ -128,7 +134,7 @@ class QueryFailed(PenstockError):
 
 
 def _new_checkpoint(log_path: str) -> str:
-    """An empty folder. What killed drivers of this pipeline left of theirs goes: it takes memory."""
+    """An empty folder. What killed drivers of this pipeline left of theirs goes: it is memory."""
     parent = Path(checkpoint_parent() or tempfile.gettempdir())
     prefix = checkpoint_prefix(log_path)
     for left in parent.glob(f"{prefix}*"):

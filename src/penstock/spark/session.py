@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark import SparkConf
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from penstock.config.models import SparkConfig
 from penstock.spark import register
 from penstock.spark.java import ensure_java
-from penstock.spark.jvm import end_jvm, log_options, start_context
+from penstock.spark.jvm import JVM_GONE, end_jvm, log_options, start_context
 
 _CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -71,7 +71,8 @@ def make_session(name: str, config: SparkConfig) -> SparkSession:
 
 def end_session(spark: SparkSession) -> None:
     """Stop a session that ``make_session`` made, and its JVM with it."""
-    spark.stop()
+    with suppress(*JVM_GONE):
+        spark.stop()
     end_jvm()
 
 

@@ -1,0 +1,73 @@
+"""Offsets of the Spark source, in the order in which Spark asks for them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql.types import StructType
+
+from penstock.capture.assemble import HEADER, Assembler
+from penstock.changelog.changelog import ChangeLog, LogWriter
+from penstock.errors import LogError
+from penstock.lsn import Frontier
+from penstock.spark.source import PenstockSource, PenstockStreamReader
+from penstock.spark.task import error_from_text
+from tests.stream_model import START, build, describe
+
+TRANSACTION = ("transaction", None, [("insert", 0, (b"1", b"x", None))])
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ChangeLog:
+    """Four transactions, a segment each."""
+    log = ChangeLog(str(tmp_path / "log"))
+    writer = LogWriter(log)
+    writer.start_at(START)
+    assembler = Assembler(START, describe)
+    for message in build([TRANSACTION] * 4).messages():
+        assembler.add([message])
+        if message[HEADER] == ord("C"):
+            cut = assembler.cut()
+            writer.publish(cut.segment, cut.frontier, is_open=cut.is_open)
+    return log
+
+
+def reader(log: ChangeLog, start: Frontier) -> PenstockStreamReader:
+    options = {
+        "path": log.root.path,
+        "mode": "pointers",
+        "start": json.dumps(start.to_json()),
+        "maxBytesPerTrigger": "1",
+    }
+    return PenstockSource(options).streamReader(StructType())
+
+
+def test_the_first_batch_begins_at_the_start_not_at_the_log_s_beginning(log: ChangeLog) -> None:
+    """Spark 4.1 asks for the latest offset first, and for the initial one afterwards."""
+    ends = [segment.frontier for segment in log.list().segments]
+    stream = reader(log, ends[1])
+    latest = stream.latestOffset()
+    assert Frontier.from_json(latest) == ends[2]
+    initial = stream.initialOffset()
+    assert Frontier.from_json(initial) == ends[1]
+    (share,) = stream.partitions(initial, latest)
+    (task,) = next(iter(stream.read(share))).column(0).to_pylist()
+    (pointer,) = json.loads(task)["pointers"]
+    assert pointer["segment"] == str(log.list().segments[2])
+
+
+def test_what_every_reader_has_passed_may_be_gone(log: ChangeLog) -> None:
+    first, second, *_ = log.list().segments
+    log.segments.delete(str(first))
+    assert Frontier.from_json(reader(log, first.frontier).latestOffset()) == second.frontier
+
+
+def test_a_gap_reaches_the_driver_as_an_error_of_its_kind(log: ChangeLog) -> None:
+    log.segments.delete(str(log.list().segments[0]))
+    with pytest.raises(RuntimeError) as raised:
+        reader(log, START).latestOffset()
+    error = error_from_text(f"Traceback …\n{raised.value}\n SQLSTATE: 38000")
+    assert isinstance(error, LogError)
+    assert "lacks what was committed" in error.message
