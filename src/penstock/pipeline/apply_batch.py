@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.contract import Destination, Receipt
+from penstock.errors import LogError
 from penstock.failpoints import failpoint
 from penstock.lsn import NOTHING, Frontier
 
@@ -40,6 +41,13 @@ class BatchCommitter:
         self.frontier = NOTHING
 
     def __call__(self, receipts: list[Receipt], frontier: Frontier) -> None:
+        if frontier < self.frontier:
+            raise LogError(
+                f"a batch would take the destination back from {self.frontier} to {frontier}; "
+                "nothing of it was committed",
+                remedy="this is a bug in Penstock: please report it, with the change log's listing "
+                "(`penstock log inspect`)",
+            )
         failpoint("driver.before_commit")
         self._destination.commit(receipts, frontier)
         failpoint("driver.committed")
