@@ -153,7 +153,7 @@ def test_a_large_transaction_is_visible_only_at_its_commit(pipeline: PipelineUnd
     pipeline.execute("INSERT INTO items VALUES (-1, 'before')")
     pipeline.sync(capture)
     pipeline.execute(
-        "INSERT INTO items SELECT n, repeat('x', 100) FROM generate_series(1, 20000) n",
+        "INSERT INTO items SELECT n, repeat('x', 2000) FROM generate_series(1, 20000) n",
         "INSERT INTO items VALUES (-2, 'after')",
     )
     # While segments appear one after another, no reader ever sees a part of the transaction.
@@ -168,7 +168,7 @@ def test_a_large_transaction_is_visible_only_at_its_commit(pipeline: PipelineUnd
     assert seen <= {1, 20_001, 20_002}
     assert capture.stop() == 0
     open_segments = [name for name in pipeline.log.list().segments if name.is_open]
-    assert len(open_segments) >= 3
+    assert len(open_segments) >= 2
     changes = pipeline.changes()
     assert [(c.new or {})["id"] for c in changes] == [
         "-1",

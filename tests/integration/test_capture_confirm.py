@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import psycopg
 import pytest
 
-from penstock.capture import session
+from penstock.capture import session, stream
 from penstock.errors import LogError
 from penstock.lsn import Frontier
 from tests.fix_pipeline import PipelineUnderTest, wait_until
@@ -173,7 +173,7 @@ def test_a_full_log_pauses_capture_until_readers_advance(
     pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "_HOUSEKEEPING_SECONDS", 0.01)
-    monkeypatch.setattr(session, "_READ_BYTES", 8 * 1024)
+    monkeypatch.setattr(stream, "_LIBPQ_BUFFER", 1)
     pipeline.configure(segment_bytes="8 KiB", max_bytes="64 KiB", grace=0)
     pipeline.execute(ITEMS)
     start = pipeline.subscribe().start_lsn
