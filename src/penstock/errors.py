@@ -13,7 +13,9 @@ PenstockError
 ├── DecodeError            bytes that are not what the protocol allows
 ├── SparkLost              Spark's JVM is gone: only a new start helps
 └── DestinationError       the destination refused
-    └── DestinationUnavailable  it did not answer: worth another try
+    ├── DestinationUnavailable  it did not answer: worth another try
+    ├── BatchAgain         it asks for the same batch once more, and knows why
+    └── TableRefused       it refused a row of one table: the others can go on
 """
 
 from __future__ import annotations
@@ -85,3 +87,24 @@ class DestinationError(PenstockError):
 
 class DestinationUnavailable(DestinationError):
     """The destination did not answer; another try may succeed."""
+
+
+class BatchAgain(DestinationError):
+    """The destination needs the same batch again, at once: what was staged is gone, or it will
+    look closer this time. Nothing of the batch was committed.
+    """
+
+
+class TableRefused(DestinationError):
+    """The destination refused something of one table. ``table`` is its oid in the source."""
+
+    def __init__(self, message: str, *, remedy: str = "", table: int = 0) -> None:
+        super().__init__(message, remedy=remedy)
+        self.table = table
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_refused, (self.message, self.remedy, self.table))
+
+
+def _rebuild_refused(message: str, remedy: str, table: int) -> TableRefused:
+    return TableRefused(message, remedy=remedy, table=table)

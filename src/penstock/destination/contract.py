@@ -3,6 +3,7 @@
 Written after Spark's own writers: executors write and return receipts, the driver commits them.
 
 1. ``open()`` takes the destination over: it repairs what a crash left and fences earlier drivers.
+   ``prepare(definitions)`` then makes room for the tables that are to come.
 2. For each micro-batch, tasks on executors call ``task_writer().write(changes)``, in parallel and
    possibly twice (a task that fails is tried again); each returns a receipt. Nothing that a task
    wrote may be visible as delivered before its receipt is committed.
@@ -14,7 +15,7 @@ Written after Spark's own writers: executors write and return receipts, the driv
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -23,10 +24,14 @@ from pydantic import BaseModel, ConfigDict
 
 from penstock.decode.changes import ChangeSet
 from penstock.lsn import Frontier
+from penstock.table_definition import TableDefinition
 from penstock.table_schema import TableSchema
 
 Receipt = bytes
 """What a task tells the driver of what it wrote. Only the destination that made it reads it."""
+
+Behind = Mapping[int, Frontier]
+"""Tables that stand elsewhere than the destination as a whole, by their oid in the source."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class Capabilities:
     """Readers of the destination never see a part of a batch."""
     batch_age: float
     """Seconds between micro-batches unless the pipeline file says otherwise."""
+    tables_fail_alone: bool = False
+    """It remembers ``behind``, so that one table can wait for a person while the others go on."""
 
 
 class DestinationOptions(BaseModel):
@@ -91,16 +98,29 @@ class Destination(ABC):
     def open(self) -> None:
         """Take over: repair what a crash left, fence whoever wrote before."""
 
+    def prepare(self, definitions: Sequence[TableDefinition]) -> None:  # noqa: B027 (most need none)
+        """Make room for these tables. Raises DestinationError, before any row is written, where
+        what is there does not fit. Called after ``open``, and again when tables are added.
+        """
+
     @abstractmethod
     def committed(self) -> Frontier | None:
         """The frontier of the last commit; None before the first, or where it does not remember."""
+
+    def behind(self) -> Behind:
+        """Tables that stand elsewhere than at ``committed()``, as the last commit was told."""
+        return {}
 
     @abstractmethod
     def task_writer(self) -> TaskWriter: ...
 
     @abstractmethod
-    def commit(self, receipts: Sequence[Receipt], frontier: Frontier) -> None:
-        """Make what the receipts stand for durable together with ``frontier``.
+    def commit(
+        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
+    ) -> None:
+        """Make what the receipts stand for durable together with ``frontier`` and ``behind``.
+
+        Only a destination whose tables fail alone is ever given tables that are behind.
 
         Raises Fenced if a later driver has opened the destination. ``receipts`` may be empty: the
         frontier moved past WAL that held nothing for us.

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.decode.typed import decode_text
 from penstock.destination.contract import (
+    Behind,
     Capabilities,
     Destination,
     DestinationOptions,
@@ -58,7 +59,9 @@ class DiscardDestination(Destination):
     def task_writer(self) -> DiscardWriter:
         return DiscardWriter()
 
-    def commit(self, receipts: Sequence[Receipt], frontier: Frontier) -> None:
+    def commit(
+        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
+    ) -> None:
         for receipt in map(json.loads, receipts):
             self.changes += receipt["changes"]
             self.bytes += receipt["bytes"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.destination.contract import (
+    Behind,
     Capabilities,
     Destination,
     DestinationOptions,
@@ -103,7 +104,9 @@ class MemoryDestination(Destination):
     def task_writer(self) -> MemoryWriter:
         return MemoryWriter()
 
-    def commit(self, receipts: Sequence[Receipt], frontier: Frontier) -> None:
+    def commit(
+        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
+    ) -> None:
         store = memory_store(self.pipeline)
         if store.driver != self._driver:
             raise Fenced(

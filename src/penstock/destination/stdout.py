@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
+    Behind,
     Capabilities,
     Destination,
     DestinationOptions,
@@ -51,7 +52,9 @@ class StdoutDestination(Destination):
     def task_writer(self) -> StdoutWriter:
         return StdoutWriter()
 
-    def commit(self, receipts: Sequence[Receipt], frontier: Frontier) -> None:
+    def commit(
+        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
+    ) -> None:
         _write(receipts)
 
     def truncate_table(self, table: TableSchema) -> None:

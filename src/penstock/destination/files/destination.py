@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
+    Behind,
     Capabilities,
     Destination,
     DestinationOptions,
@@ -159,7 +160,9 @@ class FilesDestination(Destination):
     def task_writer(self) -> FilesWriter:
         return FilesWriter(self._root, self.pipeline, self.options)
 
-    def commit(self, receipts: Sequence[Receipt], frontier: Frontier) -> None:
+    def commit(
+        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
+    ) -> None:
         if self._number is None:
             raise DestinationError("destination files: commit() before open()")
         files = tuple(file for receipt in receipts for file in files_from_json(json.loads(receipt)))

@@ -1,0 +1,197 @@
+"""All that it takes to make a table again somewhere else, as the source's catalogue tells it.
+
+``TableSchema`` is what the stream says of a table, and enough to read its rows; this is what a
+destination needs to hold them. No I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from penstock.table_schema import ReplicaIdentity
+
+UserTypeKind = Literal["enum", "domain", "composite", "range"]
+
+
+@dataclass(frozen=True)
+class TypeName:
+    """A type as a column uses it: ``numeric(12,2)[]`` is pg_catalog, numeric, (12,2), an array.
+
+    ``name`` and ``modifier`` of a type of pg_catalog are as format_type() shows them (``timestamp``
+    and ``(3) with time zone``); a user-defined type has its plain name and its own schema.
+    """
+
+    schema: str
+    name: str
+    modifier: str = ""
+    is_array: bool = False
+
+    @property
+    def is_user_defined(self) -> bool:
+        return self.schema != "pg_catalog"
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> TypeName:
+        return cls(**value)
+
+
+@dataclass(frozen=True)
+class TypeDefinition:
+    """A user-defined type that columns need.
+
+    ``labels`` are an enum's; ``attributes`` a composite's columns; ``base`` is a domain's base type
+    or a range's subtype. ``constraints`` are a domain's checks as SQL, ``not_null`` and ``default``
+    its other properties.
+    """
+
+    schema: str
+    name: str
+    kind: UserTypeKind
+    labels: tuple[str, ...] = ()
+    attributes: tuple[tuple[str, TypeName], ...] = ()
+    base: TypeName | None = None
+    constraints: tuple[str, ...] = ()
+    not_null: bool = False
+    default: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema": self.schema,
+            "name": self.name,
+            "kind": self.kind,
+            "labels": list(self.labels),
+            "attributes": [[name, kind.to_json()] for name, kind in self.attributes],
+            "base": None if self.base is None else self.base.to_json(),
+            "constraints": list(self.constraints),
+            "not_null": self.not_null,
+            "default": self.default,
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> TypeDefinition:
+        base = value["base"]
+        return cls(
+            value["schema"],
+            value["name"],
+            value["kind"],
+            tuple(value["labels"]),
+            tuple((name, TypeName.from_json(kind)) for name, kind in value["attributes"]),
+            None if base is None else TypeName.from_json(base),
+            tuple(value["constraints"]),
+            value["not_null"],
+            value["default"],
+        )
+
+
+@dataclass(frozen=True)
+class ColumnDefinition:
+    """One column. ``attnum`` identifies it for as long as it lives, whatever it is called.
+
+    ``default`` is SQL, None without one. ``identity`` is "", ``a`` (ALWAYS) or ``d`` (BY DEFAULT).
+    ``sequence`` is set where the default takes values of a sequence that the column owns (serial).
+    ``generated`` is the SQL of a generated column; ``stored`` tells the two kinds of those apart.
+    ``collation`` is None for the type's own. ``published`` is False where the stream leaves the
+    column out: a generated one, or one that the publication's column list does not name.
+    """
+
+    attnum: int
+    name: str
+    type: TypeName
+    not_null: bool = False
+    default: str | None = None
+    identity: str = ""
+    sequence: str | None = None
+    generated: str | None = None
+    stored: bool = True
+    collation: tuple[str, str] | None = None
+    published: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **vars(self),
+            "type": self.type.to_json(),
+            "collation": None if self.collation is None else list(self.collation),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ColumnDefinition:
+        collation = value["collation"]
+        return cls(
+            **{
+                **value,
+                "type": TypeName.from_json(value["type"]),
+                "collation": None if collation is None else (collation[0], collation[1]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class TableDefinition:
+    """One table of the source. ``types`` are in an order in which they can be created.
+
+    ``unique_keys`` are the column names of unique indexes that could identify a row: neither
+    partial nor deferrable nor over expressions, all columns NOT NULL; not the primary key itself.
+    ``identity_key`` are the columns of REPLICA IDENTITY USING INDEX.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    replica_identity: ReplicaIdentity
+    columns: tuple[ColumnDefinition, ...]
+    primary_key: tuple[str, ...] = ()
+    unique_keys: tuple[tuple[str, ...], ...] = ()
+    identity_key: tuple[str, ...] = ()
+    types: tuple[TypeDefinition, ...] = ()
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @cached_property
+    def merge_key(self) -> tuple[str, ...]:
+        """The columns by which a row is found again; empty where nothing but its values tells it.
+
+        What old images carry decides: the replica identity's columns, or under FULL all of them, so
+        that any key will do. The stream has to send the columns, too.
+        """
+        if self.replica_identity == "i":
+            found = self.identity_key
+        elif self.replica_identity == "f":
+            found = self.primary_key or next(iter(self.unique_keys), ())
+        else:
+            found = self.primary_key
+        published = {column.name for column in self.columns if column.published}
+        return found if published.issuperset(found) else ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "oid": self.oid,
+            "schema": self.schema,
+            "name": self.name,
+            "replica_identity": self.replica_identity,
+            "columns": [column.to_json() for column in self.columns],
+            "primary_key": list(self.primary_key),
+            "unique_keys": [list(key) for key in self.unique_keys],
+            "identity_key": list(self.identity_key),
+            "types": [kind.to_json() for kind in self.types],
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> TableDefinition:
+        return cls(
+            oid=value["oid"],
+            schema=value["schema"],
+            name=value["name"],
+            replica_identity=value["replica_identity"],
+            columns=tuple(ColumnDefinition.from_json(column) for column in value["columns"]),
+            primary_key=tuple(value["primary_key"]),
+            unique_keys=tuple(tuple(key) for key in value["unique_keys"]),
+            identity_key=tuple(value["identity_key"]),
+            types=tuple(TypeDefinition.from_json(kind) for kind in value["types"]),
+        )
