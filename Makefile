@@ -13,7 +13,7 @@ UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(LOCAL_UV))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-lint test-fast test-integration test-crash test-matrix \
-	bench format clean
+	chaos bench format clean
 
 help:  ## Show this list
 	@echo "Penstock: Postgres change data capture on Spark"
@@ -92,6 +92,9 @@ test-matrix: setup  ## The integration tests on Postgres 14, 15, 16, 17 and 18
 	PENSTOCK_TEST_PG=14,15,16,17,18 $(BIN)/pytest tests/integration
 
 # Variables given to make reach the command as its environment.
+chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10); SEED=17 replays one
+	$(BIN)/python -m tests.crash.chaos
+
 bench: setup  ## Measure against pg_recvlogical (WORKLOADS=w1,w3 SCALE=0.1 runs a part, smaller)
 	$(BIN)/python -m bench
 

@@ -6,7 +6,9 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,12 @@ import psycopg
 from bench.backlog import BacklogBench
 from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
-from bench.server import SETTINGS, BenchError, bench_database
-from bench.settings import RESULTS, Settings
+from bench.server import SETTINGS, BenchError, bench_database, make_wal_files
+from bench.settings import INTO_TABLES, PIPELINES, RESULTS, Settings
 from bench.steady import SteadyBench, steady_seconds
+from bench.target import targets_of
 from bench.warm_spark import WarmSpark
-from bench.workloads import backlog, w1
+from bench.workloads import Workload, backlog, w1, w1_phases
 from penstock.cli.terminal import say, show_error
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.errors import PenstockError
@@ -27,6 +30,8 @@ from penstock.errors import PenstockError
 _WARM_UP_SCALE = 0.1
 # At full scale: the table, its WAL, what the server spills while it decodes, and one change log.
 _GIGABYTES = {"w1": 4, "w2": 12, "w3": 1, "w4": 4}
+# And on the destination server: a table (for the phases of w1 six), its staging, its WAL.
+_DESTINATION_GIGABYTES = {"w1": 8, "w2": 9, "w3": 5, "w4": 6}
 
 
 def main() -> int:
@@ -51,7 +56,11 @@ def main() -> int:
 
 def _require_disk(settings: Settings, folder: Path) -> None:
     """Workloads come one after another and leave nothing, so the largest counts."""
-    needed = 1 + settings.scale * max(_GIGABYTES[name] for name in settings.workloads)
+    sizes = [_GIGABYTES]
+    if settings.systems_of(INTO_TABLES):
+        sizes.append(_DESTINATION_GIGABYTES)
+    largest = max(sum(size[name] for size in sizes) for name in settings.workloads)
+    needed = 1 + settings.scale * largest
     free = shutil.disk_usage(folder).free / 1e9
     if free < needed:
         raise BenchError(
@@ -64,43 +73,96 @@ def _measure(settings: Settings) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
         server = stack.enter_context(EmbeddedPostgres(settings=SETTINGS))
+        destination = None
+        if settings.systems_of(INTO_TABLES):
+            destination = stack.enter_context(EmbeddedPostgres(settings=SETTINGS))
+            make_wal_files(destination, settings.scale)
         say(
             f"Postgres {server.version} on this machine's {os.cpu_count()} cores, "
             + ", ".join(f"{name} {value}" for name, value in SETTINGS.items())
         )
         spark = None
-        if "discard" in settings.systems:
+        if settings.systems_of(PIPELINES):
             spark = stack.enter_context(WarmSpark(folder))
-            _warm_up(server, folder, spark)
+        bench = _Bench(settings, folder, server, destination, spark)
+        bench.warm_up()
         measurements: list[Measurement] = []
         others: list[dict[str, Any]] = []
         for name in settings.workloads:
-            if name == "w3" and spark is None:
-                say("w3 is left out: it needs discard in SYSTEMS")
-                continue
-            with bench_database(server, f"bench_{name}", folder) as database:
-                if name == "w3" and spark is not None:
-                    measured, idle = SteadyBench(database, spark).run(
-                        steady_seconds(settings.scale), settings.scale, say
-                    )
-                    measurements += measured
-                    others.append(idle)
-                else:
-                    bench = BacklogBench(database, backlog(name, settings.scale), spark)
-                    measurements += bench.run(settings, settings.rounds_of(name), say)
+            measured, more = bench.steady() if name == "w3" else (bench.backlog(name), [])
+            measurements += measured
+            others += more
             # After each, so that a run that is stopped later has not measured in vain.
             write_results(RESULTS, summarise(measurements, settings.scale) + others)
     print_table(summarise(measurements, settings.scale) + others)
     say(f"written to {os.path.relpath(RESULTS)}")
 
 
-def _warm_up(server: EmbeddedPostgres, folder: Path, spark: WarmSpark) -> None:
-    """Let the JVM compile and the workers start; nothing of it is reported."""
-    with bench_database(server, "bench_warm_up", folder) as database:
-        only = Settings(systems=("discard",))
-        for _ in BacklogBench(database, w1(_WARM_UP_SCALE), spark).run(only, 1, lambda _text: None):
-            pass
-    say("Spark is warm")
+@dataclass(frozen=True)
+class _Bench:
+    """What all workloads share. Each gets a database of its own, and leaves nothing."""
+
+    settings: Settings
+    folder: Path
+    server: EmbeddedPostgres
+    destination: EmbeddedPostgres | None
+    spark: WarmSpark | None
+
+    def warm_up(self) -> None:
+        """Let the JVM compile and the workers start; nothing of it is reported."""
+        systems = self.settings.systems_of((*PIPELINES, *INTO_TABLES))
+        if systems:
+            self._backlogs("bench_warm_up", [w1(_WARM_UP_SCALE)], systems, 1, _in_silence)
+            say("warm")
+
+    def backlog(self, name: str) -> list[Measurement]:
+        settings = self.settings
+        rounds = settings.rounds_of(name)
+        measured = self._backlogs(
+            f"bench_{name}", [backlog(name, settings.scale)], settings.systems, rounds, say
+        )
+        into_tables = settings.systems_of(INTO_TABLES)
+        if name == "w1" and into_tables:
+            phases = w1_phases(settings.scale)
+            measured += self._backlogs("bench_w1_phases", phases, into_tables, rounds, say)
+        return measured
+
+    def steady(self) -> tuple[list[Measurement], list[dict[str, Any]]]:
+        systems = self.settings.systems_of((*PIPELINES, *INTO_TABLES))
+        if not systems:
+            say("w3 is left out: it needs a system that delivers in SYSTEMS")
+            return [], []
+        with (
+            bench_database(self.server, "bench_w3", self.folder) as database,
+            targets_of(self.destination, "bench_w3") as targets,
+        ):
+            scale = self.settings.scale
+            return SteadyBench(database, self.spark, targets).run(
+                systems, steady_seconds(scale), scale, say
+            )
+
+    def _backlogs(
+        self,
+        name: str,
+        workloads: list[Workload],
+        systems: tuple[str, ...],
+        rounds: int,
+        tell: Callable[[str], None],
+    ) -> list[Measurement]:
+        """Backlogs on the same tables, one after the other."""
+        measured: list[Measurement] = []
+        with (
+            bench_database(self.server, name, self.folder) as database,
+            targets_of(self.destination, name, keep=len(workloads) > 1) as targets,
+        ):
+            for workload in workloads:
+                bench = BacklogBench(database, workload, self.spark, targets)
+                measured += bench.run(systems, rounds, tell)
+        return measured
+
+
+def _in_silence(_text: str) -> None:
+    pass
 
 
 if __name__ == "__main__":

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import psycopg
 import pyarrow as pa
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.pipeline.apply_batch import Delivered
+
+# Postgres counts from 2000-01-01 UTC.
+_POSTGRES_EPOCH = 946_684_800
 
 Numbers = npt.NDArray[np.int64]
 Seconds = npt.NDArray[np.float64]
@@ -22,7 +26,8 @@ Seconds = npt.NDArray[np.float64]
 class Commits:
     """Transactions in commit order: where each committed, when, and when the log held it.
 
-    Times are seconds since 1970. The server and the bench share a machine, hence a clock.
+    Times are seconds since 1970. The server and the bench share a machine, hence a clock. Where
+    there is no log, ``logged_at`` is not a number.
     """
 
     lsn: Numbers
@@ -46,6 +51,24 @@ class Commits:
             return cls(empty.astype(np.int64), empty, empty)
         lsn, first = np.unique(np.concatenate(lsns), return_index=True)
         return cls(lsn, np.concatenate(times)[first], np.concatenate(logged)[first])
+
+    @classmethod
+    def of_slot(cls, conn: psycopg.Connection[Any], slot: str, publication: str) -> Self:
+        """All that the slot has yet to give; it is looked at and not moved."""
+        rows = conn.execute(
+            "SELECT substr(data, 2, 16) FROM pg_logical_slot_peek_binary_changes("
+            " %s, NULL, NULL, 'proto_version', '1', 'publication_names', quote_ident(%s))"
+            " WHERE get_byte(data, 0) = ascii('B')",
+            [slot, publication],
+        ).fetchall()
+        return cls.of_begins(b"".join(bytes(row[0]) for row in rows))
+
+    @classmethod
+    def of_begins(cls, begins: bytes) -> Self:
+        """From the first two fields of Begin messages, one after the other: LSN and time."""
+        fields = np.frombuffer(begins, ">i8").reshape(-1, 2).astype(np.int64)
+        at = fields[:, 1] / 1e6 + _POSTGRES_EPOCH
+        return cls(fields[:, 0], at, np.full(len(at), np.nan))
 
     def between(self, after: int, before: int) -> Self:
         """Those that committed after one position and before another."""

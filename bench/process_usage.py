@@ -56,6 +56,32 @@ def peak_rss_mb_of(status: str) -> float:
     return 0.0
 
 
+def pss_mb(pid: int) -> float:
+    """The process's share of memory now: a page that several have counts for each in part."""
+    try:
+        return pss_mb_of(Path(f"/proc/{pid}/smaps_rollup").read_text(errors="replace"))
+    except OSError:
+        return 0.0
+
+
+def pss_mb_of(smaps_rollup: str) -> float:
+    """The proportional set size from the text of /proc/PID/smaps_rollup."""
+    for line in smaps_rollup.splitlines():
+        if line.startswith("Pss:"):
+            return round(int(line.split()[1]) / 1024, 1)
+    return 0.0
+
+
+def process_tree(pid: int) -> list[int]:
+    """A process and all below it."""
+    import psutil
+
+    try:
+        return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return [pid]
+
+
 def forget_peak(pid: int) -> None:
     """Let the process's high-water mark begin anew at what it holds now."""
     with suppress(OSError):

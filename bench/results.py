@@ -10,14 +10,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-REFERENCE = "pg_recvlogical"
+from bench.settings import INTO_TABLES, SYSTEMS
+
+# What each ratio is a ratio to, and for which systems: who writes to no table is not compared with
+# one that does.
+_REFERENCES = {
+    "ratio_to_pg_recvlogical": ("pg_recvlogical", SYSTEMS),
+    "ratio_to_native": ("native_subscription", INTO_TABLES),
+}
 
 
 @dataclass(frozen=True)
 class Measurement:
     """One system once over one workload. None where a figure does not apply.
 
-    ``cpu_s`` is what the system's own processes used, ``server_cpu_s`` its walsender.
+    ``cpu_s`` is what the system's own processes used, ``server_cpu_s`` its walsender,
+    ``destination_cpu_s`` the whole server that it writes to.
     """
 
     workload: str
@@ -30,6 +38,9 @@ class Measurement:
     rss_mb: dict[str, float] = field(default_factory=dict)
     p50_ms: float | None = None
     p99_ms: float | None = None
+    phase: str | None = None
+    peak_pss_mb: float | None = None
+    destination_cpu_s: float | None = None
 
     @property
     def rows_per_s(self) -> float:
@@ -41,7 +52,14 @@ class Measurement:
 
     @property
     def server_cpu_s_per_million(self) -> float | None:
-        return None if self.server_cpu_s is None else self.server_cpu_s / self.changes * 1e6
+        return self._per_million(self.server_cpu_s)
+
+    @property
+    def destination_cpu_s_per_million(self) -> float | None:
+        return self._per_million(self.destination_cpu_s)
+
+    def _per_million(self, seconds: float | None) -> float | None:
+        return None if seconds is None else seconds / self.changes * 1e6
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
@@ -59,21 +77,23 @@ def ratio(rows_per_s: float | None, reference: float | None) -> float | None:
 
 
 def summarise(measurements: Sequence[Measurement], scale: float) -> list[dict[str, Any]]:
-    """One entry a workload and system: medians over the rounds, which are kept beside them.
+    """One entry a workload, phase and system: medians over the rounds, which are kept beside them.
 
-    The ratio is between the medians of the same workload; peak memory is the worst of the rounds.
+    A ratio is between the medians on the same backlog; peak memory is the worst of the rounds.
     """
-    groups: dict[tuple[str, str], list[Measurement]] = {}
-    for measurement in measurements:
-        groups.setdefault((measurement.workload, measurement.system), []).append(measurement)
+    groups: dict[tuple[str, str | None, str], list[Measurement]] = {}
+    for m in measurements:
+        groups.setdefault((m.workload, m.phase, m.system), []).append(m)
     entries = [_entry(rounds, scale) for rounds in groups.values()]
-    references = {
-        entry["workload"]: entry["rows_per_s"] for entry in entries if entry["system"] == REFERENCE
-    }
+    rates = {(e["workload"], e["phase"], e["system"]): e["rows_per_s"] for e in entries}
     for entry in entries:
-        entry["ratio_to_pg_recvlogical"] = ratio(
-            entry["rows_per_s"], references.get(entry["workload"])
-        )
+        # A steady load has the same rate for everybody.
+        if entry["p50_ms"] is not None:
+            continue
+        for key, (system, compared) in _REFERENCES.items():
+            if entry["system"] in compared:
+                reference = rates.get((entry["workload"], entry["phase"], system))
+                entry[key] = ratio(entry["rows_per_s"], reference)
     return entries
 
 
@@ -81,14 +101,19 @@ def _entry(rounds: list[Measurement], scale: float) -> dict[str, Any]:
     parts = sorted({part for measurement in rounds for part in measurement.rss_mb})
     return {
         "workload": rounds[0].workload,
+        "phase": rounds[0].phase,
         "system": rounds[0].system,
         "rows_per_s": _median([m.rows_per_s for m in rounds], 0),
-        "ratio_to_pg_recvlogical": None,
+        **dict.fromkeys(_REFERENCES),
         "cpu_s_per_million": _median([m.cpu_s_per_million for m in rounds], 3),
         "peak_rss_mb": max(m.peak_rss_mb for m in rounds),
+        "peak_pss_mb": max((m.peak_pss_mb for m in rounds if m.peak_pss_mb), default=None),
         "p50_ms": _median([m.p50_ms for m in rounds], 1),
         "p99_ms": _median([m.p99_ms for m in rounds], 1),
         "server_cpu_s_per_million": _median([m.server_cpu_s_per_million for m in rounds], 3),
+        "destination_cpu_s_per_million": _median(
+            [m.destination_cpu_s_per_million for m in rounds], 3
+        ),
         "rss_mb": {part: max(m.rss_mb.get(part, 0.0) for m in rounds) for part in parts},
         "rows": rounds[0].changes,
         "seconds": _median([m.seconds for m in rounds], 3),

@@ -25,6 +25,8 @@ from penstock.postgres.subscription import Subscription, ensure_subscription
 SETTINGS = {
     "shared_buffers": "512MB",
     "max_wal_size": "32GB",
+    # What exists of the WAL's files is used again, and not removed and made anew.
+    "min_wal_size": "4GB",
     "checkpoint_timeout": "1h",
     "logical_decoding_work_mem": "256MB",
     "autovacuum": "off",
@@ -33,6 +35,7 @@ SETTINGS = {
     "max_wal_senders": "20",
 }
 
+_SEGMENTS_OF_MIN_WAL_SIZE = 256
 _POLL_SECONDS = 0.002
 _START_PATIENCE_SECONDS = 120.0
 
@@ -75,14 +78,16 @@ class BenchDatabase:
     def url(self) -> str:
         return self.server.url(self.name)
 
-    def pipeline(self, name: str, **change_log: str) -> BenchPipeline:
-        """A pipeline into ``discard`` over the tables of schema public."""
+    def pipeline(
+        self, name: str, destination: dict[str, str] | None = None, **change_log: str
+    ) -> BenchPipeline:
+        """A pipeline over the tables of schema public, into ``discard`` unless told otherwise."""
         file = self.folder / f"{name}.yaml"
         content = {
             "name": name,
             "source": {"url": self.url, "tables": {"include": ["public.*"]}},
             "change_log": {"path": f"log_{name}", **change_log},
-            "destination": {"type": "discard"},
+            "destination": destination or {"type": "discard"},
         }
         file.write_text(yaml.safe_dump(content))
         config = load_pipeline(file)
@@ -106,6 +111,10 @@ class BenchDatabase:
             f"Nobody began to read from slot {slot} within {_START_PATIENCE_SECONDS:g} s.",
             remedy="Look at what was printed above, and whether the machine is overloaded.",
         )
+
+    def copy_slot(self, slot: str, copy: str) -> None:
+        """Another slot at the same place, for a reader that must not move the first."""
+        self.conn.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", [slot, copy])
 
     def drop_slot(self, slot: str) -> None:
         """Drop a slot whose reader has been stopped."""
@@ -139,6 +148,20 @@ class BenchDatabase:
             "SELECT active_pid FROM pg_replication_slots WHERE slot_name = %s", [slot]
         ).fetchone()
         return None if row is None else row[0]
+
+
+def make_wal_files(server: EmbeddedPostgres, scale: float) -> None:
+    """Let the server make its WAL's files now, so that it is not the first system to be measured
+    that waits for them; about as many as the largest workload fills.
+    """
+    segments = min(_SEGMENTS_OF_MIN_WAL_SIZE, 16 + round(_SEGMENTS_OF_MIN_WAL_SIZE * scale))
+    body = sql.SQL(
+        "BEGIN FOR n IN 1 .. {} LOOP PERFORM pg_logical_emit_message(false, 'bench', 'fill');"
+        " PERFORM pg_switch_wal(); END LOOP; END"
+    ).format(sql.Literal(segments))
+    with psycopg.connect(server.url(), autocommit=True) as conn:
+        conn.execute(sql.SQL("DO {}").format(sql.Literal(body.as_string(conn))))
+        conn.execute("CHECKPOINT")
 
 
 @contextmanager

@@ -10,7 +10,10 @@ from pathlib import Path
 from penstock.errors import ConfigError
 
 WORKLOADS = ("w1", "w2", "w3", "w4")
-SYSTEMS = ("pg_recvlogical", "capture", "discard")
+SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
+# Those that run as a pipeline on Spark, and those that fill the tables of a second server.
+PIPELINES = ("discard", "postgres")
+INTO_TABLES = ("native_subscription", "postgres")
 RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
 
 # w2 reads gigabytes in one go and its rate varies little; the others need a median.
@@ -35,6 +38,10 @@ class Settings:
             scale=_scale(environment.get("SCALE") or "1"),
             rounds=_rounds(environment.get("ROUNDS")),
         )
+
+    def systems_of(self, kind: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of a kind that were asked for."""
+        return tuple(system for system in self.systems if system in kind)
 
     def rounds_of(self, workload: str) -> int:
         return self.rounds or _DEFAULT_ROUNDS[workload]

@@ -6,16 +6,22 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from psycopg import sql
 
-from bench.backlog import PATIENCE_SECONDS, forget_peaks, pipeline_usage
+from bench.follower import Follower, NativeSubscription, PipelineFollower
 from bench.latency import Commits, delivery_times
-from bench.process_usage import Usage, usage
+from bench.meter import Meter, Spent
+from bench.process_usage import Usage, total
+from bench.readers import PATIENCE_SECONDS
 from bench.results import Measurement, percentile
 from bench.server import BenchDatabase, BenchError, BenchPipeline
+from bench.settings import INTO_TABLES, PIPELINES
+from bench.target import Target, Targets, contents, require_equal
 from bench.warm_spark import WarmSpark
 from bench.workloads import COLUMNS, ROW
 from penstock.changelog.changelog import ChangeLog
@@ -27,6 +33,7 @@ _IDLE_RATE = 100
 _LEAD_IN_SECONDS = 5.0
 # Enough that the fsync of one commit does not hold the others back.
 _CLIENTS = 8
+_NATIVE_SLOT = "bench_native_subscription"
 
 
 def steady_seconds(scale: float) -> int:
@@ -37,50 +44,105 @@ def steady_seconds(scale: float) -> int:
 _INSERT = sql.SQL("INSERT INTO item SELECT {} FROM nextval('item_ids') i").format(ROW)
 
 
-class SteadyBench:
-    """Runs a pipeline into ``discard`` under a steady load, then without one."""
+@dataclass(frozen=True)
+class _Prepared:
+    """A system that is ready to start, and where it delivers to."""
 
-    def __init__(self, database: BenchDatabase, spark: WarmSpark) -> None:
+    system: str
+    pipeline: BenchPipeline
+    follower: Follower
+    target: Target | None
+
+
+class SteadyBench:
+    """Runs one system after the other under the same steady load; ``discard`` then without one."""
+
+    def __init__(
+        self, database: BenchDatabase, spark: WarmSpark | None, targets: Targets | None
+    ) -> None:
         self._database = database
         self._spark = spark
+        self._targets = targets
 
     def run(
-        self, seconds: int, scale: float, say: Callable[[str], None]
-    ) -> tuple[list[Measurement], dict[str, Any]]:
-        """The measurements of ``discard`` and of capture within it, and the entry of idleness."""
-        database, spark = self._database, self._spark
-        conn = database.conn
-        conn.execute(sql.SQL("CREATE TABLE item ({})").format(COLUMNS))
+        self, systems: tuple[str, ...], seconds: int, scale: float, say: Callable[[str], None]
+    ) -> tuple[list[Measurement], list[dict[str, Any]]]:
+        """The measurements of ``systems`` and of capture within ``discard``; entries of idleness.
+
+        ``systems`` are some of those that deliver: pg_recvlogical does not.
+        """
+        conn = self._database.conn
+        _create(conn)
         conn.execute("CREATE SEQUENCE item_ids CACHE 1000")
         conn.execute("CREATE SCHEMA elsewhere")
         conn.execute("CREATE TABLE elsewhere.noise (at timestamptz)")
-        # Segments are read again for their commit times.
-        pipeline = database.pipeline("w3_discard", grace="1d")
-        database.settle()
-        forget_peaks(spark.pid)
-        spark.start(pipeline.file)
-        walsender = database.walsender(pipeline.slot, spark.pump)
-        _, first = self._mark()
-        before, server_before = pipeline_usage(spark.pid), usage(walsender.pid)
-        self._write(_INSERT, RATE, _CLIENTS, seconds)
-        after, server_after = pipeline_usage(spark.pid), usage(walsender.pid)
-        last, _ = self._mark()
-        server_cpu_s = server_after.cpu_seconds - server_before.cpu_seconds
-        measured = self._measurements(pipeline, first, last, before, after, server_cpu_s)
-        for one in measured:
-            say(f"w3: {one.system} p50 {one.p50_ms:.0f} ms, p99 {one.p99_ms:.0f} ms")
-        idle = self._idle(pipeline, scale)
-        say(
-            f"idle: capture takes {idle['capture_share_of_a_core']:.1%} of a core; the slot moved "
-            f"by {idle['slot_advanced_bytes']:,} bytes"
-        )
-        spark.stop()
-        return measured, idle
+        measurements: list[Measurement] = []
+        idle: list[dict[str, Any]] = []
+        for system in systems:
+            # What one system was given must not be missing from the next one's destination.
+            conn.execute("TRUNCATE item")
+            with self._prepared(system) as prepared:
+                measured = self._under_load(prepared, seconds)
+                for one in measured:
+                    say(f"w3: {one.system} p50 {one.p50_ms:.0f} ms, p99 {one.p99_ms:.0f} ms")
+                if system == "discard":
+                    idle.append(self._idle(prepared, scale))
+                    say(
+                        f"idle: capture takes {idle[-1]['capture_share_of_a_core']:.1%} of a core;"
+                        f" the slot moved by {idle[-1]['slot_advanced_bytes']:,} bytes"
+                    )
+                measurements += measured
+        return measurements, idle
 
-    def _mark(self) -> tuple[int, int]:
+    @contextmanager
+    def _prepared(self, system: str) -> Iterator[_Prepared]:
+        """A system ready to start; afterwards it is stopped, and what it delivered compared."""
+        database, targets = self._database, self._targets
+        target = targets.make(system, 0) if targets and system in INTO_TABLES else None
+        # Segments are read again for their commit times.
+        pipeline = database.pipeline(
+            f"w3_{system}",
+            {"type": system, "url": target.url} if target and system in PIPELINES else None,
+            grace="1d",
+        )
+        follower: Follower
+        if system in PIPELINES and self._spark is not None:
+            follower = PipelineFollower(self._spark, pipeline)
+        elif target is not None:
+            _create(target.conn)
+            # A copy, so that the pipeline's own slot still has the commits to look at.
+            database.copy_slot(pipeline.slot, _NATIVE_SLOT)
+            publication = pipeline.subscription.publication
+            follower = NativeSubscription(target, database.url, publication, _NATIVE_SLOT)
+        else:
+            raise BenchError(f"Nothing was started that {system} needs.", remedy="Report it.")
+        database.settle()
+        if target is not None:
+            target.settle()
+        yield _Prepared(system, pipeline, follower, target)
+        follower.stop()
+        for slot in {pipeline.slot, follower.slot}:
+            database.drop_slot(slot)
+        if target is not None and targets is not None:
+            require_equal(system, contents(database.conn), contents(target.conn))
+            targets.measured(system, 0)
+
+    def _under_load(self, prepared: _Prepared, seconds: int) -> list[Measurement]:
+        database, follower, target = self._database, prepared.follower, prepared.target
+        follower.start()
+        walsender = database.walsender(follower.slot, follower.pump)
+        _, first = self._mark(follower)
+        with Meter(follower, walsender.pid, target) as meter:
+            self._write(_INSERT, RATE, _CLIENTS, seconds, follower)
+            spent = meter.read()
+        last, _ = self._mark(follower)
+        return self._measurements(prepared, first, last, spent)
+
+    def _mark(self, follower: Follower) -> tuple[int, int]:
         """Write one row and wait for its delivery.
 
-        Returns a position that all earlier commits lie before, and that of its own commit.
+        Returns a position that all earlier commits lie before, and one that its own does not
+        exceed.
         """
         conn = self._database.conn
         with conn.transaction():
@@ -88,67 +150,75 @@ class SteadyBench:
             row = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
         assert row is not None  # noqa: S101 (a SELECT without FROM has one row)
         begin = parse_lsn(row[0])
-        return begin, self._spark.delivery_of(begin, PATIENCE_SECONDS).frontier.commit_lsn
+        return begin, follower.delivery_of(begin, PATIENCE_SECONDS).frontier.commit_lsn
 
     def _measurements(
-        self,
-        pipeline: BenchPipeline,
-        first: int,
-        last: int,
-        before: dict[str, Usage],
-        after: dict[str, Usage],
-        server_cpu_s: float,
+        self, prepared: _Prepared, first: int, last: int, spent: Spent
     ) -> list[Measurement]:
-        commits = Commits.of_log(ChangeLog(pipeline.config.change_log.path)).between(first, last)
+        commits = self._commits(prepared).between(first, last)
         changes, seconds = len(commits.lsn), float(commits.at[-1] - commits.at[0])
         settled = commits.without_lead_in(_LEAD_IN_SECONDS)
-        delivered_at = delivery_times(settled.lsn, self._spark.delivered)
-
-        def spent(parts: list[str]) -> float:
-            return sum(after[part].cpu_seconds - before[part].cpu_seconds for part in parts)
-
-        return [
+        latency = delivery_times(settled.lsn, prepared.follower.delivered) - settled.at
+        measured = [
             Measurement(
                 "w3",
-                "capture",
+                prepared.system,
                 changes,
                 seconds,
-                spent(["capture"]),
-                None,
-                after["capture"].peak_rss_mb,
-                p50_ms=percentile(settled.logged_at - settled.at, 50) * 1000,
-                p99_ms=percentile(settled.logged_at - settled.at, 99) * 1000,
-            ),
-            Measurement(
-                "w3",
-                "discard",
-                changes,
-                seconds,
-                spent(list(after)),
-                server_cpu_s,
-                round(sum(part.peak_rss_mb for part in after.values()), 1),
-                rss_mb={name: part.peak_rss_mb for name, part in after.items()},
-                p50_ms=percentile(delivered_at - settled.at, 50) * 1000,
-                p99_ms=percentile(delivered_at - settled.at, 99) * 1000,
-            ),
+                spent.cpu_s,
+                spent.server_cpu_s,
+                spent.peak_rss_mb,
+                rss_mb=spent.rss_mb,
+                p50_ms=percentile(latency, 50) * 1000,
+                p99_ms=percentile(latency, 99) * 1000,
+                peak_pss_mb=spent.peak_pss_mb,
+                destination_cpu_s=spent.destination_cpu_s,
+            )
         ]
+        if prepared.system == "discard":
+            capture, logged = spent.parts["capture"], settled.logged_at - settled.at
+            measured.insert(
+                0,
+                Measurement(
+                    "w3",
+                    "capture",
+                    changes,
+                    seconds,
+                    capture.cpu_seconds,
+                    None,
+                    capture.peak_rss_mb,
+                    p50_ms=percentile(logged, 50) * 1000,
+                    p99_ms=percentile(logged, 99) * 1000,
+                ),
+            )
+        return measured
 
-    def _idle(self, pipeline: BenchPipeline, scale: float) -> dict[str, Any]:
+    def _commits(self, prepared: _Prepared) -> Commits:
+        pipeline = prepared.pipeline
+        if prepared.system in PIPELINES:
+            return Commits.of_log(ChangeLog(pipeline.config.change_log.path))
+        return Commits.of_slot(
+            self._database.conn, pipeline.slot, pipeline.subscription.publication
+        )
+
+    def _idle(self, prepared: _Prepared, scale: float) -> dict[str, Any]:
         """What capture costs, and how far the slot moves, while only another table is written."""
-        slot, driver = pipeline.slot, self._spark.pid
+        slot, follower = prepared.follower.slot, prepared.follower
         flushed = parse_lsn(self._database.confirmed_flush(slot))
-        before, began = pipeline_usage(driver), time.monotonic()
+        before, began = _usage_by_part(follower), time.monotonic()
         noise = sql.SQL("INSERT INTO elsewhere.noise VALUES (now())")
-        self._write(noise, _IDLE_RATE, 1, IDLE_SECONDS)
-        after, seconds = pipeline_usage(driver), time.monotonic() - began
+        self._write(noise, _IDLE_RATE, 1, IDLE_SECONDS, follower)
+        after, seconds = _usage_by_part(follower), time.monotonic() - began
         shares = {
             part: (after[part].cpu_seconds - before[part].cpu_seconds) / seconds for part in after
         }
         return {
             "workload": "w3",
+            "phase": None,
             "system": "idle",
             "rows_per_s": None,
             "ratio_to_pg_recvlogical": None,
+            "ratio_to_native": None,
             "cpu_s_per_million": None,
             "peak_rss_mb": after["capture"].peak_rss_mb,
             "p50_ms": None,
@@ -160,7 +230,14 @@ class SteadyBench:
             "scale": scale,
         }
 
-    def _write(self, statement: sql.Composable, rate: int, clients: int, seconds: int) -> None:
+    def _write(
+        self,
+        statement: sql.Composable,
+        rate: int,
+        clients: int,
+        seconds: int,
+        follower: Follower,
+    ) -> None:
         """One transaction a statement at a steady rate, by pgbench; commits wait for the disk."""
         database = self._database
         script = Path(database.folder) / "steady.sql"
@@ -179,12 +256,20 @@ class SteadyBench:
         ) as loader:  # fmt: skip
             while loader.poll() is None:
                 # Deliveries come in all the time, and their pipe holds only so many.
-                self._spark.pump(0.1)
+                follower.pump(0.1)
         if loader.returncode:
             raise BenchError(
                 f"pgbench ended with code {loader.returncode}: {report.read_text()[-500:]}",
                 remedy="The reason is in its words above.",
             )
+
+
+def _create(conn: psycopg.Connection[Any]) -> None:
+    conn.execute(sql.SQL("CREATE TABLE item ({})").format(COLUMNS))
+
+
+def _usage_by_part(follower: Follower) -> dict[str, Usage]:
+    return {part: total(pids) for part, pids in follower.processes().items()}
 
 
 @contextmanager

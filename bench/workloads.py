@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import psycopg
 from psycopg import sql
@@ -76,11 +77,24 @@ Connection = psycopg.Connection[tuple[object, ...]]
 
 @dataclass(frozen=True)
 class Workload:
-    """A backlog: make its tables, then write it; ``load`` returns the number of changes."""
+    """A backlog: make its tables, then write it; ``write`` returns the number of changes.
+
+    A ``phase`` is a part of a workload that is a backlog of its own.
+    """
 
     name: str
     create: Callable[[Connection], None]
     write: Callable[[Connection], int]
+    phase: str | None = None
+
+    @property
+    def title(self) -> str:
+        return self.name if self.phase is None else f"{self.name} {self.phase}"
+
+    @property
+    def label(self) -> str:
+        """The title as a part of names."""
+        return self.title.replace(" ", "_")
 
     def load(self, conn: Connection) -> Load:
         # The server keeps fsync on; only this session does not wait for it.
@@ -106,13 +120,33 @@ def backlog(name: str, scale: float) -> Workload:
 def w1(scale: float) -> Workload:
     """1M inserts by 1,000, 300k updates by 10, 100k deletes by 100, on one table."""
     mix = scaled_mix(scale)
-    return Workload("w1", _create_one, lambda conn: _write_mix(conn, mix))
+    return Workload("w1", _create_one, partial(_write_mix, mix))
+
+
+def w1_phases(scale: float) -> list[Workload]:
+    """The inserts, the updates and the deletes of w1, one backlog after the other."""
+    mix = scaled_mix(scale)
+    writers: dict[str, Callable[[Mix, Connection], int]] = {
+        "insert": _write_inserts,
+        "update": _write_updates,
+        "delete": _write_deletes,
+    }
+    return [
+        Workload(
+            "w1",
+            # All three work on one table, which the first finds missing.
+            _create_one if phase == "insert" else _create_nothing,
+            partial(write, mix),
+            phase,
+        )
+        for phase, write in writers.items()
+    ]
 
 
 def w2(scale: float) -> Workload:
     """One transaction of 5M inserts."""
     mix = Mix(inserts=1, rows_an_insert=max(1000, round(5_000_000 * scale)))
-    return Workload("w2", _create_one, lambda conn: _write_mix(conn, mix))
+    return Workload("w2", _create_one, partial(_write_mix, mix))
 
 
 def w4(scale: float) -> Workload:
@@ -148,7 +182,15 @@ def _create_many(conn: Connection) -> None:
         )
 
 
-def _write_mix(conn: Connection, mix: Mix) -> int:
+def _create_nothing(_conn: Connection) -> None:
+    pass
+
+
+def _write_mix(mix: Mix, conn: Connection) -> int:
+    return sum(write(mix, conn) for write in (_write_inserts, _write_updates, _write_deletes))
+
+
+def _write_inserts(mix: Mix, conn: Connection) -> int:
     _loop(
         conn,
         mix.inserts,
@@ -156,6 +198,10 @@ def _write_mix(conn: Connection, mix: Mix) -> int:
             "INSERT INTO item SELECT {row} FROM generate_series(n * {rows} + 1, (n + 1) * {rows}) i"
         ).format(row=ROW, rows=sql.Literal(mix.rows_an_insert)),
     )
+    return mix.inserts * mix.rows_an_insert
+
+
+def _write_updates(mix: Mix, conn: Connection) -> int:
     _loop(
         conn,
         mix.updates,
@@ -163,6 +209,10 @@ def _write_mix(conn: Connection, mix: Mix) -> int:
             "UPDATE item SET {changes} WHERE id > n * {rows} AND id <= (n + 1) * {rows}"
         ).format(changes=_CHANGES, rows=sql.Literal(mix.rows_an_update)),
     )
+    return mix.updates * mix.rows_an_update
+
+
+def _write_deletes(mix: Mix, conn: Connection) -> int:
     total = mix.inserts * mix.rows_an_insert
     _loop(
         conn,
@@ -171,7 +221,7 @@ def _write_mix(conn: Connection, mix: Mix) -> int:
             "DELETE FROM item WHERE id > {total} - (n + 1) * {rows} AND id <= {total} - n * {rows}"
         ).format(total=sql.Literal(total), rows=sql.Literal(mix.rows_a_delete)),
     )
-    return mix.changes
+    return mix.deletes * mix.rows_a_delete
 
 
 def _write_spread(conn: Connection, mix: Mix, groups: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from penstock.errors import (
+    BatchAgain,
     CheckFailed,
     ConfigError,
     DecodeError,
@@ -15,6 +16,9 @@ from penstock.errors import (
     SourceError,
     SourceUnavailable,
     SparkLost,
+    StoreError,
+    StoreUnavailable,
+    TableRefused,
 )
 
 
@@ -23,6 +27,10 @@ class Action(Enum):
 
     RETRY = "retry"
     """The same again, after a pause that grows: nothing is wrong that time does not heal."""
+    AGAIN = "again"
+    """The same at once: the cause is known and gone."""
+    SET_ASIDE = "set aside"
+    """One table waits for a person or for a while, and the others go on."""
     STOP = "stop"
     """A person has to look: going on would lose, repeat or invent rows."""
 
@@ -35,6 +43,7 @@ _STOP = (
     LogError,
     SourceError,
     SparkLost,
+    StoreError,
 )
 
 
@@ -44,6 +53,10 @@ def decide(error: PenstockError) -> Action:
     An error of no known kind (a lost executor, a killed worker) is retried: every batch can be
     replayed.
     """
-    if isinstance(error, SourceUnavailable | DestinationUnavailable):
+    if isinstance(error, SourceUnavailable | DestinationUnavailable | StoreUnavailable):
         return Action.RETRY
+    if isinstance(error, BatchAgain):
+        return Action.AGAIN
+    if isinstance(error, TableRefused):
+        return Action.SET_ASIDE
     return Action.STOP if isinstance(error, _STOP) else Action.RETRY

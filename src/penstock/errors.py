@@ -12,6 +12,8 @@ PenstockError
 │   └── Fenced             another writer or driver has taken over
 ├── DecodeError            bytes that are not what the protocol allows
 ├── SparkLost              Spark's JVM is gone: only a new start helps
+├── StoreError             the store of table states, schemas and mappings refuses
+│   └── StoreUnavailable   connection lost or refused: worth another try
 └── DestinationError       the destination refused
     ├── DestinationUnavailable  it did not answer: worth another try
     ├── BatchAgain         it asks for the same batch once more, and knows why
@@ -19,6 +21,8 @@ PenstockError
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class PenstockError(Exception):
@@ -29,12 +33,19 @@ class PenstockError(Exception):
         self.message = message
         self.remedy = remedy
 
+    @property
+    def details(self) -> dict[str, Any]:
+        """What else its kind is made with."""
+        return {}
+
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.remedy))
+        return (_rebuild, (type(self), self.message, self.remedy, self.details))
 
 
-def _rebuild(kind: type[PenstockError], message: str, remedy: str) -> PenstockError:
-    return kind(message, remedy=remedy)
+def _rebuild(
+    kind: type[PenstockError], message: str, remedy: str, details: dict[str, Any]
+) -> PenstockError:
+    return kind(message, remedy=remedy, **details)
 
 
 class ConfigError(PenstockError):
@@ -81,6 +92,14 @@ class SparkLost(PenstockError):
     """The JVM that Spark runs in has ended, and every session in it."""
 
 
+class StoreError(PenstockError):
+    """The store of table states, schemas and mappings refuses, or was asked for what cannot be."""
+
+
+class StoreUnavailable(StoreError):
+    """The store did not answer; another try may succeed."""
+
+
 class DestinationError(PenstockError):
     """The destination refused."""
 
@@ -96,15 +115,18 @@ class BatchAgain(DestinationError):
 
 
 class TableRefused(DestinationError):
-    """The destination refused something of one table. ``table`` is its oid in the source."""
+    """The destination refused something of one table. ``table`` is its oid in the source.
 
-    def __init__(self, message: str, *, remedy: str = "", table: int = 0) -> None:
+    ``may_pass``: not a row is at fault but, say, a right that the role lacks.
+    """
+
+    def __init__(
+        self, message: str, *, remedy: str = "", table: int = 0, may_pass: bool = False
+    ) -> None:
         super().__init__(message, remedy=remedy)
         self.table = table
+        self.may_pass = may_pass
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_refused, (self.message, self.remedy, self.table))
-
-
-def _rebuild_refused(message: str, remedy: str, table: int) -> TableRefused:
-    return TableRefused(message, remedy=remedy, table=table)
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"table": self.table, "may_pass": self.may_pass}

@@ -23,6 +23,9 @@ NAMES = (
     "driver.committed",
     "files.staged",
     "files.manifest_written",
+    "postgres.staged",
+    "postgres.merged",
+    "postgres.committed",
 )
 
 

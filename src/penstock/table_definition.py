@@ -21,12 +21,15 @@ class TypeName:
 
     ``name`` and ``modifier`` of a type of pg_catalog are as format_type() shows them (``timestamp``
     and ``(3) with time zone``); a user-defined type has its plain name and its own schema.
+    ``extension`` names the extension that brought the type: it comes from there, in whatever schema
+    the extension was installed, and is never made by us.
     """
 
     schema: str
     name: str
     modifier: str = ""
     is_array: bool = False
+    extension: str = ""
 
     @property
     def is_user_defined(self) -> bool:
@@ -45,8 +48,9 @@ class TypeDefinition:
     """A user-defined type that columns need.
 
     ``labels`` are an enum's; ``attributes`` a composite's columns; ``base`` is a domain's base type
-    or a range's subtype. ``constraints`` are a domain's checks as SQL, ``not_null`` and ``default``
-    its other properties.
+    or a range's subtype. ``constraints`` are a domain's checks as SQL, with their names;
+    ``not_null`` and ``default`` its other properties. ``collation`` is a domain's or a range's,
+    where it is not the base's own. ``multirange`` is the name of the type that comes with a range.
     """
 
     schema: str
@@ -58,6 +62,12 @@ class TypeDefinition:
     constraints: tuple[str, ...] = ()
     not_null: bool = False
     default: str | None = None
+    collation: tuple[str, str] | None = None
+    multirange: str = ""
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.schema}.{self.name}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -70,11 +80,13 @@ class TypeDefinition:
             "constraints": list(self.constraints),
             "not_null": self.not_null,
             "default": self.default,
+            "collation": None if self.collation is None else list(self.collation),
+            "multirange": self.multirange,
         }
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> TypeDefinition:
-        base = value["base"]
+        base, collation = value["base"], value["collation"]
         return cls(
             value["schema"],
             value["name"],
@@ -85,6 +97,8 @@ class TypeDefinition:
             tuple(value["constraints"]),
             value["not_null"],
             value["default"],
+            None if collation is None else (collation[0], collation[1]),
+            value["multirange"],
         )
 
 
@@ -93,7 +107,8 @@ class ColumnDefinition:
     """One column. ``attnum`` identifies it for as long as it lives, whatever it is called.
 
     ``default`` is SQL, None without one. ``identity`` is "", ``a`` (ALWAYS) or ``d`` (BY DEFAULT).
-    ``sequence`` is set where the default takes values of a sequence that the column owns (serial).
+    ``sequence`` is set where the default takes values of a sequence that the column owns (serial):
+    its qualified name, quoted where SQL needs it.
     ``generated`` is the SQL of a generated column; ``stored`` tells the two kinds of those apart.
     ``collation`` is None for the type's own. ``published`` is False where the stream leaves the
     column out: a generated one, or one that the publication's column list does not name.

@@ -5,13 +5,18 @@ from __future__ import annotations
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+import psycopg
 import pyarrow.parquet as pq
 import pytest
+from psycopg import sql
+from psycopg.rows import dict_row
 
 from penstock.destination import stdout
 from penstock.destination.contract import Destination
@@ -26,9 +31,12 @@ from penstock.destination.memory import (
     forget,
     memory_store,
 )
+from penstock.destination.postgres.destination import PostgresDestination
+from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.stdout import StdoutDestination, StdoutOptions
 from penstock.lsn import Position, parse_lsn
 from penstock.table_schema import TableSchema
+from tests.contract.merge_model import FrozenRow, frozen
 
 PIPELINE = "shop"
 
@@ -36,13 +44,17 @@ PIPELINE = "shop"
 class Adapter(ABC):
     """A place for deliveries that outlives the Destination objects that ``make`` gives."""
 
-    keeps: ClassVar[bool] = True
-    """False: nothing can be read back; the suite then counts."""
+    keeps: ClassVar[Literal["changes", "rows", "a count"]] = "changes"
+    """What can be read back: every change, the rows that are left, or how many changes came."""
+    keeps_messages: ClassVar[bool] = True
+    follows_columns: ClassVar[bool] = True
+    """False: a table whose columns change is refused."""
     chunk_stands_once: ClassVar[bool] = True
     """False: a chunk of copied rows that is written twice is there twice."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
         self.folder = folder
+        self.database = database
 
     @abstractmethod
     def make(self) -> Destination: ...
@@ -54,13 +66,20 @@ class Adapter(ABC):
     @abstractmethod
     def copied(self, table: TableSchema) -> list[Row]: ...
 
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        """The rows of a table, and how many of each."""
+        raise NotImplementedError(f"{type(self).__name__} keeps {self.keeps}")
+
     def count(self) -> int:
         return len(self.delivered())
 
+    def close(self) -> None:  # noqa: B027 (most hold nothing)
+        """Let go of what the test has made."""
+
 
 class MemoryAdapter(Adapter):
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(folder, monkeypatch)
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
+        super().__init__(folder, monkeypatch, database)
         forget(PIPELINE)
 
     def make(self) -> Destination:
@@ -74,11 +93,11 @@ class MemoryAdapter(Adapter):
 
 
 class DiscardAdapter(Adapter):
-    keeps = False
+    keeps = "a count"
     chunk_stands_once = False
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(folder, monkeypatch)
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
+        super().__init__(folder, monkeypatch, database)
         self._made: list[DiscardDestination] = []
 
     def make(self) -> Destination:
@@ -98,8 +117,8 @@ class DiscardAdapter(Adapter):
 class StdoutAdapter(Adapter):
     chunk_stands_once = False
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__(folder, monkeypatch)
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
+        super().__init__(folder, monkeypatch, database)
         # pytest puts its own sys.stdout in place between a fixture and its test.
         self._written = io.BytesIO()
         terminal = SimpleNamespace(stdout=SimpleNamespace(buffer=self._written))
@@ -167,12 +186,131 @@ class ParquetFilesAdapter(FilesAdapter):
         return [_from_parquet(row, table) for row in data.read().to_pylist()]
 
 
+class PostgresAdapter(Adapter):
+    keeps_messages = False
+    follows_columns = False
+    mode: ClassVar[str]
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
+        super().__init__(folder, monkeypatch, database)
+        self._made: list[Destination] = []
+
+    def make(self) -> Destination:
+        options = PostgresOptions.model_validate({"url": self.database, "mode": self.mode})
+        self._made.append(PostgresDestination(options, PIPELINE))
+        return self._made[-1]
+
+    def close(self) -> None:
+        for destination in self._made:
+            destination.close()
+
+    @contextmanager
+    def _reader(self) -> Iterator[psycopg.Connection[dict[str, Any]]]:
+        with psycopg.connect(self.database, row_factory=dict_row) as conn:
+            conn.execute("SET timezone = 'UTC'")
+            yield conn
+
+
+class PostgresMergeAdapter(PostgresAdapter):
+    mode = "merge"
+    keeps = "rows"
+
+    def delivered(self) -> list[MemoryChange]:
+        raise NotImplementedError("mode merge keeps rows")
+
+    def copied(self, table: TableSchema) -> list[Row]:
+        rows = self.rows((table.schema, table.name))
+        return [dict(row) for row in rows.elements()]
+
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        with self._reader() as conn:
+            return Counter(map(frozen, _texts(conn, name)))
+
+
+class PostgresAppendAdapter(PostgresAdapter):
+    mode = "append"
+
+    def delivered(self) -> list[MemoryChange]:
+        return _in_commit_order(change for change in self._changes() if change.op != "read")
+
+    def copied(self, table: TableSchema) -> list[Row]:
+        return [c.new for c in self._changes() if c.op == "read" and c.new is not None]
+
+    def _changes(self) -> list[MemoryChange]:
+        with self._reader() as conn:
+            histories = conn.execute(
+                "SELECT relnamespace::regnamespace::text AS schema, nspname, relname FROM pg_class"
+                " JOIN pg_namespace n ON n.oid = relnamespace JOIN pg_attribute ON attrelid ="
+                " pg_class.oid WHERE attname = '_commit_lsn' AND relkind = 'r'"
+            ).fetchall()
+            found = []
+            for table in histories:
+                name = (table["nspname"], table["relname"])
+                found += [_from_history(row, name) for row in _texts(conn, name)]
+            return found
+
+
+def _texts(conn: psycopg.Connection[dict[str, Any]], name: TableName) -> list[Row]:
+    """All rows of a table as texts. Arrays as JSON, which is easier to read."""
+    columns = [
+        (row["attname"], row["is_array"])
+        for row in conn.execute(
+            "SELECT attname, typcategory = 'A' AS is_array FROM pg_attribute JOIN pg_type t"
+            " ON t.oid = atttypid WHERE attrelid = to_regclass(%s) AND attnum > 0"
+            " AND NOT attisdropped ORDER BY attnum",
+            [sql.Identifier(*name).as_string(None)],
+        )
+    ]
+    selected = sql.SQL(", ").join(
+        sql.SQL("to_json({0})::text AS {0}" if is_array else "{0}::text").format(
+            sql.Identifier(column)
+        )
+        for column, is_array in columns
+    )
+    # A table without columns has rows, too, and psycopg makes empty dicts of them.
+    return conn.execute(
+        sql.SQL("SELECT {} FROM {}").format(selected, sql.Identifier(*name))
+    ).fetchall()
+
+
+def _from_history(row: Row, name: TableName) -> MemoryChange:
+    own = {column: row.pop(column) for column in list(row) if column in _HISTORY_COLUMNS}
+    lsn, op, old = own["_commit_lsn"], own["_op"], own["_old"]
+    assert lsn is not None
+    assert op is not None
+    position = Position(parse_lsn(lsn), int(own["_ordinal"] or 0))
+    assert (own["_commit_time"] is None) == (op == "read")
+    if op == "truncate":
+        assert not any(row.values())
+        return MemoryChange(position, op, (name,))
+    identity = None if old is None else json.loads(old, parse_int=str, parse_float=str)
+    if op == "delete":
+        assert {column: row[column] for column in identity} == identity
+        return MemoryChange(position, op, (name,), None, identity)
+    unset = json.loads(own["_unset"] or "[]")
+    assert not any(row[column] for column in unset)
+    new = {column: text for column, text in row.items() if column not in unset}
+    return MemoryChange(position, op, (name,), new, identity)
+
+
+_HISTORY_COLUMNS = (
+    "_op",
+    "_commit_lsn",
+    "_ordinal",
+    "_commit_time",
+    "_xid",
+    "_unset",
+    "_old",
+)
+
 ADAPTERS: dict[str, type[Adapter]] = {
     "memory": MemoryAdapter,
     "discard": DiscardAdapter,
     "stdout": StdoutAdapter,
     "files-parquet": ParquetFilesAdapter,
     "files-ndjson": NdjsonFilesAdapter,
+    "postgres-merge": PostgresMergeAdapter,
+    "postgres-append": PostgresAppendAdapter,
 }
 
 

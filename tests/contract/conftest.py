@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,14 @@ from tests.contract.adapters import ADAPTERS, Adapter
 
 @pytest.fixture(params=ADAPTERS)
 def adapter(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Adapter:
-    return ADAPTERS[request.param](tmp_path, monkeypatch)
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target_url: str,
+) -> Iterator[Adapter]:
+    made = ADAPTERS[request.param](tmp_path, monkeypatch, target_url)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -4,30 +4,69 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from typing import cast
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.contract import Destination
+from penstock.destination.contract import Behind, Destination
 from penstock.destination.memory import MemoryChange, MemoryWriter, Row
 from penstock.lsn import Frontier
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.table_schema import ReplicaIdentity
+from tests.change_builder import ChangeBuilder, Column, Table, table
 from tests.contract.adapters import Adapter
+from tests.contract.merge_model import MergeModel
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
 NOTES = table("notes", Column("id", "int8", key=True), Column("body", "text"))
+LOOSE = table("loose", Column("a", "text"), Column("b", "text"), identity="f")
+TABLES = (ITEMS, NOTES, LOOSE)
+
+_SHOWN = {"int4": "integer", "int8": "bigint", "int2": "smallint", "bool": "boolean"}
+"""What format_type() calls a type whose name in pg_type is another."""
 
 
-def opened(adapter: Adapter) -> Destination:
+def definition(of: Table) -> TableDefinition:
+    """What the source's catalogue would say of a table."""
+    keys = tuple(column.name for column in of.columns if column.key)
+    by_index = of.identity == "i"
+    return TableDefinition(
+        oid=of.oid,
+        schema=of.schema,
+        name=of.name,
+        replica_identity=cast("ReplicaIdentity", of.identity),
+        columns=tuple(
+            ColumnDefinition(
+                number,
+                column.name,
+                TypeName("pg_catalog", _SHOWN.get(column.type, column.type)),
+                not_null=column.key,
+            )
+            for number, column in enumerate(of.columns, start=1)
+        ),
+        primary_key=() if by_index else keys,
+        identity_key=keys if by_index else (),
+    )
+
+
+def opened(adapter: Adapter, *tables: Table) -> Destination:
+    """A destination that is ready for ``TABLES`` and the tables that are named."""
     destination = adapter.make()
     destination.check()
     destination.open()
+    destination.prepare([definition(of) for of in (*TABLES, *tables)])
     return destination
 
 
-def deliver(destination: Destination, frontier: Frontier, *tasks: Sequence[ChangeSet]) -> None:
+def deliver(
+    destination: Destination,
+    frontier: Frontier,
+    *tasks: Sequence[ChangeSet],
+    behind: Behind | None = None,
+) -> None:
     """A micro-batch: each task's writer goes to its executor as bytes."""
     writer = pickle.dumps(destination.task_writer())
     receipts = [pickle.loads(writer).write(iter(task)) for task in tasks]  # noqa: S301
-    destination.commit(receipts, frontier)
+    destination.commit(receipts, frontier, behind)
 
 
 def reference(*changes: ChangeSet) -> list[MemoryChange]:
@@ -35,11 +74,23 @@ def reference(*changes: ChangeSet) -> list[MemoryChange]:
     return found
 
 
-def assert_delivered(adapter: Adapter, expected: Sequence[MemoryChange]) -> None:
-    if adapter.keeps:
-        assert [_sorted(change) for change in adapter.delivered()] == list(map(_sorted, expected))
-    else:
+def assert_delivered(adapter: Adapter, expected: Sequence[MemoryChange], *tables: Table) -> None:
+    """Every change once, or the rows that they leave in ``TABLES`` and the named tables."""
+    if adapter.keeps == "a count":
         assert adapter.count() == len(expected)
+    elif adapter.keeps == "rows":
+        keys = {(of.schema, of.name): _key(of) for of in (*TABLES, *tables)}
+        model = MergeModel(keys)
+        model.apply(expected)
+        for name in keys:
+            assert adapter.rows(name) == model.rows(name), name
+    else:
+        kept = [c for c in expected if c.op != "message" or adapter.keeps_messages]
+        assert [_sorted(change) for change in adapter.delivered()] == list(map(_sorted, kept))
+
+
+def _key(of: Table) -> list[str]:
+    return [column.name for column in of.columns if column.key]
 
 
 def _sorted(change: MemoryChange) -> tuple[object, ...]:
@@ -55,10 +106,11 @@ def rows_of(adapter: Adapter) -> list[tuple[str, Row | None, Row | None]]:
 
 
 def insert_items(builder: ChangeBuilder, first: int, count: int) -> ChangeSet:
-    """Transactions of three changes each, over two tables."""
+    """Transactions of four changes each, over three tables; rows of ``loose`` are all equal."""
     for number in range(first, first + count):
         with builder.transaction():
             builder.insert(ITEMS, str(number), f"item {number}")
             builder.insert(NOTES, str(number), None)
+            builder.insert(LOOSE, "equal", None)
             builder.update(ITEMS, str(number), "renamed")
     return builder.cut()

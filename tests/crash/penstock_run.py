@@ -29,6 +29,7 @@ class PenstockRun:
         self, file: Path, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> None:
         self._mark = uuid.uuid4().hex
+        self.has_failpoints = "PENSTOCK_FAILPOINTS" in (environment or {})
         self._output = file.with_name(f"run-{self._mark[:8]}.txt")
         # Spark keeps its temporary files below the test's folder: a killed JVM leaves them there.
         scratch = file.with_name("spark")
@@ -76,9 +77,32 @@ class PenstockRun:
         assert code == 0, f"penstock run ended with {code}:\n{self.output[-3000:]}"
         assert not self.processes(), f"left running: {self.processes()}"
 
+    def kill(self, part: Part) -> bool:
+        """SIGKILL to one process of that kind, once there is one; False if the run ended before."""
+        found = wait_until(
+            lambda: self.find(part) or self.exit_code is not None, f"there is a {part}"
+        )
+        if isinstance(found, bool):
+            return False
+        found.kill()
+        wait_until(
+            lambda: found.pid not in {each.pid for each in self.processes()},
+            f"the {part} is dead",
+        )
+        return True
+
     def kill_driver(self) -> None:
         """SIGKILL to the command itself, which has no chance to end what it started."""
         self._process.kill()
+
+    def freeze(self) -> None:
+        """Stop all of its processes in the middle of what they do, as a paused machine does."""
+        for process in self.processes():
+            process.suspend()
+
+    def thaw(self) -> None:
+        for process in self.processes():
+            process.resume()
 
     def wait_gone(self, timeout: float = 30.0) -> None:
         """Wait until the command and, soon after, all that it started have ended by themselves."""

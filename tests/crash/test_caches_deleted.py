@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.injured_pipeline import InjuredPipeline
+from tests.crash.into_files import IntoFiles
 from tests.fix_postgres import FreshServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
@@ -16,10 +16,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
 def test_checkpoint_and_change_log_deleted(fresh_server: FreshServer, tmp_path: Path) -> None:
     """The destination knows where it stands, and with ``confirm: destination`` Postgres still has
     what the destination lacks."""
-    with InjuredPipeline(fresh_server(deadlock_timeout="50ms"), tmp_path, seed=1) as injured:
+    with IntoFiles(fresh_server(deadlock_timeout="50ms"), tmp_path, seed=1) as injured:
         injured.load.start()
         run = injured.start()
-        injured.wait_delivering(run)
+        injured.wait_delivering()
         run.kill_driver()
         run.wait_gone()
         (checkpoint,) = injured.checkpoints()

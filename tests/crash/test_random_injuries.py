@@ -1,7 +1,7 @@
 """Processes killed at random moments under load: `files` holds every change once, in order.
 
 ``PENSTOCK_CRASH_SEEDS=n`` runs n schedules instead of one; ``PENSTOCK_CRASH_SEED=k`` runs the one
-of that seed, which a failed test names.
+of that seed, which a failed test names. Other faults, and more of them, are in test_chaos.py.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.crash.injured_pipeline import InjuredPipeline
-from tests.crash.penstock_run import Part, PenstockRun
+from tests.crash.into_files import IntoFiles
+from tests.crash.penstock_run import Part
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 
@@ -32,83 +32,58 @@ def seeds() -> list[int]:
 def test_random_injuries(fresh_server: FreshServer, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     # Each once; which of Spark's Python processes dies is left to chance.
-    injuries = ["capture", "python", "driver", "JVM", "server", "walsender"]
+    injuries = list(_INJURE)
     chance.shuffle(injuries)
-    with InjuredPipeline(fresh_server(deadlock_timeout="50ms"), tmp_path, seed) as injured:
+    with IntoFiles(fresh_server(deadlock_timeout="50ms"), tmp_path, seed) as injured:
         injured.load.start()
-        run = injured.start()
+        injured.start()
         for injury in injuries:
-            injured.wait_delivering(run)
+            injured.wait_delivering()
             injured.wait_load(chance.randint(1, 60))
-            run = _INJURE[injury](injured, run, chance)
+            _INJURE[injury](injured, chance)
             injured.check_confirmed()
-        injured.wait_delivering(run)
-        run.stop()
+        injured.wait_delivering()
+        injured.run.stop()
         injured.wait_load(5)
         injured.load.stop()
         injured.catch_up()
         injured.check_all()
 
 
-def _kill(run: PenstockRun, part: Part) -> None:
-    process = wait_until(lambda: run.find(part), f"there is a {part}")
-    assert process is not None
-    process.kill()
-    wait_until(lambda: process.pid not in {p.pid for p in run.processes()}, f"the {part} is dead")
-
-
-def _kill_capture(
-    _injured: InjuredPipeline, run: PenstockRun, _chance: random.Random
-) -> PenstockRun:
+def _kill_capture(injured: IntoFiles, _chance: random.Random) -> None:
     """The driver starts it again."""
-    _kill(run, "capture")
-    return run
+    assert injured.run.kill("capture")
 
 
-def _kill_python(_injured: InjuredPipeline, run: PenstockRun, chance: random.Random) -> PenstockRun:
+def _kill_python(injured: IntoFiles, chance: random.Random) -> None:
     """Spark repeats the task, or the driver begins the query again."""
     parts: tuple[Part, ...] = ("worker", "worker daemon", "stream reader")
-    _kill(run, chance.choice(parts))
-    return run
+    assert injured.run.kill(chance.choice(parts))
 
 
-def _kill_driver(injured: InjuredPipeline, run: PenstockRun, _chance: random.Random) -> PenstockRun:
+def _kill_driver(injured: IntoFiles, _chance: random.Random) -> None:
     """JVM and capture must not outlive it."""
-    run.kill_driver()
-    run.wait_gone()
-    return injured.start()
+    injured.run.kill_driver()
+    injured.run.wait_gone()
+    injured.start()
 
 
-def _kill_jvm(injured: InjuredPipeline, run: PenstockRun, _chance: random.Random) -> PenstockRun:
-    """Without it the command ends, says so, and takes capture with it."""
-    _kill(run, "JVM")
-    run.wait_gone()
-    assert run.exit_code == 1, run.output[-3000:]
-    assert "Spark's JVM ended unexpectedly" in run.output
-    return injured.start()
-
-
-def _kill_server(injured: InjuredPipeline, run: PenstockRun, _chance: random.Random) -> PenstockRun:
+def _kill_server(injured: IntoFiles, _chance: random.Random) -> None:
     """Whatever it had promised to the load is there when it is back."""
     injured.server.kill()
     injured.server.start()
-    return run
 
 
-def _end_walsender(
-    injured: InjuredPipeline, run: PenstockRun, _chance: random.Random
-) -> PenstockRun:
+def _end_walsender(injured: IntoFiles, _chance: random.Random) -> None:
     pid = wait_until(lambda: injured.pipeline.slot().active_pid, "capture streams")
     with psycopg.connect(injured.url, autocommit=True) as conn:
         conn.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
-    return run
 
 
-_INJURE: dict[str, Callable[[InjuredPipeline, PenstockRun, random.Random], PenstockRun]] = {
+_INJURE: dict[str, Callable[[IntoFiles, random.Random], None]] = {
     "capture": _kill_capture,
     "python": _kill_python,
     "driver": _kill_driver,
-    "JVM": _kill_jvm,
     "server": _kill_server,
     "walsender": _end_walsender,
 }

@@ -51,7 +51,7 @@ def call_witness(url: str) -> None:
         conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [SLOT])
 
 
-def hear_witness(url: str, publication: str) -> list[Change]:
+def hear_witness(url: str, *publications: str) -> list[Change]:
     """Everything since, in the order in which Postgres sends it."""
     with psycopg.connect(url, autocommit=True) as conn:
         for setting in VALUE_SETTINGS:
@@ -59,7 +59,7 @@ def hear_witness(url: str, publication: str) -> list[Change]:
         rows = conn.execute(
             "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL,"
             " 'proto_version', '1', 'publication_names', %s, 'messages', 'true')",
-            [SLOT, publication],
+            [SLOT, ",".join(publications)],
             binary=True,
         )
         return list(_changes(rows))

@@ -207,8 +207,30 @@ class TestTables:
             'ALTER TABLE "public"."bare" REPLICA IDENTITY FULL'
             in results["replica identity"].remedy
         )
-        # The remedy by patterns.
+        # The remedies by patterns.
         assert failed(check(database, exclude=["bare", "late", "nothing", "parts*"])) == []
+        assert "source.tables.insert_only" in results["replica identity"].remedy
+        followed = check(database, insert_only=["bare", "late", "nothing", "parts"])
+        assert failed(followed) == []
+        assert (
+            "inserts and truncates only, no updates and deletes, of public.bare, public.late, "
+            "public.nothing, public.parts" in followed["tables"].detail
+        )
+
+    def test_an_insert_only_pattern_that_means_nothing(
+        self, conn: Connection, database: str, check: Check
+    ) -> None:
+        conn.execute(
+            "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY);"
+            "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY LIST (id);"
+            "CREATE TABLE parts_1 PARTITION OF parts DEFAULT;"
+            "ALTER TABLE parts_1 REPLICA IDENTITY NOTHING"
+        )
+        results = check(database, exclude=["b"], insert_only=["a", "b", "parts_?", "no.*"])
+        assert results["tables"].status == "warning"
+        assert "match none of these tables: b, parts_?, no.*" in results["tables"].detail
+        # Its root publishes updates and deletes, so the partition's identity counts.
+        assert failed(results) == ["replica identity"]
 
     def test_what_the_check_predicts_is_true(self, conn: Connection) -> None:
         """What the check refuses does break under a publication, and the good one does not."""
@@ -251,10 +273,29 @@ class TestAnExistingSubscription:
         assert result.status == "warning"
         assert "matching tables that are not in it: public.c" in result.detail
         assert "tables in it that no longer match: public.b" in result.detail
+        result = check(database, exclude=["c"], insert_only=["b"])["publication"]
+        assert result.status == "warning"
+        assert "tables of insert_only with updates and deletes in it: public.b" in result.detail
         conn.execute("SELECT pg_drop_replication_slot(%s)", [made.slot])
         results = check(database)
         assert failed(results) == ["slot"]
         assert "does not exist" in results["slot"].detail
+
+    def test_two_publications(
+        self, conn: Connection, database: str, check: Check, make_config: Callable[..., Any]
+    ) -> None:
+        conn.execute("CREATE TABLE a (id int); CREATE TABLE b (id int PRIMARY KEY)")
+        made = ensure_subscription(conn, make_config(database, insert_only=["a", "b"]))
+        names = " and ".join(made.publications)
+        result = check(database, insert_only=["a", "b"])["publication"]
+        assert (result.status, result.detail) == ("passed", f"{names} have 2 tables")
+        result = check(database, insert_only=["a"])["publication"]
+        assert result.status == "warning"
+        assert "tables without updates and deletes in it: public.b" in result.detail
+        conn.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(made.publications[1])))
+        result = check(database, insert_only=["a", "b"])["publication"]
+        assert result.status == "failed"
+        assert "made together with" in result.detail
 
     def test_a_slot_that_nobody_owns_any_more(
         self, conn: Connection, database: str, check: Check, make_config: Callable[..., Any]

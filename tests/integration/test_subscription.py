@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,14 @@ def config(database: str, name: str, tmp_path: Path) -> PipelineConfig:
     return make_config(database, name, tmp_path)
 
 
-def make_config(url: str, name: str, folder: Path, *include: str) -> PipelineConfig:
+def make_config(
+    url: str, name: str, folder: Path, *include: str, insert_only: Sequence[str] = ()
+) -> PipelineConfig:
+    tables = {"include": list(include) or ["public.*"], "insert_only": list(insert_only)}
     return PipelineConfig.model_validate(
         {
             "name": name,
-            "source": {"url": url, "tables": {"include": list(include) or ["public.*"]}},
+            "source": {"url": url, "tables": tables},
             "change_log": {"path": str(folder / "log")},
             "destination": {"type": "discard"},
         }
@@ -189,16 +192,13 @@ class TestEnsure:
         self, conn: Connection, config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         conn.execute("CREATE TABLE a (id int PRIMARY KEY)")
-        real = subscription_module._comment
         seen: list[list[str]] = []
 
-        def fail_with_start(*args: Any, start: int | None) -> None:
-            if start is None:
-                return real(*args, start=start)
+        def fail(*_args: Any) -> None:
             seen.append(slots(conn))
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(subscription_module, "_comment", fail_with_start)
+        monkeypatch.setattr(subscription_module, "record_start", fail)
         with pytest.raises(KeyboardInterrupt):
             ensure_subscription(conn, config)
         assert len(seen[0]) == 1
@@ -245,6 +245,96 @@ class TestEnsure:
         ):
             ensure_subscription(conn, config)
         assert publications(conn) == []
+
+
+class TestInsertOnly:
+    @pytest.fixture
+    def config(self, conn: Connection, database: str, name: str, tmp_path: Path) -> PipelineConfig:
+        conn.execute(
+            "CREATE TABLE orders (id int PRIMARY KEY); CREATE TABLE audit_log (note text);"
+            "CREATE TABLE events (at date, note text) PARTITION BY RANGE (at);"
+            "CREATE TABLE events_26 PARTITION OF events DEFAULT"
+        )
+        return make_config(database, name, tmp_path, insert_only=["audit_*", "events"])
+
+    def test_two_publications_are_made_found_and_removed(
+        self, conn: Connection, config: PipelineConfig
+    ) -> None:
+        made = ensure_subscription(conn, config)
+        first, second = f"penstock_{config.name}", f"penstock_{config.name}_inserts"
+        assert (made.publication, made.publications) == (first, (first, second))
+        assert [str(table) for table in made.insert_only] == ["public.audit_log", "public.events"]
+        assert sorted(map(str, made.tables)) == sorted(
+            ["public.audit_log", "public.events", "public.orders"]
+        )
+        assert published(conn, first) == [("public", "orders")]
+        assert published(conn, second) == [("public", "audit_log"), ("public", "events")]
+        query = (
+            "SELECT pubname::text, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot"
+            "  FROM pg_publication ORDER BY 1"
+        )
+        assert conn.execute(query).fetchall() == [
+            (first, True, True, True, True, True),
+            (second, True, False, False, True, True),
+        ]
+        assert comment(conn, second)["uuid"] == comment(conn, first)["uuid"] == made.uuid
+        assert ensure_subscription(conn, config) == made
+        assert find_subscription(conn, config.name) == made
+        assert read_source_status(conn, config.name).to_json()["insert_only"] == [
+            "public.audit_log",
+            "public.events",
+        ]
+        assert destroy_subscription(conn, config.name) == [
+            f"replication slot {made.slot}",
+            f"publication {first}",
+            f"publication {second}",
+        ]
+        assert (publications(conn), slots(conn)) == ([], [])
+
+    def test_a_failure_removes_both(
+        self, conn: Connection, config: PipelineConfig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_args: Any) -> int:
+            assert len(publications(conn)) == 2
+            raise SlotError("no")
+
+        monkeypatch.setattr(subscription_module, "_create_slot", fail)
+        with pytest.raises(SlotError):
+            ensure_subscription(conn, config)
+        assert (publications(conn), slots(conn)) == ([], [])
+
+    def test_a_second_one_that_is_gone_is_said(
+        self, conn: Connection, config: PipelineConfig
+    ) -> None:
+        made = ensure_subscription(conn, config)
+        second = sql.Identifier(made.publications[1])
+        for statement in ("DROP PUBLICATION {}", "CREATE PUBLICATION {}"):
+            conn.execute(sql.SQL(statement).format(second))
+            with pytest.raises(SourceError, match="made together with") as caught:
+                ensure_subscription(conn, config)
+            assert "penstock destroy" in caught.value.remedy
+        # The one that somebody else made meanwhile stays.
+        destroy_subscription(conn, config.name)
+        assert (publications(conn), slots(conn)) == ([made.publications[1]], [])
+
+    def test_the_names_of_two_pipelines_may_meet(
+        self, conn: Connection, config: PipelineConfig, database: str, tmp_path: Path
+    ) -> None:
+        """Pipeline x with insert_only and a pipeline x_inserts want one name: neither takes it."""
+        other = make_config(database, f"{config.name}_inserts", tmp_path, "orders")
+        made = ensure_subscription(conn, config)
+        for act in (ensure_subscription, lambda c, o: destroy_subscription(c, o.name)):
+            with pytest.raises(SourceError, match="did not make for pipeline"):
+                act(conn, other)
+        assert find_subscription(conn, config.name) == made
+        destroy_subscription(conn, config.name)
+        theirs = ensure_subscription(conn, other)
+        with pytest.raises(SourceError, match="is not of pipeline") as caught:
+            ensure_subscription(conn, config)
+        assert theirs.publication in caught.value.message
+        assert destroy_subscription(conn, config.name) == []
+        assert publications(conn) == [theirs.publication]
+        assert slots(conn) == [theirs.slot]
 
 
 class TestDestroy:

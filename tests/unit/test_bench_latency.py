@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from datetime import UTC, datetime
 
 import numpy as np
@@ -43,3 +44,13 @@ def test_the_lead_in_begins_with_the_first_commit() -> None:
     began = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
     chosen = commits((10, began), (20, began + 4.9), (30, began + 5.0))
     assert chosen.without_lead_in(5.0).lsn.tolist() == [30]
+
+
+def test_begin_messages_hold_position_and_time_of_the_commit() -> None:
+    a_minute_into_2000 = 60_000_000
+    begins = struct.pack(">4q", 10, a_minute_into_2000, 2**40, a_minute_into_2000 + 500_000)
+    found = Commits.of_begins(begins)
+    began = datetime(2000, 1, 1, 0, 1, tzinfo=UTC).timestamp()
+    assert found.lsn.tolist() == [10, 2**40]
+    assert found.at.tolist() == [began, began + 0.5]
+    assert Commits.of_begins(b"").between(0, 100).lsn.tolist() == []

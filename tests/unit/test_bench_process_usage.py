@@ -1,11 +1,21 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from bench.process_usage import Usage, cpu_seconds_of, peak_rss_mb_of, usage
+from bench.process_usage import (
+    Usage,
+    cpu_seconds_of,
+    peak_rss_mb_of,
+    process_tree,
+    pss_mb,
+    pss_mb_of,
+    usage,
+)
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -36,3 +46,23 @@ def test_a_process_that_is_gone_used_nothing_and_takes_nothing_back() -> None:
     # Process ids end at 2**22.
     assert usage(2**23) == Usage()
     assert Usage(1.5, 20.0).at_least(usage(2**23)) == Usage(1.5, 20.0)
+
+
+def test_the_share_of_memory_is_the_proportional_set_size() -> None:
+    text = "55d0-7ffe ---p 0 00:00 0 [rollup]\nRss:\t 4096 kB\nPss:\t 1024 kB\nPss_Anon: 9 kB\n"
+    assert pss_mb_of(text) == 1.0
+    assert pss_mb_of("") == 0.0
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs /proc")
+def test_our_own_share_of_memory_is_seen() -> None:
+    assert 1 < pss_mb(os.getpid()) <= usage(os.getpid()).peak_rss_mb
+    assert pss_mb(2**23) == 0.0
+
+
+def test_a_tree_is_the_process_and_its_children() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        tree = process_tree(os.getpid())
+        child.communicate(b"\n")
+    assert tree[0] == os.getpid()
+    assert child.pid in tree

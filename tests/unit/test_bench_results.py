@@ -68,6 +68,41 @@ def test_a_ratio_is_never_taken_across_workloads() -> None:
     assert entries[1]["ratio_to_pg_recvlogical"] is None
 
 
+def test_phases_are_entries_of_their_own_with_ratios_of_their_own() -> None:
+    native = replace(REFERENCE, system="native_subscription", seconds=2.0)
+    ours = replace(REFERENCE, system="postgres")
+    entries = summarise(
+        [native, ours, replace(native, phase="update"), replace(ours, phase="update", seconds=4.0)],
+        scale=1.0,
+    )
+    assert [(entry["phase"], entry["ratio_to_native"]) for entry in entries] == [
+        (None, 1.0),
+        (None, 2.0),
+        ("update", 1.0),
+        ("update", 0.5),
+    ]
+    assert cells(entries[3])[:5] == ["w1 update", "postgres", "250", "-", "0.50"]
+
+
+def test_who_writes_no_table_is_not_compared_with_native_replication() -> None:
+    native = replace(REFERENCE, system="native_subscription")
+    assert [entry["ratio_to_native"] for entry in summarise([native, CAPTURE], scale=1.0)] == [
+        1.0,
+        None,
+    ]
+
+
+def test_a_steady_load_has_no_ratio() -> None:
+    (entry,) = summarise([replace(REFERENCE, p50_ms=3.0)], scale=1.0)
+    assert entry["ratio_to_pg_recvlogical"] is None
+
+
+def test_the_share_of_memory_is_the_worst_of_the_rounds_that_have_one() -> None:
+    rounds = [replace(CAPTURE, peak_pss_mb=pss) for pss in (None, 80.0, 70.0)]
+    assert summarise(rounds, scale=1.0)[0]["peak_pss_mb"] == 80.0
+    assert summarise([CAPTURE], scale=1.0)[0]["peak_pss_mb"] is None
+
+
 def test_peak_memory_of_parts_is_the_worst_of_each() -> None:
     rounds = [replace(CAPTURE, rss_mb={"jvm": jvm, "workers": 5.0}) for jvm in (400.0, 300.0)]
     (entry,) = summarise(rounds, scale=1.0)
@@ -76,7 +111,7 @@ def test_peak_memory_of_parts_is_the_worst_of_each() -> None:
 
 def test_cells_show_a_dash_where_a_figure_does_not_apply() -> None:
     (entry,) = summarise([replace(CAPTURE, changes=1_000_000, p50_ms=41.6)], scale=1.0)
-    assert cells(entry) == ["w1", "capture", "1,250,000", "-", "0.00", "0.00", "120", "42", "-"]
+    assert cells(entry) == ["w1", "capture", "1,250,000", "-", "-", "0.00", "120", "42", "-"]
 
 
 def test_without_a_terminal_the_table_is_plain_and_whole() -> None:
@@ -90,13 +125,15 @@ def test_without_a_terminal_the_table_is_plain_and_whole() -> None:
 
 def test_in_a_terminal_of_80_columns_nothing_is_cut_off() -> None:
     out = io.StringIO()
-    large = replace(REFERENCE, changes=12_345_678, p50_ms=1234.0, p99_ms=12345.0)
+    large = replace(REFERENCE, system="native_subscription", phase="update", changes=345_678)
+    slow = replace(large, workload="w3", phase=None, p50_ms=1234.0, p99_ms=12345.0)
     print_table(
-        summarise([large], scale=1.0),
+        summarise([large, slow], scale=1.0),
         Console(file=out, width=80, force_terminal=True, no_color=True),
     )
     assert "…" not in out.getvalue()
-    assert "12,345,678" in out.getvalue()
+    assert "345,678" in out.getvalue()
+    assert len(out.getvalue().splitlines()) == 3
 
 
 def test_results_replace_the_file_whole(tmp_path: Path) -> None:

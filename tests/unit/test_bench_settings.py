@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.settings import SYSTEMS, WORKLOADS, Settings
+from bench.settings import INTO_TABLES, PIPELINES, SYSTEMS, WORKLOADS, Settings
 from penstock.errors import ConfigError
 
 
@@ -18,6 +18,14 @@ def test_variables_pick_a_part() -> None:
     )
     assert settings == Settings(("w1", "w3"), ("discard",), 0.1, 5)
     assert settings.rounds_of("w2") == 5
+
+
+def test_only_systems_that_were_asked_for_start_what_they_need() -> None:
+    readers = Settings.of({"SYSTEMS": "pg_recvlogical,capture"})
+    assert readers.systems_of(PIPELINES) == readers.systems_of(INTO_TABLES) == ()
+    both = Settings.of({"SYSTEMS": "postgres,native_subscription"})
+    assert both.systems_of(PIPELINES) == ("postgres",)
+    assert both.systems_of(INTO_TABLES) == ("native_subscription", "postgres")
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_a_broken_row_is_refused(batch: pa.RecordBatch, reason: str) -> None:
 def test_a_value_in_binary_form_is_refused_when_asked_for() -> None:
     (table,) = decode_changes(rows(INSERT.replace(b"t\0\0\0\1x", b"b\0\0\0\1x")), TABLES).tables
     assert table.new_text(0).to_pylist() == ["1"]
-    with pytest.raises(DecodeError, match="binary form"):
+    with pytest.raises(DecodeError, match=f"^table public.a, column {A.columns[1].name}: .*binary"):
         table.new_text(1)
 
 
@@ -226,6 +226,23 @@ def test_a_value_that_is_not_utf8_is_refused_when_asked_for() -> None:
     with pytest.raises(DecodeError, match="UTF-8") as found:
         table.new_text(1)
     assert "SQL_ASCII" in found.value.remedy
+
+
+@pytest.mark.parametrize("column", [0, 1])
+def test_a_bad_value_is_blamed_on_its_own_table(column: int) -> None:
+    """Tables with one layout are decoded together, whoever's values are asked for."""
+    good, bad = (b"1", b"x", None), ((b"one", b"x", None), (b"1", b"\xff", None))[column]
+    plan: list[tuple[object, ...]] = [
+        ("transaction", None, [("insert", 0, good), ("insert", 1, good), ("insert", 1, bad)])
+    ]
+    assembler = Assembler(START, describe)
+    assembler.add(build(plan).messages())
+    segment: Segment = assembler.cut().segment
+    first, second = decode_changes(segment.rows, segment.tables).tables
+    place = f"^table {second.table.qualified_name}, column {second.table.columns[column].name}: "
+    for table in (first, second, first):
+        with pytest.raises(DecodeError, match=place):
+            table.new_typed(column)
 
 
 def test_tables_that_share_a_layout_keep_their_rows_apart() -> None:

@@ -49,6 +49,7 @@ def test_the_smallest_file_has_every_default(load: Load, tmp_path: Path) -> None
     assert config.name == "shop"
     assert config.source.tables.include == ["public.*"]
     assert config.source.tables.exclude == []
+    assert config.source.tables.insert_only == []
     assert config.source.copy_rows is False
     assert config.change_log.path == str(tmp_path / ".penstock" / "shop" / "log")
     assert config.change_log.confirm == "destination"
@@ -58,6 +59,8 @@ def test_the_smallest_file_has_every_default(load: Load, tmp_path: Path) -> None
     assert config.change_log.grace == pytest.approx(60)
     assert config.batch.max_bytes == 128 * 2**20
     assert config.batch.max_age is None
+    assert config.batch.max_growth == 4
+    assert config.batch.buffer_bytes == 32 * 2**20
     assert config.destination_type == "stdout"
     assert config.destination_options == {}
     assert config.spark.master == "local[*, 4]"
@@ -70,7 +73,7 @@ def test_every_key(load: Load, tmp_path: Path) -> None:
 name: shop_2
 source:
   url: ${SHOP_URL}
-  tables: {include: ["shop.*", orders], exclude: ["shop.audit_?"]}
+  tables: {include: ["shop.*", orders], exclude: ["shop.audit_?"], insert_only: ["shop.log_*"]}
   copy: false
 change_log:
   path: here/log
@@ -79,7 +82,7 @@ change_log:
   segment_age: 2s
   max_bytes: 1GB
   grace: 0
-batch: {max_bytes: 1MiB, max_age: 500ms}
+batch: {max_bytes: 1MiB, max_age: 500ms, max_growth: 1, buffer_bytes: 2MiB}
 destination: {type: files, path: out, format: parquet}
 spark: {master: "spark://host:7077", conf: {spark.ui.enabled: false, spark.task.cpus: 2}}
 """,
@@ -92,6 +95,8 @@ spark: {master: "spark://host:7077", conf: {spark.ui.enabled: false, spark.task.
     assert config.change_log.segment_bytes == 65536
     assert config.change_log.grace == 0
     assert config.batch.max_age == pytest.approx(0.5)
+    assert (config.batch.max_growth, config.batch.buffer_bytes) == (1, 2 * 2**20)
+    assert [pattern.text for pattern in config.source.tables.patterns.insert_only] == ["shop.log_*"]
     assert config.destination_options == {"path": "out", "format": "parquet"}
     assert config.spark.conf == {"spark.ui.enabled": "false", "spark.task.cpus": "2"}
 
@@ -154,7 +159,7 @@ spark: 3
 
 def test_an_unknown_key_like_no_other_gets_the_list(load: Load) -> None:
     message = refusal(load, SMALLEST + "batch: {zzz: 1}\n")
-    assert "batch.zzz: unknown key; known keys: max_age, max_bytes" in message
+    assert "batch.zzz: unknown key; known keys: buffer_bytes, max_age, max_bytes, max" in message
 
 
 def test_copy_is_refused_as_long_as_it_is_not_built(load: Load) -> None:

@@ -197,6 +197,7 @@ def test_copied_rows_lie_below_later_changes(tmp_path: Path, file_format: Format
     rows = TableRows(
         changes.tables[0].table,
         (pa.array(["1", "2", "3"]), pa.array(["old", "gone", "kept"])),
+        3,
         Frontier(5, 6),
     )
     destination.write_table_rows(rows, "all")

@@ -227,7 +227,7 @@ def test_copied_rows(tmp_path: Path) -> None:
     destination = FilesDestination(FilesOptions(path=str(tmp_path)), "shop")
     destination.open()
     columns = (pa.array(["1"]), pa.array(["infinity"]))
-    rows = TableRows(changes.tables[0].table, columns, Frontier(7, 8))
+    rows = TableRows(changes.tables[0].table, columns, 1, Frontier(7, 8))
     destination.write_table_rows(rows, "0/0")
     (row,) = read(tmp_path, "public.items").to_pylist()
     assert (row["_op"], row["id"], row["at"], row["_raw"]) == (

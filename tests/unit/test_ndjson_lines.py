@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.destination.contract import TableRows
 from penstock.destination.encode.json_values import json_values
-from penstock.destination.encode.ndjson import encode_changes, line_bytes, read_lines
+from penstock.destination.encode.ndjson import encode_changes, read_lines
+from penstock.destination.encode.text_bytes import text_bytes
 from penstock.lsn import Frontier
 from penstock.pg_types import builtin_type
 from penstock.table_schema import PgType
@@ -32,7 +33,7 @@ WIDE = table(
 
 
 def lines(builder: ChangeBuilder) -> list[dict[str, Any]]:
-    data = bytes(line_bytes(encode_changes(builder.cut()).text))
+    data = bytes(text_bytes(encode_changes(builder.cut()).text))
     assert data.endswith(b"\n")
     return [json.loads(line) for line in data.split(b"\n")[:-1]]
 
@@ -43,7 +44,7 @@ def test_an_insert_in_full() -> None:
         builder.insert(WIDE, "9007199254740993", "t", "1.5e+300", "1.50", '{"a": [1]}', '{a,"b c"}')
     changes = builder.cut()
     version = changes.tables[0].table.fingerprint
-    assert bytes(line_bytes(encode_changes(changes).text)).decode() == (
+    assert bytes(text_bytes(encode_changes(changes).text)).decode() == (
         f'{{"op":"insert","schema":"S","table":"Wide","schema_version":"{version}",'
         '"position":{"commit_lsn":"16/B3741000","ordinal":0},"lsn":"16/B3740060","xid":701,'
         '"commit_time":"2026-01-02T03:04:06.678901Z","key":{"id":9007199254740993},"old":null,'
@@ -165,12 +166,22 @@ def test_copied_rows() -> None:
     with builder.transaction():
         builder.insert(ITEMS, "1", "a")
     items = builder.cut().tables[0].table
-    rows = TableRows(items, (pa.array(["1", "2"]), pa.array(["x", None])), Frontier(0x50, 0x58))
+    columns = (pa.array(["1", "2"]), pa.array(["x", None]))
+    rows = TableRows(items, columns, 2, Frontier(0x50, 0x58))
     found = [json.loads(line) for line in read_lines(rows).text.to_pylist()]
     assert [line["new"] for line in found] == [{"id": 1, "name": "x"}, {"id": 2, "name": None}]
     assert {line["op"] for line in found} == {"read"}
     assert found[0]["position"] == {"commit_lsn": "0/50", "ordinal": 2**32}
     assert [found[0][name] for name in ("lsn", "xid", "commit_time", "old")] == [None] * 4
+
+
+def test_copied_rows_of_a_table_without_columns() -> None:
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(table("nothing"))
+    nothing = builder.cut().tables[0].table
+    lines = read_lines(TableRows(nothing, (), 3, Frontier(0x50, 0x58))).text.to_pylist()
+    assert [json.loads(line)["new"] for line in lines] == [{}, {}, {}]
 
 
 def _type(name: str) -> PgType:

@@ -57,6 +57,24 @@ def test_an_excluded_partition_of_a_published_root_is_reported() -> None:
     assert names(selection.excluded_partitions) == ["events_2026_01"]
 
 
+def test_insert_only_is_a_part_of_what_is_published() -> None:
+    other = replace(TABLE, oid=20, name="audit_log", primary_key=())
+    patterns = TablePatterns(["*"], ["audit_old"], ["audit_*", "events", "audit_old"])
+    selection = select_tables([TABLE, other, *PARTITIONED], patterns)
+    assert names(selection.published) == ["orders", "audit_log", "events"]
+    assert names(selection.insert_only) == ["audit_log", "events"]
+    # Neither such a table nor a partition of one needs an identity.
+    assert names(selection.needing_identity) == ["orders"]
+    assert selection.idle_insert_only == ("audit_old",)
+
+
+def test_insert_only_of_a_partition_whose_root_is_published_means_nothing() -> None:
+    selection = select_tables(PARTITIONED, TablePatterns(["*"], [], ["events_2026_01"]))
+    assert selection.insert_only == ()
+    assert names(selection.needing_identity) == ["events", "events_2026_01"]
+    assert selection.idle_insert_only == ("events_2026_01",)
+
+
 def test_what_postgres_cannot_publish_is_skipped_with_its_reason() -> None:
     tables = [
         replace(TABLE, oid=2, name="view", kind="v"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 
+from penstock.backoff import Backoff
 from penstock.capture.relations import RelationDescriber, ResolveTypes
 from penstock.capture.session import CaptureSession, CaptureSettings
 from penstock.capture.stream import ReplicationStream, SlotBusy
@@ -37,8 +38,6 @@ VALUE_SETTINGS = (
     "SET extra_float_digits TO 3",
 )
 
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 30.0
 # A slot of a process that just died frees itself within moments; longer means a living holder.
 _SLOT_BUSY_SECONDS = 20.0
 
@@ -90,7 +89,7 @@ def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, s
     # The hot loop makes many objects and no cycles.
     gc.disable()
     log = ChangeLog(config.change_log.path)
-    pause = _FIRST_PAUSE_SECONDS
+    backoff = Backoff()
     busy_since: float | None = None
     while not stop():
         began = time.monotonic()
@@ -108,8 +107,7 @@ def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, s
             stop.wait(1.0)
         except SourceUnavailable as error:
             busy_since = None
-            if time.monotonic() - began > _LONGEST_PAUSE_SECONDS:
-                pause = _FIRST_PAUSE_SECONDS
+            pause = backoff.next_pause()
             log.set_capture_report(
                 {
                     "state": "reconnecting",
@@ -118,9 +116,8 @@ def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, s
                     "error": str(error),
                 }
             )
-            print(f"capture: {error}; trying again in {pause:g} s", file=sys.stderr, flush=True)
+            print(f"capture: {error}; trying again in {pause:.1f} s", file=sys.stderr, flush=True)
             stop.wait(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
 
 def _run_session(
@@ -163,7 +160,7 @@ def _stream(
     state = slot_state(conn, subscription.slot)
     judge_slot(state, subscription.slot, expected_start=start.end_lsn)
     writer.start_at(start)
-    stream.start(subscription.slot, subscription.publication, start.end_lsn)
+    stream.start(subscription.slot, subscription.publications, start.end_lsn)
     session = CaptureSession(
         stream,
         log,

@@ -67,13 +67,13 @@ class ReplicationStream:
         values = [(result.get_value(0, column) or b"").decode() for column in range(4)]
         return SystemIdentity(values[0], int(values[1]), parse_lsn(values[2]), values[3])
 
-    def start(self, slot: str, publication: str, start_lsn: int) -> None:
+    def start(self, slot: str, publications: Sequence[str], start_lsn: int) -> None:
         """Begin streaming all transactions whose commit record lies at or after ``start_lsn``."""
-        publications = sql.quote(sql.Identifier(publication).as_string(self._connection))
+        names = sql.SQL(", ").join(map(sql.Identifier, publications)).as_string(self._connection)
         command = (
             f"START_REPLICATION SLOT {sql.Identifier(slot).as_string(self._connection)} "
             f"LOGICAL {format_lsn(start_lsn)} "
-            f"(proto_version '1', publication_names {publications}, messages 'true')"
+            f"(proto_version '1', publication_names {sql.quote(names)}, messages 'true')"
         )
         self._exec(command, pq.ExecStatus.COPY_BOTH, slot=slot)
         self._pgconn.nonblocking = 1

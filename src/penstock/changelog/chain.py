@@ -77,24 +77,57 @@ def next_batch(
     sizes: dict[SegmentName, int],
     start: Frontier,
     max_bytes: int,
+    limit: int | None = None,
 ) -> Batch | None:
     """What a reader that stands at ``start`` takes next; None if there is nothing new.
 
     ``segments`` is a chain. Takes segments until ``max_bytes`` is reached, but never ends inside a
     transaction: one that is larger than ``max_bytes`` makes a larger batch.
+
+    With ``limit``, the end of a WAL record, only transactions with a commit LSN below it count. A
+    reader that holds them all stands at an ``end_lsn`` of exactly ``limit``, once the log is there.
     """
+    if limit is not None and start.end_lsn >= limit:
+        return None
     todo = _after(segments, start)
     taken = 0
-    end: SegmentName | None = None
+    end: Frontier | None = None
     for segment in todo:
         if end is not None and taken >= max_bytes:
             break
         taken += sizes.get(segment, 0)
-        if segment.frontier > start:
-            end = segment
+        frontier = segment.frontier if limit is None else _within(segment.frontier, limit)
+        if frontier > start:
+            end = frontier
+        if limit is not None and segment.last >= limit:
+            break
     if end is None:
         return None
-    return Batch(end.frontier, between(segments, sizes, start.commit_lsn, end.last))
+    return Batch(end, between(segments, sizes, start.commit_lsn, end.commit_lsn))
+
+
+def _within(frontier: Frontier, limit: int) -> Frontier:
+    """The part of ``frontier`` below ``limit``.
+
+    Where the last commit below the limit lies is not known from a segment's name, and need not be:
+    a commit record begins at a multiple of 8, as the end of a record does, so none begins at the
+    byte before the limit. A logical message without a transaction may stand there, for its end.
+    """
+    if frontier.commit_lsn < limit:
+        return Frontier(frontier.commit_lsn, min(frontier.end_lsn, limit))
+    return Frontier(limit - 1, limit)
+
+
+def waiting_bytes(
+    segments: Sequence[SegmentName], sizes: dict[SegmentName, int], start: Frontier
+) -> int:
+    """The size of the segments with whole transactions that a reader at ``start`` does not hold."""
+    reached, whole, size = start, 0, 0
+    for segment in _after(segments, start):
+        size += sizes.get(segment, 0)
+        if segment.frontier > reached:
+            reached, whole = segment.frontier, size
+    return whole
 
 
 def between(

@@ -19,7 +19,10 @@ RUN_BYTES = 32 * 1024 * 1024
 def read_runs(
     log: ChangeLog, pointers: Iterable[Pointer], run_bytes: int = RUN_BYTES
 ) -> Iterator[Segment]:
-    """The rows that the pointers name, in order, several small segments at a time."""
+    """The rows that the pointers name, in order, several small segments at a time.
+
+    A run ends with the segment that makes it reach ``run_bytes``: segments are read whole.
+    """
     held: list[Segment] = []
     size = 0
     for pointer in pointers:

@@ -1,4 +1,4 @@
-"""`penstock destroy`: remove what the pipeline has in its source, then its change log."""
+"""`penstock destroy`: remove what the pipeline has in its source and its store, then its log."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ from penstock.errors import LogError
 from penstock.postgres.connect import connect
 from penstock.postgres.pipeline_lock import PipelineLock
 from penstock.postgres.subscription import destroy_subscription
+from penstock.store import pipeline_store
 
 # What a change log consists of. Anything else in its folder is somebody's, and stays.
-_LOG_ENTRIES = {"segments", "readers", "epochs", "log.json", "tables.json", "capture.json"}
+_LOG_ENTRIES = {
+    *("segments", "readers", "epochs"),
+    *("log.json", "tables.json", "capture.json", "barrier.json"),
+}
 
 
 def destroy(
     file: PipelineFile,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove the pipeline's slot, publication and change log. The destination keeps its data.
+    """Remove the pipeline's slot, publication, table states and change log.
+
+    The destination keeps its data.
 
     Afterwards the source keeps no WAL for this pipeline, and a new start begins at that moment:
     changes in between are not delivered. Refused while the pipeline runs.
@@ -38,8 +44,8 @@ def destroy(
     config = load_pipeline(file)
     if not yes:
         typer.confirm(
-            f"Remove slot and publication of pipeline {config.name} from {config.source.url}, and "
-            f"the change log {config.change_log.path}?",
+            f"Remove slot and publication of pipeline {config.name} from {config.source.url}, its "
+            f"table states{_store_place(config)}, and the change log {config.change_log.path}?",
             abort=True,
         )
     # The log goes last: without it, an interrupted destroy could not be told from a fresh start.
@@ -48,11 +54,22 @@ def destroy(
         PipelineLock(conn, config.name),
     ):
         removed = destroy_subscription(conn, config.name)
+        removed += _forget_tables(config)
         removed += remove_change_log(config)
     for what in removed:
         say(f"Removed {what}.")
     if not removed:
         say(f"There was nothing of pipeline {config.name} to remove.")
+
+
+def _store_place(config: PipelineConfig) -> str:
+    return f" from {config.store.url}" if config.store.url else ""
+
+
+def _forget_tables(config: PipelineConfig) -> list[str]:
+    """Remove what the store keeps of the pipeline's tables; says what was removed."""
+    with pipeline_store(config) as store:
+        return [f"table states{_store_place(config)}"] if store.forget_pipeline() else []
 
 
 def remove_change_log(config: PipelineConfig) -> list[str]:
@@ -72,7 +89,7 @@ def remove_change_log(config: PipelineConfig) -> list[str]:
     if foreign:
         raise LogError(
             f"The folder {folder} holds more than a change log ({', '.join(sorted(foreign)[:5])}); "
-            "it was not removed. Slot and publication are gone.",
+            "it was not removed. Slot, publication and table states are gone.",
             remedy="Check change_log.path. If it is right, move the other files away and run the "
             "command again.",
         )

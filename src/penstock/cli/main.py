@@ -10,8 +10,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import capture, check, demo, destroy, init, run, status
+from penstock.cli import capture, check, demo, destroy, init, run, status, verify
 from penstock.cli.log import log_app
+from penstock.cli.tables import tables_app
 from penstock.cli.terminal import show_error
 from penstock.errors import ConfigError, PenstockError
 
@@ -34,6 +35,8 @@ app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("capture")(capture.capture)
 app.command("status")(status.status)
+app.command("verify")(verify.verify)
+app.add_typer(tables_app, name="tables")
 app.add_typer(log_app, name="log")
 app.command("destroy")(destroy.destroy)
 app.command("demo")(demo.demo)
@@ -68,6 +71,7 @@ def penstock(
       penstock check shop.yaml      what the source still lacks
       penstock run shop.yaml        follow the changes until Ctrl-C
       penstock status shop.yaml     how far behind it is
+      penstock verify shop.yaml     compare source and destination
       penstock destroy shop.yaml    remove everything again
 
     Exit codes: 0 fine, 1 failed, 2 the pipeline file or the command line is wrong.

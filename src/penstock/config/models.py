@@ -86,14 +86,18 @@ class _Model(BaseModel):
 
 
 class TablesConfig(_Model):
-    """Which tables to follow: every one that ``include`` matches and ``exclude`` does not."""
+    """Which tables to follow: every one that ``include`` matches and ``exclude`` does not.
+
+    Of those that ``insert_only`` matches, inserts and truncates alone: they need no identity.
+    """
 
     include: list[PatternText] = Field(default=["public.*"], min_length=1)
     exclude: list[PatternText] = []
+    insert_only: list[PatternText] = []
 
     @property
     def patterns(self) -> TablePatterns:
-        return TablePatterns(self.include, self.exclude)
+        return TablePatterns(self.include, self.exclude, self.insert_only)
 
 
 class SourceConfig(_Model):
@@ -127,11 +131,23 @@ class ChangeLogConfig(_Model):
         return self
 
 
+class StoreConfig(_Model):
+    """Where table states, schemas and mappings are kept; without a URL, in the source database."""
+
+    url: ConnectionUrl | None = None
+
+
 class BatchConfig(_Model):
-    """How much one micro-batch takes. ``max_age`` None leaves it to the destination."""
+    """How much one micro-batch takes. ``max_age`` None leaves it to the destination.
+
+    While more than ``max_bytes`` waits, batches grow to ``max_growth`` times that. A task holds
+    about ``buffer_bytes`` at a time, whatever the size of its batch.
+    """
 
     max_bytes: Size = 128 * 2**20
     max_age: Duration | None = None
+    max_growth: int = Field(default=4, ge=1)
+    buffer_bytes: Size = 32 * 2**20
 
 
 class SparkConfig(_Model):
@@ -151,6 +167,7 @@ class PipelineConfig(_Model):
     # repr=False: only the destination knows which of its options are secret.
     destination: Annotated[dict[str, Any], AfterValidator(_typed)] = Field(repr=False)
     spark: SparkConfig = SparkConfig()
+    store: StoreConfig = StoreConfig()
 
     @property
     def destination_type(self) -> str:

@@ -89,11 +89,20 @@ def _regex(part: str, quoted: bool) -> re.Pattern[str]:
 
 
 class TablePatterns:
-    """The tables that some include pattern matches and no exclude pattern does."""
+    """The tables that some include pattern matches and no exclude pattern does.
 
-    def __init__(self, include: Iterable[str], exclude: Iterable[str] = ()) -> None:
+    Of those that an insert_only pattern matches too, only inserts and truncates are followed.
+    """
+
+    def __init__(
+        self,
+        include: Iterable[str],
+        exclude: Iterable[str] = (),
+        insert_only: Iterable[str] = (),
+    ) -> None:
         self.include = tuple(parse_pattern(text) for text in include)
         self.exclude = tuple(parse_pattern(text) for text in exclude)
+        self.insert_only = tuple(parse_pattern(text) for text in insert_only)
 
     def matches(self, schema: str, table: str) -> bool:
         return any(pattern.matches(schema, table) for pattern in self.include) and not (

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.decode.typed import TypedColumn, decode_text
+from penstock.decode.text_image import Layout, Mask, TextImage
+from penstock.decode.typed import TypedColumn
 from penstock.errors import DecodeError
 from penstock.lsn import Position
 from penstock.pgoutput import messages, tuples
-from penstock.pgoutput.tuples import Bytes, Ints, Tuples
-from penstock.table_schema import PgType, TableSchema
-
-Mask = npt.NDArray[np.bool_]
-Layout = tuple[tuple[PgType, int], ...]
+from penstock.pgoutput.tuples import Bytes, Ints
+from penstock.table_schema import TableSchema
 
 _KNOWN = np.zeros(256, bool)
 _KNOWN[list(b"IUDTM")] = True
@@ -59,64 +57,6 @@ class MessageEvent:
     content: bytes
 
 
-class TextImage:
-    """New or old images of some rows: one text column a table column, made when asked for.
-
-    ``rows[i]`` is the change that image i belongs to, counted inside its group.
-    """
-
-    def __init__(self, data: Bytes, columns: Tuples, layout: Layout) -> None:
-        self._data = data
-        self._columns = columns
-        self._layout = layout
-        self._text: dict[int, pa.Array] = {}
-        self._typed: dict[int, TypedColumn] = {}
-
-    def text(self, column: int) -> pa.Array:
-        """Column ``column`` as Postgres text; null where it is null or unset."""
-        if column not in self._text:
-            self._text[column] = self._gather(column)
-        return self._text[column]
-
-    def typed(self, column: int) -> TypedColumn:
-        """Column ``column`` in its Arrow type."""
-        if column not in self._typed:
-            kind, typmod = self._layout[column]
-            self._typed[column] = decode_text(self.text(column), kind, typmod)
-        return self._typed[column]
-
-    def unset(self, column: int) -> Mask:
-        """Where column ``column`` was not sent because it did not change."""
-        unset: Mask = self._columns.kind[column] == tuples.UNSET
-        return unset
-
-    def _gather(self, column: int) -> pa.Array:
-        kind = self._columns.kind[column]
-        if (kind == tuples.BINARY).any():
-            raise DecodeError("a value came in binary form although text was asked for")
-        start, length = self._columns.start[column], self._columns.length[column]
-        count = len(kind)
-        # Pieces of the payload that are alternately not ours and ours; take only ours.
-        offsets = np.zeros(2 * count + 1, np.int32)
-        offsets[1::2] = start
-        offsets[2::2] = start + length
-        pieces = pa.Array.from_buffers(
-            pa.string(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(self._data)]
-        )
-        absent = kind != tuples.TEXT
-        which = pa.array(np.arange(1, 2 * count, 2), mask=absent if absent.any() else None)
-        values = pieces.take(which)
-        try:
-            values.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise DecodeError(
-                f"a text value is not valid UTF-8 ({error})",
-                remedy="a database with encoding SQL_ASCII can hold such bytes; "
-                "convert the column to bytea, or clean the value",
-            ) from None
-        return values
-
-
 @dataclass(frozen=True)
 class _Stamps:
     """The columns that all changes have, for some rows of the run."""
@@ -133,15 +73,28 @@ class _Stamps:
 
 
 class _Group:
-    """All row changes of the tables that share one layout, ordered by table, then position."""
+    """All row changes of the tables that share one layout, ordered by table, then position.
 
-    def __init__(self, data: Bytes, op: Bytes, start: Ints, end: Ints, layout: Layout) -> None:
+    ``parts`` says which rows are whose.
+    """
+
+    def __init__(
+        self,
+        data: Bytes,
+        op: Bytes,
+        start: Ints,
+        end: Ints,
+        layout: Layout,
+        parts: Sequence[tuple[TableSchema, slice]],
+    ) -> None:
         found = tuples.split_rows(data, op, start, end, len(layout))
+        new_parts = [(table, _within(found.new_rows, rows)) for table, rows in parts]
+        old_parts = [(table, _within(found.old_rows, rows)) for table, rows in parts]
         self.op = op
         self.new_rows, self.old_rows = found.new_rows, found.old_rows
         self.old_is_full = found.old_is_full
-        self.new = TextImage(data, found.new, layout)
-        self.old = TextImage(data, found.old, layout)
+        self.new = TextImage(data, found.new, layout, new_parts)
+        self.old = TextImage(data, found.old, layout, old_parts)
 
 
 class TableChanges:
@@ -165,6 +118,12 @@ class TableChanges:
 
     def __len__(self) -> int:
         return int(self._rows.stop - self._rows.start)
+
+    def part(self, first: int, last: int) -> TableChanges:
+        """The changes ``first`` up to ``last``, which is not among them."""
+        rows = slice(self._rows.start + first, self._rows.start + last)
+        stamps = self._stamps.take(slice(first, last))
+        return TableChanges(self.table, self._group, rows, stamps, self._origins)
 
     # What every change has, one entry a change.
 
@@ -310,12 +269,15 @@ def _by_table(
         if not len(rows):
             continue
         rows = rows[np.argsort(version[rows], kind="stable")]
-        group = _Group(data, op[rows], start[rows], end[rows], layout)
         versions, firsts = np.unique(version[rows], return_index=True)
-        bounds = [*firsts.tolist(), len(rows)]
-        for index, table_number in enumerate(versions.tolist()):
-            part = slice(bounds[index], bounds[index + 1])
-            yield TableChanges(tables[table_number], group, part, stamps.take(rows[part]), origins)
+        bounds = pairwise([*firsts.tolist(), len(rows)])
+        parts = [
+            (tables[number], slice(*bound))
+            for number, bound in zip(versions.tolist(), bounds, strict=True)
+        ]
+        group = _Group(data, op[rows], start[rows], end[rows], layout, parts)
+        for table, part in parts:
+            yield TableChanges(table, group, part, stamps.take(rows[part]), origins)
 
 
 class _Events:

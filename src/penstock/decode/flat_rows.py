@@ -41,7 +41,7 @@ def flat_changes(changes: TableChanges) -> pa.Table:
         lists(names(table.columns), unset, count),
         raw,
         old_maps(changes, values, of_deletes=False),
-        repeat(table.fingerprint, count),
+        pa.repeat(table.fingerprint, count),
     ]
     return pa.Table.from_arrays(columns, schema=flat_table(table).schema)
 
@@ -105,7 +105,7 @@ def op_names(op: npt.NDArray[np.uint8]) -> pa.Array:
 
 def stamp_columns(op: str, stamps: Sequence[Stamp]) -> list[pa.Array]:
     return [
-        repeat(op, len(stamps)),
+        pa.repeat(op, len(stamps)),
         pa.array([stamp.position.commit_lsn for stamp in stamps], pa.int64()),
         pa.array([stamp.position.ordinal for stamp in stamps], pa.int64()),
         pa.array([stamp.lsn for stamp in stamps], pa.int64()),
@@ -119,9 +119,5 @@ def row_columns(table: TableSchema, count: int, raw: pa.Array) -> list[pa.Array]
         lists(names(()), [], count),
         raw,
         pa.nulls(count, TEXTS),
-        repeat(table.fingerprint, count),
+        pa.repeat(table.fingerprint, count),
     ]
-
-
-def repeat(text: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(text, pa.string()), count)

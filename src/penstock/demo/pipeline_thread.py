@@ -6,17 +6,15 @@ import threading
 from pathlib import Path
 
 from penstock.config.models import PipelineConfig
-from penstock.pipeline.run import Observe, Pipeline, Stopping
+from penstock.pipeline.run import Observe, Pipeline
 
 
 class PipelineThread:
     """Starts Spark and runs the pipeline; when it has ended, everything it started is gone."""
 
     def __init__(self, config: PipelineConfig, file: Path, observe: Observe) -> None:
-        self._config = config
         self._pipeline = Pipeline(config, file, observe=observe, say=self._note)
         self._stop = threading.Event()
-        self._stopping: Stopping = self._stop.is_set
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
         self._failure: BaseException | None = None
         self._notes: list[str] = []
@@ -51,14 +49,7 @@ class PipelineThread:
         self._notes.append(text)
 
     def _run(self) -> None:
-        from penstock.spark.session import end_session, make_session
-
         try:
-            spark = make_session(self._config.name, self._config.spark)
-            try:
-                if not self._stopping():
-                    self._pipeline.run(self._stopping, spark=spark)
-            finally:
-                end_session(spark)
+            self._pipeline.run(self._stop.is_set)
         except BaseException as error:
             self._failure = error

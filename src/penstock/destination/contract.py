@@ -64,11 +64,13 @@ class TableRows:
 
     table: TableSchema
     columns: tuple[pa.Array, ...]
+    count: int
+    """How many rows: a table without columns has rows, too."""
     snapshot: Frontier
     """The point at which they were read. Later changes of the same rows stand after it."""
 
     def __len__(self) -> int:
-        return len(self.columns[0]) if self.columns else 0
+        return self.count
 
 
 class TaskWriter(ABC):
@@ -84,15 +86,19 @@ class Destination(ABC):
 
     name: ClassVar[str]
     options_model: ClassVar[type[DestinationOptions]]
-    capabilities: ClassVar[Capabilities]
+    capabilities: Capabilities
 
     def __init__(self, options: Any, pipeline: str) -> None:
         """``options`` is an instance of ``options_model``; ``pipeline`` the pipeline's name."""
         self.options = options
         self.pipeline = pipeline
 
-    def check(self) -> None:  # noqa: B027 (most have nothing to check)
-        """Raise DestinationError if it could not be written to. Creates nothing that stays."""
+    def check(self) -> Sequence[str]:
+        """Raise DestinationError if it could not be written to. Creates nothing that stays.
+
+        Returns what works, but not in the way that a person may expect.
+        """
+        return ()
 
     @abstractmethod
     def open(self) -> None:

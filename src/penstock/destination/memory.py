@@ -124,8 +124,10 @@ class MemoryDestination(Destination):
 
     def write_table_rows(self, rows: TableRows, chunk: str) -> None:
         names = [column.name for column in rows.table.columns]
-        columns = [column.to_pylist() for column in rows.columns]
-        found = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        found: list[Row] = [{} for _ in range(len(rows))]
+        for name, column in zip(names, rows.columns, strict=True):
+            for row, value in zip(found, column.to_pylist(), strict=True):
+                row[name] = value
         memory_store(self.pipeline).copied[_name(rows.table), chunk] = found
 
 

@@ -17,7 +17,8 @@ from penstock.destination.contract import (
     TableRows,
     TaskWriter,
 )
-from penstock.destination.encode.ndjson import encode_changes, line_bytes, read_lines
+from penstock.destination.encode.ndjson import encode_changes, read_lines
+from penstock.destination.encode.text_bytes import text_bytes
 from penstock.errors import DestinationError
 from penstock.lsn import Frontier
 from penstock.table_schema import TableSchema
@@ -31,7 +32,7 @@ class StdoutWriter(TaskWriter):
     """Encodes on the executor; the lines travel in the receipt."""
 
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
-        return b"".join(line_bytes(encode_changes(part).text) for part in changes)
+        return b"".join(text_bytes(encode_changes(part).text) for part in changes)
 
 
 class StdoutDestination(Destination):
@@ -62,7 +63,7 @@ class StdoutDestination(Destination):
 
     def write_table_rows(self, rows: TableRows, chunk: str) -> None:
         """A chunk that is written twice is there twice: what is printed cannot be taken back."""
-        _write([line_bytes(read_lines(rows).text)])
+        _write([text_bytes(read_lines(rows).text)])
 
 
 def _write(pieces: Iterable[bytes | memoryview]) -> None:

@@ -17,9 +17,17 @@ def run_all_checks(config: PipelineConfig) -> list[CheckResult]:
 def _destination(config: PipelineConfig) -> CheckResult:
     name = f"destination {config.destination_type}"
     try:
-        make_destination(config.destination_type, config.destination_options, config.name).check()
+        destination = make_destination(
+            config.destination_type, config.destination_options, config.name
+        )
+        try:
+            notes = destination.check()
+        finally:
+            destination.close()
     except PenstockError as error:
         return CheckResult(name, "failed", error.message, error.remedy)
+    if notes:
+        return CheckResult(name, "warning", "; ".join(("can be written to", *notes)), "")
     return CheckResult(name, "passed", "can be written to")
 
 

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import psycopg
+
+from penstock.backoff import Backoff
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
 from penstock.error_policy import Action, decide
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, TableRefused
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter, Delivered
 from penstock.pipeline.capture_child import CaptureChild
+from penstock.pipeline.followed_tables import FollowedTables
+from penstock.pipeline.standing import Standing
 from penstock.postgres.connect import connect
+from penstock.postgres.definitions import read_definitions
 from penstock.postgres.pipeline_lock import PipelineLock
 from penstock.postgres.slot import current_wal_lsn
 from penstock.postgres.subscription import Subscription, ensure_subscription
+from penstock.store import MemoryStore, Store, pipeline_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,10 +35,6 @@ if TYPE_CHECKING:
     from penstock.spark.query import PipelineQuery
 
 _TURN_SECONDS = 0.1
-_FIRST_PAUSE_SECONDS = 0.5
-_LONGEST_PAUSE_SECONDS = 30.0
-# A capture or query that lived this long had got past what broke it before.
-_HEALTHY_SECONDS = 60.0
 
 Stopping = Callable[[], bool]
 Observe = Callable[[Delivered], None]
@@ -77,14 +79,18 @@ class Pipeline:
         ):
             subscription = ensure_subscription(conn, self._config)
             target = current_wal_lsn(conn) if until_caught_up else 0
-            with self._open_destination() as destination:
+            with self._open_destination() as destination, self._open_store(destination) as store:
+                tables = self._enrol(conn, subscription, destination, store)
                 committer = BatchCommitter(
                     destination, self._log, self._config.name, target, self._observe
                 )
-                committer.record(self._start(destination, subscription))
+                self._take_up(committer, destination, subscription, tables)
                 with self._session(spark) as session, self._capture() as capture:
-                    self._supervise(session, capture, destination, committer, stopping, target)
-            return committer.frontier
+                    turn = partial(self._take_up, committer, destination, subscription, tables)
+                    self._supervise(
+                        session, capture, destination, committer, tables, turn, stopping, target
+                    )
+            return committer.standing.frontier
 
     @contextmanager
     def _open_destination(self) -> Iterator[Destination]:
@@ -98,13 +104,42 @@ class Pipeline:
         finally:
             destination.close()
 
-    def _start(self, destination: Destination, subscription: Subscription) -> Frontier:
-        """Where to go on: what the destination says, else what was last recorded for it."""
+    @contextmanager
+    def _open_store(self, destination: Destination) -> Iterator[Store]:
+        """Where the states of tables are kept, if a table of this destination can fail alone."""
+        config = self._config
+        lasting = destination.capabilities.tables_fail_alone or config.store.url is not None
+        with pipeline_store(config) if lasting else MemoryStore(config.name) as store:
+            store.open()
+            yield store
+
+    def _enrol(
+        self,
+        conn: psycopg.Connection[Any],
+        subscription: Subscription,
+        destination: Destination,
+        store: Store,
+    ) -> FollowedTables:
+        definitions = read_definitions(conn, subscription.tables, subscription.publications)
+        destination.prepare(definitions)
+        tables = FollowedTables(store, self._say)
+        tables.enrol(definitions, subscription.start_lsn)
+        return tables
+
+    def _take_up(
+        self,
+        committer: BatchCommitter,
+        destination: Destination,
+        subscription: Subscription,
+        tables: FollowedTables,
+    ) -> None:
+        """Go on where the destination stands, or if it does not know, where it was last seen."""
         held = destination.committed()
         if held is None and not destination.capabilities.remembers:
             recorded = self._log.reader(self._config.name)
             held = recorded.frontier if recorded else None
-        return held or Frontier(0, subscription.start_lsn)
+        start = held or Frontier(0, subscription.start_lsn)
+        committer.begin(Standing(start, destination.behind()), tables.set_aside)
 
     @contextmanager
     def _session(self, given: SparkSession | None) -> Iterator[SparkSession]:
@@ -134,33 +169,54 @@ class Pipeline:
         capture: CaptureChild,
         destination: Destination,
         committer: BatchCommitter,
+        tables: FollowedTables,
+        take_up: Callable[[], None],
         stopping: Stopping,
         target: int,
     ) -> None:
         """Keep query and capture going; returns when it is time to stop."""
-        query_pause, capture_pause = _Backoff(), _Backoff()
+        query_pause, capture_pause = Backoff(), Backoff()
         while not stopping():
-            query = self._query(spark, destination, committer)
             try:
-                while not stopping():
-                    query.wait(_TURN_SECONDS)
-                    if target and committer.frontier.end_lsn >= target:
-                        return
-                    if capture.ended():
-                        self._say("capture ended unexpectedly; starting it again")
-                        capture_pause.wait(stopping)
-                        capture.start()
+                with self._query(spark, destination, committer, tables) as query:
+                    while not stopping() and not tables.changed():
+                        query.wait(_TURN_SECONDS)
+                        if target and _has_reached(committer.standing, target, tables):
+                            return
+                        if capture.ended():
+                            self._say("capture ended unexpectedly; starting it again")
+                            capture_pause.wait(stopping)
+                            capture.start()
             except PenstockError as error:
-                if decide(error) is Action.STOP:
+                action = decide(error)
+                if isinstance(error, TableRefused) and destination.capabilities.tables_fail_alone:
+                    tables.refuse(error)
+                elif action in (Action.STOP, Action.SET_ASIDE):
                     raise
-                self._say(f"{error.message}; going on from {committer.frontier}")
-            finally:
-                query.stop()
-            if not stopping():
-                query_pause.wait(stopping)
+                else:
+                    self._say(f"{error.message}; going on from {committer.standing.frontier}")
+                    if action is Action.RETRY:
+                        query_pause.wait(stopping)
+            self._until_there(take_up, query_pause, stopping)
+
+    def _until_there(self, take_up: Callable[[], None], pause: Backoff, stopping: Stopping) -> None:
+        """Ask the destination where it stands, until it answers."""
+        while not stopping():
+            try:
+                take_up()
+                return
+            except PenstockError as error:
+                if decide(error) is not Action.RETRY:
+                    raise
+                self._say(error.message)
+                pause.wait(stopping)
 
     def _query(
-        self, spark: SparkSession, destination: Destination, committer: BatchCommitter
+        self,
+        spark: SparkSession,
+        destination: Destination,
+        committer: BatchCommitter,
+        tables: FollowedTables,
     ) -> PipelineQuery:
         from penstock.spark.query import PipelineQuery, QuerySettings
 
@@ -168,26 +224,21 @@ class Pipeline:
         settings = QuerySettings(
             self._config.change_log.path,
             batch.max_bytes,
+            batch.max_growth,
+            batch.buffer_bytes,
             batch.max_age or destination.capabilities.batch_age,
         )
+        standing = committer.standing
         return PipelineQuery(
-            spark, settings, committer.frontier, destination.task_writer(), committer
+            spark,
+            settings,
+            standing.start(tables.set_aside),
+            destination.task_writer(),
+            standing.floors(tables.set_aside),
+            committer,
         )
 
 
-class _Backoff:
-    """Growing pauses with jitter; small again after a healthy while."""
-
-    def __init__(self) -> None:
-        self._pause = _FIRST_PAUSE_SECONDS
-        self._last = time.monotonic()
-
-    def wait(self, stopping: Stopping) -> None:
-        now = time.monotonic()
-        if now - self._last > _HEALTHY_SECONDS:
-            self._pause = _FIRST_PAUSE_SECONDS
-        end = now + self._pause * random.uniform(0.5, 1.0)  # noqa: S311 (jitter, no secret)
-        while time.monotonic() < end and not stopping():
-            time.sleep(0.05)
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
-        self._last = time.monotonic()
+def _has_reached(standing: Standing, target: int, tables: FollowedTables) -> bool:
+    """Whether every table that can go on has got there."""
+    return standing.frontier.end_lsn >= target and standing.is_together(tables.set_aside)

@@ -1,16 +1,29 @@
-"""Connections to the source database, and what to tell a person when there is none."""
+"""Connections to Postgres databases, and what to tell a person when there is none."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.errors import SourceError, SourceUnavailable
+from penstock.errors import PenstockError, SourceError, SourceUnavailable
 
 CONNECT_TIMEOUT_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Party:
+    """Whose database it is: the setting that names it, and the errors that speak of it."""
+
+    setting: str
+    refused: type[PenstockError]
+    unavailable: type[PenstockError]
+
+
+SOURCE = Party("source.url", SourceError, SourceUnavailable)
 
 # Causes that time does not heal: capture must not try them again for ever.
 _NEEDS_A_PERSON = (
@@ -119,12 +132,13 @@ def connect(
     replication: bool = False,
     autocommit: bool = True,
     application_name: str = "penstock",
+    party: Party = SOURCE,
 ) -> psycopg.Connection[tuple[Any, ...]]:
-    """A connection to the source; with ``replication`` one that takes replication commands.
+    """A connection; with ``replication`` one that takes replication commands.
 
-    Raises SourceUnavailable (or SourceError, where another try cannot help) that names host, port
-    and database, the cause and the remedy, and no secret. ``application_name`` is what others see
-    in pg_stat_activity; one in the URL wins.
+    Raises the party's error for a database that is not there (or that refuses, where another try
+    cannot help): it names host, port and database, the cause and the remedy, and no secret.
+    ``application_name`` is what others see in pg_stat_activity; one in the URL wins.
     """
     url = url if isinstance(url, ConnectionUrl) else ConnectionUrl(url)
     parameters: dict[str, Any] = {"fallback_application_name": application_name}
@@ -135,10 +149,12 @@ def connect(
     try:
         return psycopg.connect(url.reveal(), autocommit=autocommit, **parameters)
     except psycopg.Error as error:
-        raise _unavailable(url, error, replication) from None
+        raise _unavailable(url, error, replication, party) from None
 
 
-def _unavailable(url: ConnectionUrl, error: psycopg.Error, replication: bool) -> SourceError:
+def _unavailable(
+    url: ConnectionUrl, error: psycopg.Error, replication: bool, party: Party
+) -> PenstockError:
     # Where it was going is in our own words already.
     said = re.sub(r"^connection failed: (connection to .*? failed: )?", "", str(error))
     said = without_secrets(said, url)
@@ -146,11 +162,14 @@ def _unavailable(url: ConnectionUrl, error: psycopg.Error, replication: bool) ->
     where = f"database {url.database!r} at {url.host}, port {url.port}"
     for pattern, cause, remedy in _CAUSES:
         if re.search(pattern, said, re.IGNORECASE):
-            kind = SourceError if cause in _NEEDS_A_PERSON else SourceUnavailable
-            return kind(f"No {what} to {where}: {cause} ({said}).", remedy=remedy)
-    return SourceUnavailable(
+            kind = party.refused if cause in _NEEDS_A_PERSON else party.unavailable
+            return kind(
+                f"No {what} to {where}: {cause} ({said}).",
+                remedy=remedy.replace(SOURCE.setting, party.setting),
+            )
+    return party.unavailable(
         f"No {what} to {where}: {said}.",
-        remedy="Check source.url, and that the server is reachable from this machine.",
+        remedy=f"Check {party.setting}, and that the server is reachable from this machine.",
     )
 
 

@@ -56,6 +56,7 @@ class SourceStatus:
             "publication": subscription and subscription.publication,
             "start_lsn": subscription and format_lsn(subscription.start_lsn),
             "tables": subscription and [str(table) for table in subscription.tables],
+            "insert_only": subscription and [str(table) for table in subscription.insert_only],
             "slot": None
             if slot is None
             else {

@@ -1,28 +1,37 @@
-"""A pipeline's publication and slot: made together, found again, removed together.
+"""A pipeline's publications and slot: made together, found again, removed together.
 
 The publication is committed with its first tables before the slot exists, so the slot's point has
 no table missing. Its COMMENT holds a uuid, from which the slot's name comes: a new publication
 never meets an old slot. "start" in the comment is written last; a publication without it belongs
 to a set-up that did not finish, and nobody has read from its slot.
+
+Tables of which only inserts and truncates are followed have a second publication (publications.py).
 """
 
 from __future__ import annotations
 
-import json
 import uuid as uuids
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from penstock.config.models import PipelineConfig
-from penstock.errors import CheckFailed, PenstockError, SlotError, SourceError
-from penstock.lsn import format_lsn, parse_lsn
+from penstock.errors import CheckFailed, PenstockError, SlotError
+from penstock.lsn import parse_lsn
 from penstock.postgres.catalogue import TableName, read_tables
 from penstock.postgres.connect import connect
 from penstock.postgres.pipeline_lock import PipelineLock
+from penstock.postgres.publications import (
+    Publications,
+    create_publications,
+    drop_publications,
+    own_publications,
+    publication_name,
+    read_publications,
+    record_start,
+)
 from penstock.postgres.slot import PLUGIN
 from penstock.postgres.source_errors import source_errors
 from penstock.postgres.table_selection import select_tables
@@ -30,32 +39,26 @@ from penstock.postgres.table_selection import select_tables
 SLOT_WAIT_SECONDS = 60.0
 """How long a new slot may wait for transactions that were open when its creation began."""
 
-_COMMENT_VERSION = 1
-
 
 @dataclass(frozen=True)
 class Subscription:
     """What a pipeline has in its source. Every change after ``start_lsn`` comes through the slot.
 
-    ``tables`` are the publication's own entries: roots, not their partitions.
+    ``tables`` are the publications' own entries: roots, not their partitions. ``insert_only`` are
+    those of them whose updates and deletes do not come.
     """
 
-    publication: str
+    publications: tuple[str, ...]
     uuid: str
     slot: str
     start_lsn: int
     tables: tuple[TableName, ...]
+    insert_only: tuple[TableName, ...]
 
-
-@dataclass(frozen=True)
-class _Publication:
-    name: str
-    uuid: str
-    start_lsn: int | None
-
-
-def publication_name(name: str) -> str:
-    return f"penstock_{name}"
+    @property
+    def publication(self) -> str:
+        """The first one, after which the pipeline's things are named."""
+        return self.publications[0]
 
 
 def slot_name(name: str, uuid: str) -> str:
@@ -65,19 +68,14 @@ def slot_name(name: str, uuid: str) -> str:
 def find_subscription(conn: psycopg.Connection[Any], name: str) -> Subscription | None:
     """The pipeline's subscription; None without one, or where its set-up did not finish.
 
-    Raises SourceError where a publication of that name belongs to somebody else.
+    Raises SourceError where a publication of that name belongs to somebody else, or where the
+    second one is gone.
     """
     with source_errors(f"looking for the publication of pipeline {name}"):
-        publication = _read_publication(conn, name)
-        if publication is None or publication.start_lsn is None:
-            return None
-        return Subscription(
-            publication=publication.name,
-            uuid=publication.uuid,
-            slot=slot_name(name, publication.uuid),
-            start_lsn=publication.start_lsn,
-            tables=_published_tables(conn, publication.name),
-        )
+        found = read_publications(conn, name)
+    if found is None or found.start_lsn is None:
+        return None
+    return _subscription(name, found, found.start_lsn)
 
 
 def ensure_subscription(
@@ -86,7 +84,7 @@ def ensure_subscription(
     *,
     slot_wait: float = SLOT_WAIT_SECONDS,
 ) -> Subscription:
-    """Make the pipeline's publication and slot, or return those that exist.
+    """Make the pipeline's publications and slot, or return those that exist.
 
     ``conn`` is in autocommit mode. What a call created is removed again where it fails. An existing
     subscription is returned as it is; whether its slot is still good is for judge_slot to say.
@@ -107,7 +105,7 @@ def ensure_subscription(
 
 
 def destroy_subscription(conn: psycopg.Connection[Any], name: str) -> list[str]:
-    """Remove the pipeline's slots, then its publication; says what was removed.
+    """Remove the pipeline's slots, then its publications; says what was removed.
 
     Nothing there is no error. Raises SlotError, with nothing removed, where somebody reads from a
     slot, and SourceError where the publication is somebody else's.
@@ -119,7 +117,8 @@ def destroy_subscription(conn: psycopg.Connection[Any], name: str) -> list[str]:
 def _create(
     conn: psycopg.Connection[Any], config: PipelineConfig, uuid: str, slot_wait: float
 ) -> Subscription:
-    publication, slot = publication_name(config.name), slot_name(config.name, uuid)
+    slot = slot_name(config.name, uuid)
+    publication = publication_name(config.name)
     with source_errors(f"creating the publication {publication}"), conn.transaction():
         selection = select_tables(read_tables(conn), config.source.tables.patterns)
         if not selection.published:
@@ -127,36 +126,27 @@ def _create(
                 "No table of the source matches source.tables; nothing was created.",
                 remedy="Correct include and exclude; `penstock check` lists what matches.",
             )
-        tables = tuple(table.table_name for table in selection.published)
-        conn.execute(
-            sql.SQL(
-                "CREATE PUBLICATION {} FOR TABLE {} WITH ("
-                "publish = 'insert, update, delete, truncate', publish_via_partition_root = true)"
-            ).format(
-                sql.Identifier(publication),
-                # ONLY: a table that inherits from this one is matched by its own name.
-                sql.SQL(", ").join(
-                    sql.SQL("ONLY {}").format(sql.Identifier(*table)) for table in tables
-                ),
-            )
+        made = create_publications(
+            conn,
+            config.name,
+            uuid,
+            [table.table_name for table in selection.published],
+            [table.table_name for table in selection.insert_only],
         )
-        _comment(conn, publication, uuid, start=None)
     start = _create_slot(conn, config, slot, slot_wait)
     with source_errors(f"recording the start of slot {slot}"):
-        _comment(conn, publication, uuid, start=start)
-    return Subscription(publication, uuid, slot, start, tables)
+        record_start(conn, made, start)
+    return _subscription(config.name, made, start)
 
 
-def _comment(
-    conn: psycopg.Connection[Any], publication: str, uuid: str, *, start: int | None
-) -> None:
-    content: dict[str, Any] = {"penstock": _COMMENT_VERSION, "uuid": uuid}
-    if start is not None:
-        content["start"] = format_lsn(start)
-    conn.execute(
-        sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(
-            sql.Identifier(publication), sql.Literal(json.dumps(content))
-        )
+def _subscription(name: str, publications: Publications, start_lsn: int) -> Subscription:
+    return Subscription(
+        publications=publications.names,
+        uuid=publications.uuid,
+        slot=slot_name(name, publications.uuid),
+        start_lsn=start_lsn,
+        tables=publications.tables,
+        insert_only=publications.insert_only,
     )
 
 
@@ -226,24 +216,23 @@ def _undo(
 
 
 def _remove(conn: psycopg.Connection[Any], name: str, *, only_uuid: str | None = None) -> list[str]:
-    """Drop slots, then the publication: in this order a crash leaves nothing that cannot be found.
+    """Drop slots, then publications: in this order a crash leaves nothing that cannot be found.
 
     With ``only_uuid`` a publication or slot of another uuid is left alone.
     """
     with source_errors(f"removing publication and slot of pipeline {name}"):
-        publication = _read_publication(conn, name)
+        # First of all: it raises where the name is somebody else's.
+        found = own_publications(conn, name)
         removed = []
         for slot in _slots(conn, name):
             if only_uuid is not None and slot != slot_name(name, only_uuid):
                 continue
             _drop_slot(conn, slot)
             removed.append(f"replication slot {slot}")
-        if publication is not None and only_uuid in (None, publication.uuid):
-            conn.execute(
-                sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(publication.name))
-            )
-            removed.append(f"publication {publication.name}")
-        return removed
+        ours = [key for key, uuid in found.items() if only_uuid in (None, uuid)]
+        if ours:
+            drop_publications(conn, ours)
+        return removed + [f"publication {publication}" for publication in ours]
 
 
 def _slots(conn: psycopg.Connection[Any], name: str) -> list[str]:
@@ -275,40 +264,3 @@ def _slot_in_use(slot: str, pid: int | None) -> SlotError:
         remedy="Stop the process that reads from it (`penstock run` or `penstock capture`), then "
         "try again. If only its connection is left: SELECT pg_terminate_backend(<pid>).",
     )
-
-
-def _read_publication(conn: psycopg.Connection[Any], name: str) -> _Publication | None:
-    publication = publication_name(name)
-    row = conn.execute(
-        "SELECT obj_description(oid, 'pg_publication') FROM pg_publication WHERE pubname = %s",
-        [publication],
-    ).fetchone()
-    if row is None:
-        return None
-    try:
-        content = json.loads(row[0] or "")
-        if content["penstock"] != _COMMENT_VERSION:
-            raise ValueError
-        start = content.get("start")
-        uuid = str(uuids.UUID(content["uuid"]))
-        return _Publication(publication, uuid, None if start is None else parse_lsn(start))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise SourceError(
-            f"The source has a publication {publication} that this version of Penstock did not "
-            f"make: its comment is {row[0]!r}.",
-            remedy="Give the pipeline another name; or, if nobody needs that publication: "
-            f'DROP PUBLICATION "{publication}".',
-        ) from None
-
-
-def _published_tables(conn: psycopg.Connection[Any], publication: str) -> tuple[TableName, ...]:
-    rows = conn.execute(
-        "SELECT n.nspname::text, c.relname::text"
-        "  FROM pg_publication_rel r"
-        "  JOIN pg_publication p ON p.oid = r.prpubid"
-        "  JOIN pg_class c ON c.oid = r.prrelid"
-        "  JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE p.pubname = %s ORDER BY 1, 2",
-        [publication],
-    ).fetchall()
-    return tuple(TableName(*row) for row in rows)

@@ -24,6 +24,11 @@ def tables(source: Source) -> Finding:
             "count.",
         )
     detail = f"{len(selection.published)} match: {listed(map(_name, selection.published))}"
+    if selection.insert_only:
+        detail += (
+            f"; inserts and truncates only, no updates and deletes, of "
+            f"{listed(map(_name, selection.insert_only))}"
+        )
     warnings = []
     named = [table for table in selection.skipped if patterns.names(table.schema, table.name)]
     if named:
@@ -34,12 +39,16 @@ def tables(source: Source) -> Finding:
         warnings.append(
             f"excluded, but followed as partitions of a table that matches: {partitions}"
         )
+    if selection.idle_insert_only:
+        idle = listed(selection.idle_insert_only)
+        warnings.append(f"insert_only has patterns that match none of these tables: {idle}")
     if warnings:
         return Finding(
             "warning",
             "; ".join([detail, *warnings]),
             "Take views, foreign and unlogged tables out of include; name partitions instead of "
-            "their root where only some are wanted.",
+            "their root where only some are wanted; in insert_only, name tables that include "
+            "matches, and the root instead of its partitions.",
         )
     # Views under a wildcard are no surprise; a table that is left out is.
     left_out = [
@@ -62,7 +71,8 @@ def replica_identity(source: Source) -> Finding:
         "would fail in your application",
         f"Add a primary key that is not deferrable; or ALTER TABLE {first} REPLICA IDENTITY USING "
         f"INDEX <unique index>; or ALTER TABLE {first} REPLICA IDENTITY FULL (larger WAL); or put "
-        "the table into source.tables.exclude.",
+        "the table into source.tables.insert_only, which follows its inserts and truncates alone; "
+        "or into source.tables.exclude.",
     )
 
 
@@ -78,13 +88,22 @@ def publication(source: Source) -> Finding:
         differences.append(f"matching tables that are not in it: {listed(missing)}")
     if extra := sorted(published - matching):
         differences.append(f"tables in it that no longer match: {listed(extra)}")
-    detail = f"{subscription.publication} has {len(published)} tables"
+    inserts = set(subscription.insert_only) & matching
+    wanted = {table.table_name for table in source.selection.insert_only} & published
+    if whole := sorted(wanted - inserts):
+        differences.append(f"tables of insert_only with updates and deletes in it: {listed(whole)}")
+    if apart := sorted(inserts - wanted):
+        differences.append(f"tables without updates and deletes in it: {listed(apart)}")
+    names = " and ".join(subscription.publications)
+    detail = f"{names} have" if len(subscription.publications) > 1 else f"{names} has"
+    detail += f" {len(published)} tables"
     if differences:
         return Finding(
             "warning",
             "; ".join([detail, *differences]),
-            "The set of tables is fixed when the pipeline is created: run `penstock destroy` and "
-            "`penstock init` to take the new one. Changes in between are not captured.",
+            "Tables, and what is followed of them, are fixed when the pipeline is created: run "
+            "`penstock destroy` and `penstock init` to take the new ones. Changes in between are "
+            "not captured.",
         )
     return Finding("passed", detail)
 

@@ -15,21 +15,31 @@ class TableSelection:
 
     ``published`` goes into the publication. ``through_root`` are the leaf partitions that come with
     a published root. ``skipped`` match, but Postgres cannot publish them. ``excluded_partitions``
-    match an exclude pattern and are followed nevertheless, because their root is.
+    match an exclude pattern and are followed nevertheless, because their root is. ``insert_only``
+    are those of ``published`` whose updates and deletes are not followed, and ``idle_insert_only``
+    the texts of insert_only patterns that match none of ``published``.
     """
 
     published: tuple[CatalogueTable, ...]
     through_root: tuple[CatalogueTable, ...]
     skipped: tuple[CatalogueTable, ...]
     excluded_partitions: tuple[CatalogueTable, ...]
+    insert_only: tuple[CatalogueTable, ...]
+    idle_insert_only: tuple[str, ...]
 
     @property
     def needing_identity(self) -> tuple[CatalogueTable, ...]:
         """The tables whose replica identity counts.
 
-        Postgres asks the leaf when a row changes, and describes the row's key by the root.
+        Postgres asks the leaf when a row changes, and describes the row's key by the root. It asks
+        nothing of a table whose updates and deletes are not published.
         """
-        return self.published + self.through_root
+        exempt = {table.oid for table in self.insert_only}
+        return tuple(
+            table
+            for table in self.published + self.through_root
+            if not exempt & {table.oid, *table.ancestors}
+        )
 
 
 def select_tables(tables: Iterable[CatalogueTable], patterns: TablePatterns) -> TableSelection:
@@ -40,9 +50,16 @@ def select_tables(tables: Iterable[CatalogueTable], patterns: TablePatterns) -> 
     published = [t for t in candidates.values() if not candidates.keys() & set(t.ancestors)]
     roots = {table.oid for table in published if table.kind == "p"}
     below = [table for table in tables if roots & set(table.ancestors)]
+    insert_only = {
+        pattern.text: [table for table in published if pattern.matches(table.schema, table.name)]
+        for pattern in patterns.insert_only
+    }
+    inserts = {table.oid for matched in insert_only.values() for table in matched}
     return TableSelection(
         published=tuple(published),
         through_root=tuple(table for table in below if table.kind == "r"),
         skipped=tuple(table for table in matching if not table.can_be_published),
         excluded_partitions=tuple(t for t in below if patterns.excluded(t.schema, t.name)),
+        insert_only=tuple(table for table in published if table.oid in inserts),
+        idle_insert_only=tuple(text for text, matched in insert_only.items() if not matched),
     )

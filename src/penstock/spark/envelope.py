@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 )
 
 from penstock.decode.changes import ChangeSet, MessageEvent, TableChanges, TruncateEvent
-from penstock.decode.flat_rows import old_maps, op_names, repeat
+from penstock.decode.flat_rows import old_maps, op_names
 from penstock.decode.row_lists import lists, maps
 from penstock.decode.row_values import RowValues
 
@@ -96,8 +96,8 @@ def _of_table(changes: TableChanges) -> dict[str, Any]:
         "lsn": changes.lsn,
         "xid": changes.xid,
         "commit_ts": pa.array(changes.commit_micros).cast(pa.timestamp("us", "UTC")),
-        "schema": repeat(table.schema, rows),
-        "table": repeat(table.name, rows),
+        "schema": pa.repeat(table.schema, rows),
+        "table": pa.repeat(table.name, rows),
         "new": pc.if_else(pa.array(has_new), new, pa.scalar(None, new.type)),
         "old": old_maps(changes, values, of_deletes=True),
         "unset": lists(pa.array(column_names, pa.string()), unset, rows),

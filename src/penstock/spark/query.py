@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +22,7 @@ from penstock.lsn import Frontier
 from penstock.spark.jvm import JVM_GONE
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix
 from penstock.spark.task import RECEIPT_SCHEMA, TaskFunction, error_from_text
+from penstock.transform.floors import Floors
 
 _STOP_SECONDS = 15.0
 
@@ -32,6 +35,8 @@ class QuerySettings:
 
     log_path: str
     max_bytes: int
+    max_growth: int
+    buffer_bytes: int
     interval_seconds: float
 
 
@@ -47,9 +52,10 @@ class PipelineQuery:
         settings: QuerySettings,
         start: Frontier,
         writer: TaskWriter,
+        floors: Floors,
         commit: Commit,
     ) -> None:
-        self._task = TaskFunction(writer)
+        self._task = TaskFunction(writer, floors)
         self._commit = commit
         self._failure: PenstockError | None = None
         self._batch_under_way = threading.Lock()
@@ -61,6 +67,8 @@ class PipelineQuery:
             .option("mode", "pointers")
             .option("start", json.dumps(start.to_json()))
             .option("maxBytesPerTrigger", str(settings.max_bytes))
+            .option("maxGrowth", str(settings.max_growth))
+            .option("bufferBytes", str(settings.buffer_bytes))
             .option("parallelism", str(spark.sparkContext.defaultParallelism))
             .load()
         )
@@ -70,6 +78,17 @@ class PipelineQuery:
             .option("checkpointLocation", self._checkpoint)
             .start()
         )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
 
     def wait(self, seconds: float) -> bool:
         """Wait; True once the query has ended by itself. Raises what made it end."""

@@ -17,9 +17,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from penstock.changelog import chain
+from penstock.changelog.barrier import held_at
+from penstock.changelog.batch_size import BatchSize
 from penstock.changelog.chain import Pointer
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.run import read_runs
+from penstock.changelog.run import RUN_BYTES, read_runs
 from penstock.decode.changes import decode_changes
 from penstock.errors import ConfigError
 from penstock.lsn import NOTHING, Frontier, parse_lsn
@@ -31,7 +33,17 @@ DEFAULT_PARALLELISM = 8
 # Below this a task of its own costs more than it gains.
 _SMALLEST_TASK = 4 * 1024 * 1024
 
-_OPTIONS = ("path", "mode", "table", "start", "maxbytespertrigger", "parallelism", "reader")
+_OPTIONS = (
+    "path",
+    "mode",
+    "table",
+    "start",
+    "maxbytespertrigger",
+    "maxgrowth",
+    "bufferbytes",
+    "parallelism",
+    "reader",
+)
 
 
 @dataclass
@@ -44,7 +56,9 @@ class _Share(InputPartition):
 
 class PenstockSource(DataSource):
     """Options: path (the change log's folder), table, start (earliest, latest or an LSN),
-    maxBytesPerTrigger, parallelism, reader (a name: the log then keeps what it still needs).
+    maxBytesPerTrigger, maxGrowth (how many times that a batch may take while more is waiting),
+    bufferBytes (what a task reads at a time), parallelism, reader (a name: the log then keeps what
+    it still needs).
     """
 
     @classmethod
@@ -70,6 +84,8 @@ class _Settings:
     table: str | None
     start: str
     max_bytes: int
+    max_growth: int
+    buffer_bytes: int
     parallelism: int
     reader: str | None
 
@@ -92,6 +108,8 @@ class _Settings:
             table=options.get("table"),
             start=options.get("start", "earliest"),
             max_bytes=_positive(options, "maxbytespertrigger", DEFAULT_MAX_BYTES),
+            max_growth=_positive(options, "maxgrowth", 1),
+            buffer_bytes=_positive(options, "bufferbytes", RUN_BYTES),
             parallelism=_positive(options, "parallelism", DEFAULT_PARALLELISM),
             reader=options.get("reader"),
         )
@@ -112,6 +130,7 @@ class PenstockStreamReader(DataSourceStreamReader):
         self._schema = schema
         self._initial: Frontier | None = None
         self._last: Frontier | None = None
+        self._size = BatchSize(settings.max_bytes, settings.max_growth)
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's)
         # Spark asks after the first latestOffset(): both must mean the same start.
@@ -126,10 +145,14 @@ class PenstockStreamReader(DataSourceStreamReader):
         with self._told_to_driver():
             last = self._last or Frontier.from_json(self.initialOffset())
             listing = self._settings.log.list()
-            batch = chain.next_batch(
-                listing.segments, listing.sizes, last, self._settings.max_bytes
-            )
-            self._last = batch.frontier if batch is not None else last
+            # After the listing, and for the pipeline alone: it is the one that verify waits for.
+            limit = held_at(self._settings.log) if self._settings.mode == "pointers" else None
+            size = self._size.next(chain.waiting_bytes(listing.segments, listing.sizes, last))
+            batch = chain.next_batch(listing.segments, listing.sizes, last, size.allowed, limit)
+            if batch is not None:
+                self._last, self._size = batch.frontier, size
+            else:
+                self._last = last
             return self._last.to_json()
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
@@ -155,11 +178,13 @@ class PenstockStreamReader(DataSourceStreamReader):
         assert isinstance(partition, _Share)  # noqa: S101 (Spark gives back what partitions made)
         settings = self._settings
         if settings.mode == "pointers":
-            task = TaskInput(settings.path, partition.pointers, partition.frontier)
+            task = TaskInput(
+                settings.path, partition.pointers, partition.frontier, settings.buffer_bytes
+            )
             yield pa.RecordBatch.from_pydict({"task": [task.to_json()]})
             return
         table = None if settings.table is None else typed_rows.parse_table(settings.table)
-        for run in read_runs(settings.log, partition.pointers):
+        for run in read_runs(settings.log, partition.pointers, settings.buffer_bytes):
             changes = decode_changes(run.rows, run.tables, run.origins)
             if table is None:
                 yield from envelope.record_batches(changes)

@@ -17,6 +17,7 @@ from penstock.decode.changes import ChangeSet, decode_changes
 from penstock.destination.contract import TaskWriter
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
+from penstock.transform.floors import Floors
 
 RECEIPT_SCHEMA = "first string, frontier string, receipt binary"
 
@@ -31,6 +32,7 @@ class TaskInput:
     log_path: str
     pointers: tuple[Pointer, ...]
     frontier: Frontier
+    buffer_bytes: int
 
     def to_json(self) -> str:
         return json.dumps(
@@ -38,6 +40,7 @@ class TaskInput:
                 "log_path": self.log_path,
                 "pointers": [asdict(pointer) for pointer in self.pointers],
                 "frontier": self.frontier.to_json(),
+                "buffer_bytes": self.buffer_bytes,
             }
         )
 
@@ -48,11 +51,12 @@ class TaskInput:
             value["log_path"],
             tuple(Pointer(**pointer) for pointer in value["pointers"]),
             Frontier.from_json(value["frontier"]),
+            value["buffer_bytes"],
         )
 
     def changes(self) -> Iterator[ChangeSet]:
-        """Read and split the share, a bounded piece at a time."""
-        for run in read_runs(ChangeLog(self.log_path), self.pointers):
+        """Read and split the share, about ``buffer_bytes`` at a time."""
+        for run in read_runs(ChangeLog(self.log_path), self.pointers, self.buffer_bytes):
             failpoint("task.read")
             yield decode_changes(run.rows, run.tables, run.origins)
 
@@ -60,8 +64,9 @@ class TaskInput:
 class TaskFunction:
     """The function that mapInArrow runs; picklable."""
 
-    def __init__(self, writer: TaskWriter) -> None:
+    def __init__(self, writer: TaskWriter, floors: Floors) -> None:
         self._writer = writer
+        self._floors = floors
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -79,7 +84,7 @@ class TaskFunction:
         if not task.pointers:
             return b""
         with marked_errors():
-            receipt = self._writer.write(task.changes())
+            receipt = self._writer.write(map(self._floors.apply, task.changes()))
         failpoint("task.written")
         return receipt
 
@@ -90,7 +95,12 @@ def marked_errors() -> Iterator[None]:
     try:
         yield
     except errors.PenstockError as error:
-        text = {"kind": type(error).__name__, "message": error.message, "remedy": error.remedy}
+        text = {
+            "kind": type(error).__name__,
+            "message": error.message,
+            "remedy": error.remedy,
+            "details": error.details,
+        }
         raise RuntimeError(f"{_MARK}{json.dumps(text)}") from error
 
 
@@ -104,5 +114,5 @@ def error_from_text(text: str) -> errors.PenstockError | None:
     except json.JSONDecodeError:
         return None
     kind = getattr(errors, value["kind"], errors.PenstockError)
-    error: errors.PenstockError = kind(value["message"], remedy=value["remedy"])
+    error: errors.PenstockError = kind(value["message"], remedy=value["remedy"], **value["details"])
     return error

@@ -43,15 +43,6 @@ class Lines:
         return Lines(self.commit_lsn[rows], self.ordinal[rows], self.text.take(pa.array(rows)))
 
 
-def line_bytes(lines: pa.Array) -> memoryview:
-    """All lines behind each other, without a copy."""
-    _, offsets, data = lines.buffers()
-    if not len(lines) or data is None:
-        return memoryview(b"")
-    bounds = np.frombuffer(offsets, np.int64, len(lines) + 1, lines.offset * 8)
-    return memoryview(data)[int(bounds[0]) : int(bounds[-1])]
-
-
 def encode_changes(changes: ChangeSet) -> Lines:
     """All changes in commit order."""
     parts = [table_lines(table) for table in changes.tables]
@@ -91,7 +82,7 @@ def table_lines(changes: TableChanges) -> Lines:
         _stamps(changes),
         _keys(table, members, count),
         ',"old":',
-        _old(changes, values),
+        old_objects(changes, values),
         ',"new":',
         new,
         ',"unset":',
@@ -214,7 +205,7 @@ def _keys(table: TableSchema, members: list[pa.Array], count: int) -> pa.Array:
     return join('"key":', _objects([members[column] for column in columns], count))
 
 
-def _old(changes: TableChanges, values: RowValues) -> pa.Array:
+def old_objects(changes: TableChanges, values: RowValues) -> pa.Array:
     """The old image of each change, ``null`` where Postgres sent none."""
     images = len(changes.old_rows)
     if not images:

@@ -110,7 +110,7 @@ class FilesDestination(Destination):
         self._number: int | None = None
         self._moving: tuple[StagedFile, ...] = ()
 
-    def check(self) -> None:
+    def check(self) -> tuple[str, ...]:
         if "://" in self.options.path:
             raise DestinationError(
                 f"destination files: path {self.options.path} is an address; only folders on a "
@@ -130,6 +130,7 @@ class FilesDestination(Destination):
                 f"destination files: {existing} is not writable by this user",
                 remedy=f"give the user the right to write to {existing}, or use another path",
             )
+        return ()
 
     def open(self) -> None:
         with durable.explained(self._root):

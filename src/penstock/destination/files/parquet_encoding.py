@@ -12,7 +12,6 @@ from penstock.decode.flat_rows import (
     decode_columns,
     flat_changes,
     flat_truncate,
-    repeat,
     row_columns,
     stamp_columns,
 )
@@ -45,7 +44,7 @@ class ParquetEncoding:
         table, count = rows.table, len(rows)
         columns, raw = decode_columns(table, rows.columns, count)
         columns += [
-            repeat("read", count),
+            pa.repeat("read", count),
             pa.repeat(pa.scalar(rows.snapshot.commit_lsn, pa.int64()), count),
             pa.repeat(pa.scalar(READ_ORDINAL, pa.int64()), count),
             pa.nulls(count, pa.int64()),

@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.destination.encode.ndjson import line_bytes
+from penstock.destination.encode.text_bytes import text_bytes
 from penstock.destination.files import durable
 from penstock.destination.files.layout import ControlFolder, data_file, date_folder
 from penstock.destination.files.manifest import StagedFile
@@ -46,7 +46,7 @@ class _LineSink:
 
     def write(self, data: pa.Table) -> None:
         for lines in data.column("line").chunks:
-            self._file.write(line_bytes(lines))
+            self._file.write(text_bytes(lines))
 
     def close(self) -> None:
         self._file.close()

@@ -1,0 +1,116 @@
+"""What a follower uses between two moments: CPU of all involved, peak memory of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from bench.follower import Follower
+from bench.process_usage import Usage, pss_mb, total, usage
+from bench.target import Target
+
+# The kernel walks all pages of a process to tell its share of them: more often would be felt.
+_SAMPLE_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Spent:
+    """CPU seconds and memory; ``parts`` holds the follower's own, by part."""
+
+    parts: dict[str, Usage]
+    server_cpu_s: float
+    destination_cpu_s: float | None
+    peak_pss_mb: float | None
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(part.cpu_seconds for part in self.parts.values())
+
+    @property
+    def peak_rss_mb(self) -> float:
+        return round(sum(part.peak_rss_mb for part in self.parts.values()), 1)
+
+    @property
+    def rss_mb(self) -> dict[str, float]:
+        return {name: part.peak_rss_mb for name, part in self.parts.items()}
+
+
+class Meter:
+    """Counts from its start to its ``read``. Leave the ``with`` before the follower stops."""
+
+    def __init__(self, follower: Follower, walsender: int, target: Target | None) -> None:
+        self._follower = follower
+        self._walsender = walsender
+        self._target = target
+        self._pss = PeakPss(self._own_processes)
+        self._before = self._look()
+
+    def __enter__(self) -> Self:
+        self._pss.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._pss.stop()
+
+    def read(self) -> Spent:
+        """What was spent so far."""
+        self._pss.sample()
+        own, server, destination = self._look()
+        own_before, server_before, destination_before = self._before
+        nothing = Usage()
+        parts = {
+            name: Usage(
+                used.cpu_seconds - own_before.get(name, nothing).cpu_seconds, used.peak_rss_mb
+            )
+            for name, used in own.items()
+        }
+        return Spent(
+            parts,
+            server - server_before,
+            destination - destination_before if self._target else None,
+            self._pss.peak_mb,
+        )
+
+    def _own_processes(self) -> list[int]:
+        return [pid for pids in self._follower.processes().values() for pid in pids]
+
+    def _look(self) -> tuple[dict[str, Usage], float, float]:
+        own = {part: total(pids) for part, pids in self._follower.processes().items()}
+        server = usage(self._walsender).cpu_seconds
+        destination = self._target.cpu_seconds() if self._target else 0.0
+        return own, server, destination
+
+
+class PeakPss:
+    """The greatest sum of several processes' shares of memory, looked at every second.
+
+    Unlike resident memory, a page that forked workers share counts once.
+    """
+
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        self._pids = pids
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._peak = 0.0
+
+    @property
+    def peak_mb(self) -> float | None:
+        """None where it could not be read: the processes are another user's."""
+        return round(self._peak, 1) or None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def sample(self) -> None:
+        # Asked for each time: a pool of workers grows.
+        self._peak = max(self._peak, sum(pss_mb(pid) for pid in self._pids()))
+
+    def _run(self) -> None:
+        while not self._ended.wait(_SAMPLE_SECONDS):
+            self.sample()

@@ -1,0 +1,178 @@
+"""`penstock verify`: is the destination what the source is?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.terminal import console, say
+from penstock.config import load_pipeline
+from penstock.lsn import format_lsn
+
+if TYPE_CHECKING:
+    from penstock.verify.compare import Observe
+    from penstock.verify.report import ConstraintResult, TableComparison, VerifyReport
+
+_STYLES = {"equal": "green", "DIFFERENT": "bold red", "not compared": "bold red", "skipped": "dim"}
+
+
+def verify(
+    file: PipelineFile,
+    parallel: Annotated[
+        int, typer.Option("--parallel", "-p", min=1, help="Sessions on each side.")
+    ] = 2,
+    shown: Annotated[
+        int, typer.Option("--show", min=1, help="How many differing rows to name of each table.")
+    ] = 10,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait", min=0, help="Seconds that the destination may take to get to the position."
+        ),
+    ] = 600.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object, for other programs.")
+    ] = False,
+) -> None:
+    """Compare source and destination at one position, and name every table and key that differs.
+
+    Reads all rows of all tables on both sides, as of the same position of the source; only
+    checksums leave the servers. While the pipeline runs it pauses for a moment, until the
+    destination's rows are pinned in a snapshot; where it does not run, this command runs it up to
+    the position. Nothing stops being written on either side.
+
+    Constraints that replication does not enforce are checked too: foreign keys, deferrable unique
+    constraints, and what was declared NOT VALID. Exits with 0 only if every table is equal and no
+    constraint is violated. Destinations other than postgres cannot be verified.
+
+    \b
+    Example:
+      penstock verify shop.yaml
+      penstock verify shop.yaml --parallel 4 --show 100
+      penstock verify shop.yaml --json | jq '.tables[] | select(.equal | not)'
+    """
+    from penstock.verify.run import verify as compare
+
+    config = load_pipeline(file)
+
+    def tell(text: str) -> None:
+        # stdout is for the result.
+        typer.echo(f"pipeline {config.name}: {text}", err=True)
+
+    with _progress_bar() as observe:
+        report = compare(
+            config, file, parallel=parallel, shown=shown, wait=wait, observe=observe, say=tell
+        )
+    if as_json:
+        say(json.dumps(report.to_json(), indent=2))
+    else:
+        show_report(report)
+    if not report.equal:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Observe]:
+    """A bar on a terminal, nothing elsewhere."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield lambda _done, _all: None
+        return
+    columns = (
+        TextColumn("comparing"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("pieces"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as bar:
+        task = bar.add_task("comparing", total=None, visible=False)
+        yield lambda done, of: bar.update(task, completed=done, total=of, visible=True)
+
+
+def show_report(report: VerifyReport) -> None:
+    """A table in a terminal, lines elsewhere; the verdict last."""
+    if console().is_terminal:
+        _show_table(report)
+    else:
+        for table in report.tables:
+            say(f"{_verdict(table):<12} {table.name}: {_detail(table)}")
+            for line in _differences(table):
+                say(f"             {line}")
+    for result in report.constraints:
+        if line := _constraint(result):
+            say(line)
+    say(summary(report))
+
+
+def _show_table(report: VerifyReport) -> None:
+    shown = Table(expand=True)
+    shown.add_column("result", no_wrap=True)
+    shown.add_column("table", no_wrap=True)
+    shown.add_column("detail", ratio=1)
+    for table in report.tables:
+        verdict = _verdict(table)
+        detail = Text("\n".join([_detail(table), *_differences(table)]))
+        shown.add_row(Text(verdict, style=_STYLES[verdict]), table.name, detail)
+    console().print(shown, soft_wrap=False)
+
+
+def _verdict(table: TableComparison) -> str:
+    if table.not_compared:
+        return "not compared"
+    if table.skipped:
+        return "skipped"
+    return "equal" if table.equal else "DIFFERENT"
+
+
+def _detail(table: TableComparison) -> str:
+    if table.not_compared or table.skipped:
+        return table.not_compared or table.skipped
+    if table.equal:
+        return f"{table.source_rows} rows"
+    return (
+        f"{table.source_rows} rows in the source, {table.target_rows} in the destination; "
+        f"{'' if table.counted_all else 'at least '}{table.differing} differ"
+    )
+
+
+def _differences(table: TableComparison) -> list[str]:
+    lines = [str(difference) for difference in table.differences]
+    more = table.differing - sum(difference.count for difference in table.differences)
+    if lines and more > 0:
+        lines.append(f"and {'' if table.counted_all else 'at least '}{more} more")
+    return lines
+
+
+def _constraint(result: ConstraintResult) -> str:
+    what = f"{result.kind} {result.name} of {result.table}"
+    if result.unchecked:
+        return f"unchecked    {what}: {result.unchecked}"
+    if result.violations:
+        more = " and more" if result.more else ""
+        return f"VIOLATED     {what}: {', '.join(result.violations)}{more}"
+    return ""
+
+
+def summary(report: VerifyReport) -> str:
+    """One line that says it all."""
+    at = f"at {format_lsn(report.lsn)}"
+    if report.drove:
+        at += " (the pipeline was not running; it was run up to there)"
+    if report.equal:
+        checked = sum(not result.unchecked for result in report.constraints)
+        compared = sum(not table.skipped for table in report.tables)
+        return f"equal: {compared} tables, {report.rows} rows, {checked} constraints, {at}"
+    unequal = sum(not table.equal for table in report.tables)
+    return (
+        f"NOT EQUAL: {unequal} of {len(report.tables)} tables, "
+        f"{len(report.violated)} constraints violated, {at}"
+    )

@@ -1,0 +1,1 @@
+"""Postgres as a destination: exactly once, a batch in one transaction."""

@@ -1,0 +1,78 @@
+"""``mode: append``: a table of every change, instead of the rows that are left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from psycopg import sql
+
+from penstock.destination.postgres.merge_sql import target
+from penstock.destination.postgres.receipt import Truncated
+from penstock.destination.postgres.session import Connection
+from penstock.destination.postgres.stage import Stage
+from penstock.errors import DestinationError
+from penstock.lsn import format_lsn
+from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _own(name: str, kind: str, *, array: bool = False) -> ColumnDefinition:
+    required = name in ("_op", "_commit_lsn", "_ordinal")
+    type_name = TypeName("pg_catalog", kind, is_array=array)
+    return ColumnDefinition(0, name, type_name, not_null=required)
+
+
+COLUMNS = (
+    _own("_op", "text"),
+    _own("_commit_lsn", "pg_lsn"),
+    _own("_ordinal", "bigint"),
+    _own("_commit_time", "timestamp with time zone"),
+    _own("_xid", "bigint"),
+    _own("_unset", "text", array=True),
+    _own("_old", "jsonb"),
+)
+"""What a history has beside the source's columns."""
+
+
+def is_own(name: str) -> bool:
+    return any(column.name == name for column in COLUMNS)
+
+
+def definition(table: TableDefinition) -> TableDefinition:
+    """The history of a table: its columns, all of which may be null, and ours."""
+    taken = sorted(column.name for column in table.columns if is_own(column.name))
+    if taken:
+        raise DestinationError(
+            f"table {table.qualified_name} has columns that a history needs for itself: "
+            f"{', '.join(taken)}",
+            remedy="exclude the table, rename the columns, or use destination.mode: merge",
+        )
+    plain = tuple(
+        replace(column, not_null=False, default=None, identity="", sequence=None, generated=None)
+        for column in table.columns
+        if column.published
+    )
+    return replace(
+        table,
+        columns=(*plain, *COLUMNS),
+        primary_key=(),
+        unique_keys=(),
+        identity_key=(),
+        replica_identity="d",
+    )
+
+
+def write_truncate(conn: Connection, stages: Sequence[Stage], event: Truncated) -> None:
+    """A row without values in the history of each table that was emptied."""
+    at = _EPOCH + timedelta(microseconds=event.commit_micros)
+    for stage in stages:
+        conn.execute(
+            sql.SQL(
+                "INSERT INTO {} (_op, _commit_lsn, _ordinal, _commit_time, _xid)"
+                " VALUES ('truncate', %s, %s, %s, %s)"
+            ).format(target(stage)),
+            [format_lsn(event.commit_lsn), event.ordinal, at, event.xid],
+        )

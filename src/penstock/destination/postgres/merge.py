@@ -1,0 +1,314 @@
+"""How the staged rows of one table come into its target, inside the driver's transaction.
+
+``quick`` runs the cheapest statements that are right if nothing is odd, and raises where something
+is. ``thorough`` is for what is odd: rows that exchange the values of a unique index, rows that are
+not where they should be, rows that the target refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from penstock.destination.postgres import merge_sql
+from penstock.destination.postgres.dead_letters import Letter, refusal, write_letter
+from penstock.destination.postgres.receipt import Part, total
+from penstock.destination.postgres.session import Connection, is_refusal, said
+from penstock.destination.postgres.stage import Stage
+from penstock.destination.postgres.staged_rows import key_text, known_columns, op_name
+from penstock.lsn import Position
+
+_BEFORE = sql.Identifier("pg_temp", "penstock_before")
+_NO_DATA = "P0002"
+
+
+class Odd(Exception):
+    """The quick way does not fit what the batch holds."""
+
+
+@dataclass(frozen=True)
+class _Counts:
+    inserts: int
+    updates: int
+    rekeys: int
+    deletes: int
+    incomplete: int
+
+
+# Building a statement costs more than many a statement takes, and batches repeat them.
+_sql = lru_cache(maxsize=20_000)
+
+
+@_sql
+def _statement(name: str, stage: Stage, *arguments: Any, **options: Any) -> str:
+    made = getattr(merge_sql, name)(stage, *arguments, **options)
+    return "" if made is None else made.as_string(None)
+
+
+class TableMerge:
+    """Merges the parts of one table. What goes wrong is for the caller's savepoint to undo."""
+
+    def __init__(
+        self, conn: Connection, stage: Stage, parts: Sequence[Part], *, strict: bool
+    ) -> None:
+        self._conn = conn
+        self._stage = stage
+        self._parts = parts
+        self._strict = strict
+        self._numbers = {"parts": [part.part for part in parts]}
+
+    # -- the quick way ---------------------------------------------------------------------------
+
+    def quick(self) -> None:
+        """Merge; raises Odd, or psycopg's error, where that is not enough."""
+        if self._stage.kind == "keyed":
+            self._quick_keyed()
+        elif self._stage.kind == "counted":
+            self._quick_counted()
+        else:
+            self._run("insert")
+
+    def _quick_keyed(self) -> None:
+        counts = self._compose()
+        if counts.rekeys and (counts.incomplete or self._stage.extras):
+            if self._stage.extras:
+                raise Odd
+            self._run("complete", only_rekeys=True)
+            if self._rows("unmatched", incomplete=True):
+                raise Odd
+        if counts.deletes or counts.rekeys:
+            gone = self._run("delete", rekeys=bool(counts.rekeys))
+            if gone != counts.deletes + counts.rekeys and self._strict:
+                raise Odd
+        if counts.updates:
+            changed = self._run("update", incomplete=bool(counts.incomplete))
+            if changed != counts.updates:
+                raise Odd
+        if counts.inserts or counts.rekeys:
+            self._run("insert", "IK")
+
+    def _compose(self) -> _Counts:
+        """Join what several parts hold of one row; how many rows of each kind are left."""
+        parts = self._parts
+        pairs = [
+            {"earlier": earlier, "later": part.part}
+            for index, part in enumerate(parts)
+            if part.updates + part.rekeys + part.deletes
+            and (earlier := [p.part for p in parts[:index] if p.inserts + p.updates + p.rekeys])
+        ]
+        if not pairs:
+            names = ("inserts", "updates", "rekeys", "deletes", "incomplete")
+            return _Counts(*(total(parts, name) for name in names))
+        with self._hashing():
+            for pair in pairs:
+                self._conn.execute(_statement("compose", self._stage), pair)
+        if total(parts, "rekeys"):
+            self._run("tidy_composed")
+        row = self._conn.execute(_statement("count_ops", self._stage), self._numbers).fetchone()
+        return _Counts(*(row or (0, 0, 0, 0, 0)))
+
+    def _quick_counted(self) -> None:
+        self._sum_counts()
+        if total(self._parts, "deletes"):
+            removed = self._remove_counted()
+            if self._strict and removed != self._wanted()[1]:
+                raise Odd
+        if total(self._parts, "inserts"):
+            self._run("insert")
+
+    def _sum_counts(self) -> None:
+        if len(self._parts) > 1 and total(self._parts, "deletes"):
+            with self._hashing():
+                self._run("sum_counts")
+
+    def _remove_counted(self) -> int:
+        with self._hashing():
+            return self._run("remove_counted")
+
+    def _wanted(self) -> tuple[int, int]:
+        row = self._conn.execute(_statement("count_counts", self._stage), self._numbers).fetchone()
+        return row or (0, 0)
+
+    # -- the thorough way ------------------------------------------------------------------------
+
+    def thorough(self, letters_of: str | None) -> int:
+        """Merge whatever it takes; returns how many rows became dead letters.
+
+        Raises TableRefused, which names the row, unless letters are wanted (by the pipeline of
+        that name).
+        """
+        missing = 0
+        if self._stage.kind == "keyed":
+            try:
+                with self._conn.transaction():
+                    missing = self._clear_way(letters_of)
+            except psycopg.Error as error:
+                if not is_refusal(error):
+                    raise
+                # A key that is no value of the target's type, for one.
+                raise refusal(self._stage, None, self._last_position(), said(error)) from error
+        elif self._stage.kind == "counted":
+            self._clear_counted()
+        refused = _Halves(self._conn, self._insert_rows).run(self._rows("row_ids"))
+        for row, error in refused:
+            self._refuse(row, error, letters_of)
+        if self._stage.kind == "keyed":
+            self._conn.execute(sql.SQL("DROP TABLE {}").format(_BEFORE))
+        return missing + len(refused)
+
+    def _clear_way(self, letters_of: str | None) -> int:
+        """Make every staged row whole, and take every row that it replaces out of the target.
+
+        Returns how many became letters, since the row that they change is missing.
+        """
+        self._compose()
+        self._run("complete", only_rekeys=False)
+        missing = self._rows("unmatched", incomplete=not self._strict)
+        for row in missing:
+            self._refuse_missing(row, letters_of)
+        self._run("save_before", _BEFORE)
+        self._run("delete", rekeys=True, updates=True)
+        if not self._strict:
+            self._run("save_in_the_way", _BEFORE)
+            self._run("delete_in_the_way")
+        return len(missing)
+
+    def _clear_counted(self) -> None:
+        self._sum_counts()
+        removed = self._remove_counted()
+        wanted = self._wanted()[1]
+        if self._strict and removed != wanted:
+            raise refusal(
+                self._stage,
+                "the values of a deleted row",
+                self._last_position(),
+                f"{wanted - removed} of {wanted} rows to be removed are not in the destination",
+            )
+
+    def _insert_rows(self, rows: Sequence[str]) -> None:
+        # Updates were cleared out of the way, too: they are put back as they are now.
+        parameters = {**self._numbers, "rows": list(rows)}
+        for extras_of in (None, _BEFORE) if self._stage.extras else (None,):
+            statement = _statement(
+                "insert",
+                self._stage,
+                "IUK",
+                some_rows=True,
+                kept=extras_of,
+                without=_BEFORE if self._stage.extras and extras_of is None else None,
+            )
+            self._conn.execute(statement, parameters)
+
+    def _refuse(self, row: str, error: psycopg.Error, letters_of: str | None) -> None:
+        letter = self._letter(row, error.sqlstate or "", said(error))
+        if letters_of is None:
+            raise refusal(
+                self._stage, key_text(self._stage, letter.values), letter.position, letter.cause
+            ) from error
+        if self._stage.kind == "keyed":
+            self._put_back(row)
+        write_letter(self._conn, letters_of, self._stage, letter)
+
+    def _put_back(self, row: str) -> None:
+        """The row as it was before, unless something else has taken its place."""
+        statement = _statement("restore_before", self._stage, _BEFORE)
+        try:
+            with self._conn.transaction():
+                self._conn.execute(statement, {"row": row})
+        except psycopg.Error as error:
+            if not is_refusal(error):
+                raise
+
+    def _refuse_missing(self, row: str, letters_of: str | None) -> None:
+        letter = self._letter(row, _NO_DATA, "")
+        why = f"{letter.op}: the destination has no such row"
+        if not self._strict:
+            why += ", and the change holds only a part of it: large values that did not change are "
+            why += "not sent"
+        if letters_of is None:
+            key = key_text(self._stage, letter.values)
+            raise refusal(self._stage, key, letter.position, why)
+        write_letter(self._conn, letters_of, self._stage, replace(letter, cause=why))
+        self._conn.execute(_statement("forget_row", self._stage), {"row": row})
+
+    def _letter(self, row: str, sqlstate: str, cause: str) -> Letter:
+        """A staged row as far as it is known."""
+        stage = self._stage
+        found = self._conn.execute(_statement("staged_row", stage), {"row": row}).fetchone()
+        commit_lsn, ordinal, times, unset, op, *texts = found or (0, 0, 1, None, "I")
+        known = known_columns(stage, op, [number - 1 for number in unset or ()])
+        return Letter(
+            op_name(op) if len(op) == 1 else op,
+            {stage.columns[index].name: texts[index] for index in known},
+            Position(commit_lsn, ordinal),
+            sqlstate,
+            cause,
+            times,
+        )
+
+    def _last_position(self) -> Position:
+        row = self._conn.execute(
+            sql.SQL(
+                "SELECT commit_lsn, ordinal FROM {} WHERE part = ANY(%(parts)s)"
+                " ORDER BY 1 DESC, 2 DESC LIMIT 1"
+            ).format(self._stage.staging_id),
+            self._numbers,
+        ).fetchone()
+        return Position(*(row or (0, 0)))
+
+    # -- statements ------------------------------------------------------------------------------
+
+    @contextmanager
+    def _hashing(self) -> Iterator[None]:
+        """Keep the planner from nested loops where neither side has an index.
+
+        It knows nothing of staging tables, which are never analysed, and takes them for tiny.
+        """
+        self._conn.execute("SET LOCAL enable_nestloop = off")
+        yield
+        self._conn.execute("SET LOCAL enable_nestloop = on")
+
+    def _run(self, name: str, *arguments: Any, **options: Any) -> int:
+        statement = _statement(name, self._stage, *arguments, **options)
+        return self._conn.execute(statement, self._numbers).rowcount if statement else -1
+
+    def _rows(self, name: str, **options: Any) -> list[str]:
+        """The ctids of the staged rows that a statement finds."""
+        statement = _statement(name, self._stage, **options)
+        return [row for (row,) in self._conn.execute(statement, self._numbers)]
+
+
+class _Halves:
+    """Does something to many rows at once; where that is refused, to ever smaller halves."""
+
+    def __init__(self, conn: Connection, insert: Any) -> None:
+        self._conn = conn
+        self._insert = insert
+        self._refused: list[tuple[str, psycopg.Error]] = []
+
+    def run(self, rows: Sequence[str]) -> list[tuple[str, psycopg.Error]]:
+        """The rows that were refused, each by itself, and why."""
+        self._refused = []
+        if rows:
+            self._try(rows)
+        return self._refused
+
+    def _try(self, rows: Sequence[str]) -> None:
+        try:
+            with self._conn.transaction():
+                self._insert(rows)
+        except psycopg.Error as error:
+            if not is_refusal(error):
+                raise
+            if len(rows) == 1:
+                self._refused.append((rows[0], error))
+                return
+            half = len(rows) // 2
+            self._try(rows[:half])
+            self._try(rows[half:])

@@ -1,0 +1,72 @@
+"""The schema ``penstock`` at the destination: progress, dead letters, copied chunks, staging."""
+
+from __future__ import annotations
+
+from penstock.destination.postgres import dead_letters, progress
+from penstock.destination.postgres.session import Connection, destination_errors
+from penstock.destination.postgres.stage import SCHEMA
+from penstock.errors import DestinationError
+
+COPIED_CHUNK = """CREATE TABLE IF NOT EXISTS penstock.copied_chunk (
+    pipeline text,
+    source_table bigint,
+    chunk text,
+    PRIMARY KEY (pipeline, source_table, chunk)
+)"""
+
+# So that two pipelines that start at once do not both create.
+_LOCK = 0x70656E73746F636B
+
+
+def ensure_own_tables(conn: Connection) -> None:
+    """Create what is missing; says which right the role lacks."""
+    with destination_errors("creating Penstock's own tables"), conn.transaction():
+        conn.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        exists = conn.execute("SELECT to_regnamespace(%s) IS NOT NULL", [SCHEMA]).fetchone()
+        if not exists or not exists[0]:
+            conn.execute("CREATE SCHEMA penstock")
+        for statement in (progress.TABLE, *dead_letters.TABLES, COPIED_CHUNK):
+            conn.execute(statement.encode())
+
+
+def check_rights(conn: Connection, *, disable_triggers: bool) -> tuple[str, ...]:
+    """Raise DestinationError where the role could not write; what a person should know else."""
+    with destination_errors("checking rights"):
+        row = conn.execute(
+            "SELECT current_user::text, current_database()::text,"
+            " pg_is_in_recovery(), current_setting('transaction_read_only')::bool,"
+            " has_database_privilege(current_database(), 'CREATE'),"
+            " CASE WHEN to_regnamespace('penstock') IS NULL THEN NULL"
+            " ELSE has_schema_privilege('penstock', 'CREATE, USAGE') END"
+        ).fetchone()
+        role, database, recovers, read_only, may_create, may_use = row or ("", "", 0, 0, 0, 0)
+        if recovers or read_only:
+            raise DestinationError(
+                f"database {database} is read-only",
+                remedy="point destination.url at a primary server that can be written to",
+            )
+        if may_use is False or (may_use is None and not may_create):
+            raise DestinationError(
+                f"role {role} may not keep Penstock's own tables in database {database}",
+                remedy=f"run as the database's owner: GRANT CREATE ON DATABASE {database} TO "
+                f"{role}; or create the schema for it: CREATE SCHEMA penstock AUTHORIZATION {role}",
+            )
+    if disable_triggers and not may_disable_triggers(conn):
+        note = (
+            f"role {role} may not set session_replication_role, so triggers and foreign keys of "
+            "existing target tables stay on while rows are applied; GRANT SET ON PARAMETER "
+            f"session_replication_role TO {role} (Postgres 15 and newer) turns them off"
+        )
+        return (note,)
+    return ()
+
+
+def may_disable_triggers(conn: Connection) -> bool:
+    """Whether this role may switch triggers and foreign keys off for its own session."""
+    if conn.info.server_version >= 150000:
+        row = conn.execute(
+            "SELECT has_parameter_privilege('session_replication_role', 'SET')"
+        ).fetchone()
+    else:
+        row = conn.execute("SELECT rolsuper FROM pg_roles WHERE rolname = current_user").fetchone()
+    return bool(row and row[0])

@@ -1,0 +1,89 @@
+"""Where a pipeline stands, kept in the destination beside the rows."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from penstock.destination.contract import Behind
+from penstock.destination.postgres.session import Connection
+from penstock.errors import Fenced
+from penstock.lsn import Frontier, format_lsn, parse_lsn
+
+TABLE = """CREATE TABLE IF NOT EXISTS penstock.progress (
+    pipeline text PRIMARY KEY,
+    epoch bigint NOT NULL,
+    commit_lsn pg_lsn,
+    end_lsn pg_lsn,
+    behind jsonb NOT NULL DEFAULT '{}',
+    committed_at timestamptz NOT NULL DEFAULT now()
+)"""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """``frontier`` is None before the first commit. ``epoch`` counts the drivers so far."""
+
+    epoch: int
+    frontier: Frontier | None
+    behind: Behind
+
+
+def read_progress(conn: Connection, pipeline: str) -> Progress | None:
+    row = conn.execute(
+        "SELECT epoch, commit_lsn::text, end_lsn::text, behind FROM penstock.progress"
+        " WHERE pipeline = %s",
+        [pipeline],
+    ).fetchone()
+    if row is None:
+        return None
+    epoch, commit_lsn, end_lsn, behind = row
+    return Progress(
+        epoch,
+        None if commit_lsn is None else Frontier(parse_lsn(commit_lsn), parse_lsn(end_lsn)),
+        {int(oid): Frontier.from_json(value) for oid, value in behind.items()},
+    )
+
+
+def take_over(conn: Connection, pipeline: str) -> int:
+    """The epoch of a new driver; whoever drove before is fenced from now on.
+
+    Waits for a commit that is under way.
+    """
+    row = conn.execute(
+        "INSERT INTO penstock.progress AS p (pipeline, epoch) VALUES (%s, 1)"
+        " ON CONFLICT (pipeline) DO UPDATE SET epoch = p.epoch + 1 RETURNING epoch",
+        [pipeline],
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def advance(
+    conn: Connection, pipeline: str, held: Progress, frontier: Frontier, behind: Behind
+) -> None:
+    """Go on from ``held``; raises Fenced where the destination stands elsewhere by now.
+
+    The row stays locked until the transaction ends, so a second driver waits for its outcome.
+    """
+    expected = held.frontier
+    changed = conn.execute(
+        "UPDATE penstock.progress SET commit_lsn = %s, end_lsn = %s, behind = %s,"
+        " committed_at = clock_timestamp() WHERE pipeline = %s AND epoch = %s"
+        " AND commit_lsn IS NOT DISTINCT FROM %s::pg_lsn"
+        " AND end_lsn IS NOT DISTINCT FROM %s::pg_lsn",
+        [
+            format_lsn(frontier.commit_lsn),
+            format_lsn(frontier.end_lsn),
+            json.dumps({str(oid): place.to_json() for oid, place in behind.items()}),
+            pipeline,
+            held.epoch,
+            None if expected is None else format_lsn(expected.commit_lsn),
+            None if expected is None else format_lsn(expected.end_lsn),
+        ],
+    ).rowcount
+    if changed != 1:
+        raise Fenced(
+            f"destination postgres: another driver of pipeline {pipeline} has taken over; nothing "
+            "of this batch was committed",
+            remedy="stop this one; the other goes on where it stood",
+        )

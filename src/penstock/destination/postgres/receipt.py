@@ -1,0 +1,101 @@
+"""What a task tells the driver of what it staged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+
+
+@dataclass(frozen=True)
+class Part:
+    """The net rows of one table in one run of changes.
+
+    ``part`` marks its rows in the staging table. ``inserts`` to ``deletes`` count them by what they
+    do; for a table without a key, ``inserts`` are rows to add and ``deletes`` rows to remove, and
+    for a history all are inserts. ``incomplete`` of the updates and rekeys have unset columns.
+    ``refused`` rows were set aside for the dead letters, and are not among the others.
+    """
+
+    table: int
+    part: int
+    inserts: int = 0
+    updates: int = 0
+    rekeys: int = 0
+    deletes: int = 0
+    incomplete: int = 0
+    refused: int = 0
+    bytes: int = 0
+
+    @property
+    def rows(self) -> int:
+        """How many rows were staged."""
+        return self.inserts + self.updates + self.rekeys + self.deletes
+
+
+@dataclass(frozen=True)
+class Truncated:
+    """One TRUNCATE; ``tables`` are those that we follow."""
+
+    tables: tuple[int, ...]
+    restart_identity: bool
+    commit_lsn: int
+    ordinal: int
+    xid: int
+    commit_micros: int
+
+
+@dataclass(frozen=True)
+class StagedRun:
+    """What is left of one run: its truncates, and what each table holds after the last of them."""
+
+    truncates: tuple[Truncated, ...]
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """All runs of a batch in order."""
+
+    runs: tuple[StagedRun, ...] = field(default=())
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([asdict(run) for run in self.runs], separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, receipts: Iterable[bytes]) -> StagedBatch:
+        return cls(
+            tuple(
+                StagedRun(
+                    tuple(
+                        Truncated(**{**event, "tables": tuple(event["tables"])})
+                        for event in run["truncates"]
+                    ),
+                    tuple(Part(**part) for part in run["parts"]),
+                )
+                for receipt in receipts
+                if receipt
+                for run in json.loads(receipt)
+            )
+        )
+
+    @property
+    def truncates(self) -> list[Truncated]:
+        return [event for run in self.runs for event in run.truncates]
+
+    def parts(self, *, with_truncated: bool = False) -> dict[int, list[Part]]:
+        """The parts of each table in order; without what a later TRUNCATE made void."""
+        found: dict[int, list[Part]] = {}
+        for run in self.runs:
+            if not with_truncated:
+                for event in run.truncates:
+                    for table in event.tables:
+                        found.pop(table, None)
+            for part in run.parts:
+                found.setdefault(part.table, []).append(part)
+        return found
+
+
+def total(parts: Sequence[Part], name: str) -> int:
+    """The sum of one count over some parts."""
+    return sum(getattr(part, name) for part in parts)

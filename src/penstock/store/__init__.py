@@ -1,0 +1,17 @@
+"""What a pipeline remembers of its tables: their states, their definitions, their targets."""
+
+from __future__ import annotations
+
+from penstock.config.models import PipelineConfig
+from penstock.store.contract import Store
+from penstock.store.memory import MemoryStore
+from penstock.store.postgres import PostgresStore
+
+__all__ = ["MemoryStore", "PostgresStore", "Store", "pipeline_store"]
+
+
+def pipeline_store(config: PipelineConfig) -> PostgresStore:
+    """The store that a pipeline file asks for; it connects when it is first used."""
+    if config.store.url is not None:
+        return PostgresStore(config.store.url, config.name, url_key="store.url")
+    return PostgresStore(config.source.url, config.name, url_key="source.url")

@@ -1,0 +1,288 @@
+"""What every store promises, and the cache that all of them share.
+
+Tables are known by their oid in the source, and everything belongs to one pipeline, by its name.
+Reads come from the cache alone: ``load_*`` fill it at start-up, and again whenever somebody else
+(`penstock tables`) may have written. Writes go to the store first and then to the cache, so the
+cache never knows of something that a restart would not find.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+from penstock.errors import StoreError
+from penstock.pipeline.table_state import Errored, TableState, transition
+from penstock.table_definition import TableDefinition
+
+
+@dataclass(frozen=True)
+class StateRecord:
+    """A table's state, and since when it has it by the store's clock."""
+
+    state: TableState
+    since: datetime
+
+
+@dataclass(frozen=True)
+class SchemaVersion:
+    """A table's definition as it holds from the transaction with commit LSN ``lsn`` on."""
+
+    lsn: int
+    definition: TableDefinition
+
+
+class Store(ABC):
+    """One pipeline's states, schemas and mappings. May be shared by threads.
+
+    Raises StoreUnavailable where another try may succeed, StoreError for everything else.
+    """
+
+    def __init__(self, pipeline: str) -> None:
+        self.pipeline = pipeline
+        # Held from a write to its entry in the cache: a reload in between would undo the entry.
+        # Readers do not take it, since a write may take long; so what they read is replaced as a
+        # whole and never changed.
+        self._lock = threading.RLock()
+        self._states: dict[int, StateRecord] = {}
+        self._schemas: dict[int, list[SchemaVersion]] = {}
+        self._mappings: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Make the store ready for use, and fill the cache."""
+        with self._lock:
+            self._set_up()
+            self.load_table_states()
+            self.load_table_schemas()
+            self.load_table_mappings()
+
+    # -- states ----------------------------------------------------------------------------------
+
+    def load_table_states(self) -> int:
+        """Read all states anew; how many there are. One small query: cheap enough to poll."""
+        with self._lock:
+            self._states = self._read_states()
+            return len(self._states)
+
+    def get_table_state(self, table: int) -> TableState | None:
+        """The table's state; None for a table that has none yet."""
+        record = self._states.get(table)
+        return None if record is None else record.state
+
+    def get_table_states(self) -> dict[int, TableState]:
+        return {table: record.state for table, record in self._states.items()}
+
+    def get_state_since(self, table: int) -> datetime | None:
+        """Since when the table has its state."""
+        record = self._states.get(table)
+        return None if record is None else record.since
+
+    def update_table_state(self, table: int, state: TableState) -> None:
+        """Go on to ``state``, if table_state.transition allows it; the one before is kept.
+
+        What counts is the state in the store, also where the cache has another. A new error of an
+        errored table takes the place of the old one, so that the state before an error is never
+        another error.
+        """
+        self.update_table_states({table: state})
+
+    def update_table_states(self, states: Mapping[int, TableState]) -> None:
+        """The same for many tables, at once: all of them, or where one may not, none."""
+        with self._lock:
+            self._states = {**self._states, **self._write_states(states)}
+
+    def rollback_table_state(self, table: int) -> TableState:
+        """Give up the table's state for the one before it, and return that.
+
+        Raises StoreError where there is none.
+        """
+        return self._take_back(table, only_errored=False)
+
+    def retry_table(self, table: int) -> TableState:
+        """Put an errored table back into the state before its error, and return that.
+
+        Raises StoreError for a table that is not errored (any more).
+        """
+        return self._take_back(table, only_errored=True)
+
+    def _take_back(self, table: int, *, only_errored: bool) -> TableState:
+        with self._lock:
+            record = self._take_back_state(table, only_errored=only_errored)
+            self._states = {**self._states, table: record}
+            return record.state
+
+    # -- schemas ---------------------------------------------------------------------------------
+
+    def load_table_schemas(self) -> int:
+        """Read all definitions anew; of how many tables."""
+        with self._lock:
+            self._schemas = self._read_schemas()
+            return len(self._schemas)
+
+    def get_table_schema(self, table: int, lsn: int | None = None) -> TableDefinition | None:
+        """The newest definition, or the one that held for commit LSN ``lsn``."""
+        versions = self._schemas.get(table, [])
+        end = len(versions) if lsn is None else bisect_right(versions, lsn, key=_lsn)
+        return versions[end - 1].definition if end else None
+
+    def get_table_schemas(self) -> dict[int, TableDefinition]:
+        """The newest definition of each table."""
+        return {table: versions[-1].definition for table, versions in self._schemas.items()}
+
+    def store_table_schema(self, definition: TableDefinition, lsn: int) -> None:
+        """Keep a definition that holds from commit LSN ``lsn`` on.
+
+        Nothing is written where the same one holds there already; another one of just that LSN is
+        replaced.
+        """
+        self.store_table_schemas([definition], lsn)
+
+    def store_table_schemas(self, definitions: Iterable[TableDefinition], lsn: int) -> None:
+        """The same for many tables, at once: all of them or none."""
+        definitions = list(definitions)
+        with self._lock:
+            self._write_schemas(definitions, lsn)
+            schemas = dict(self._schemas)
+            for definition in definitions:
+                versions = [v for v in schemas.get(definition.oid, []) if v.lsn != lsn]
+                before = bisect_right(versions, lsn, key=_lsn)
+                if before == 0 or versions[before - 1].definition != definition:
+                    insort(versions, SchemaVersion(lsn, definition), key=_lsn)
+                schemas[definition.oid] = versions
+            self._schemas = schemas
+
+    def find_table(self, schema: str, name: str) -> int | None:
+        """The oid of the table of that name, by the newest definitions.
+
+        Of a table that was dropped and made again under its name, the younger one.
+        """
+        found = [
+            (versions[-1].lsn, table)
+            for table, versions in self._schemas.items()
+            if (versions[-1].definition.schema, versions[-1].definition.name) == (schema, name)
+        ]
+        return max(found)[1] if found else None
+
+    # -- mappings --------------------------------------------------------------------------------
+
+    def load_table_mappings(self) -> int:
+        """Read all mappings anew; how many there are."""
+        with self._lock:
+            self._mappings = self._read_mappings()
+            return len(self._mappings)
+
+    def get_table_mapping(self, table: int) -> str | None:
+        """What the table is called in the destination."""
+        return self._mappings.get(table)
+
+    def get_table_mappings(self) -> dict[int, str]:
+        return dict(self._mappings)
+
+    def store_table_mapping(self, table: int, destination: str) -> None:
+        """Keep what the table is called in the destination, in place of what was kept before."""
+        self.store_table_mappings({table: destination})
+
+    def store_table_mappings(self, mappings: Mapping[int, str]) -> None:
+        """The same for many tables, at once: all of them or none."""
+        with self._lock:
+            self._write_mappings(mappings)
+            self._mappings = {**self._mappings, **mappings}
+
+    # -- the pipeline as a whole -----------------------------------------------------------------
+
+    def forget_pipeline(self) -> bool:
+        """Remove all that is kept of this pipeline; whether there was anything."""
+        with self._lock:
+            removed = self._remove_pipeline()
+            self._states, self._schemas, self._mappings = {}, {}, {}
+            return removed
+
+    # -- what a store does -----------------------------------------------------------------------
+
+    def close(self) -> None:  # noqa: B027 (some hold nothing)
+        """Let go of what is held."""
+
+    def _set_up(self) -> None:  # noqa: B027 (some need none)
+        """Make or bring up to date what the store consists of."""
+
+    @abstractmethod
+    def _read_states(self) -> dict[int, StateRecord]: ...
+
+    @abstractmethod
+    def _write_states(self, states: Mapping[int, TableState]) -> dict[int, StateRecord]: ...
+
+    @abstractmethod
+    def _take_back_state(self, table: int, *, only_errored: bool) -> StateRecord: ...
+
+    @abstractmethod
+    def _read_schemas(self) -> dict[int, list[SchemaVersion]]:
+        """By table, each list in the order of its LSNs."""
+
+    @abstractmethod
+    def _write_schemas(self, definitions: Sequence[TableDefinition], lsn: int) -> None: ...
+
+    @abstractmethod
+    def _read_mappings(self) -> dict[int, str]: ...
+
+    @abstractmethod
+    def _write_mappings(self, mappings: Mapping[int, str]) -> None: ...
+
+    @abstractmethod
+    def _remove_pipeline(self) -> bool: ...
+
+    # -- what all stores say of a request that cannot be met --------------------------------------
+
+    def _name(self, table: int) -> str:
+        definition = self.get_table_schema(table)
+        return f"table {definition.qualified_name}" if definition else f"the table with oid {table}"
+
+    def _next_state(self, table: int, old: TableState | None, new: TableState) -> None:
+        """Raise StoreError, which names the table, where it may not go from old to new."""
+        try:
+            transition(old, new)
+        except StoreError as error:
+            name = self._name(table)
+            raise StoreError(
+                f"{name[0].upper()}{name[1:]}: {error.message}", remedy=error.remedy
+            ) from None
+
+    def _require_previous(
+        self, table: int, chain: list[StateRecord], *, only_errored: bool
+    ) -> StateRecord:
+        """The state before the last of a table's states; raises where it may not come back."""
+        where = f"{self._name(table)} of pipeline {self.pipeline}"
+        if not chain:
+            raise StoreError(f"The store holds no state of {where}.")
+        current = chain[-1].state
+        if only_errored and not isinstance(current, Errored):
+            raise StoreError(
+                f"There is nothing to retry: {where} is {current.phase}, not errored.",
+                remedy="`penstock tables list` shows which tables are errored, and why.",
+            )
+        if len(chain) < 2:
+            raise StoreError(
+                f"There is no state before {current.phase} to roll back to: it is the first one "
+                f"of {where}."
+            )
+        return chain[-2]
+
+
+def _lsn(version: SchemaVersion) -> int:
+    return version.lsn

@@ -1,0 +1,184 @@
+"""The tables of the Postgres store, version by version.
+
+A migration that was released is never changed: its checksum stands in every database that it ran
+in. What comes later goes into a new one, with the next number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from penstock.errors import StoreError
+
+# "penstock" in ASCII. The lock is the same in every database, and only ours takes it.
+_LOCK = 0x70656E73746F636B
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One step. ``statements`` are SQL without parameters, run as one."""
+
+    number: int
+    name: str
+    statements: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.statements.encode()).hexdigest()
+
+
+# The first one is made by the mechanism itself, which could not remember its steps without it.
+_RECORD = """
+CREATE TABLE IF NOT EXISTS penstock.store_migrations (
+    number int PRIMARY KEY,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+
+MIGRATIONS = (
+    Migration(
+        1,
+        "states, schemas and mappings",
+        """
+-- A table's states in the order of "step"; the last one counts, the others are what it can be
+-- rolled back to. json, not jsonb: an error may quote any text, also what jsonb refuses.
+CREATE TABLE penstock.table_state (
+    pipeline text NOT NULL,
+    table_oid oid NOT NULL,
+    step int NOT NULL,
+    state json NOT NULL,
+    since timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, table_oid, step)
+);
+
+-- A table's definitions, each from the transaction with commit LSN "lsn" on.
+CREATE TABLE penstock.table_schema (
+    pipeline text NOT NULL,
+    table_oid oid NOT NULL,
+    lsn pg_lsn NOT NULL,
+    definition jsonb NOT NULL,
+    stored_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, table_oid, lsn)
+);
+
+-- What a table is called in the destination.
+CREATE TABLE penstock.table_mapping (
+    pipeline text NOT NULL,
+    table_oid oid NOT NULL,
+    destination text NOT NULL,
+    PRIMARY KEY (pipeline, table_oid)
+);
+""",
+    ),
+)
+
+
+def has_store(conn: psycopg.Connection[Any]) -> bool:
+    """Whether the database holds a store, of any version."""
+    row = conn.execute(
+        "SELECT EXISTS (SELECT FROM pg_class WHERE relname = 'store_migrations'"
+        " AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'penstock'))"
+    ).fetchone()
+    return bool(row and row[0])
+
+
+def migrate(
+    conn: psycopg.Connection[Any], migrations: Sequence[Migration] = MIGRATIONS
+) -> list[int]:
+    """Bring the store to the version that ``migrations`` end with; the numbers of those applied.
+
+    All in one transaction. Who comes at the same time waits and then finds nothing to do. A store
+    that is up to date is only read, so the right to create tables is needed no longer.
+
+    Raises StoreError where the store was made by another or a newer Penstock.
+    """
+    if not _pending(_applied(conn), migrations):
+        return []
+    with conn.transaction():
+        lock_store(conn)
+        pending = _pending(_applied(conn), migrations)
+        if pending:
+            _create_schema(conn)
+            conn.execute(_RECORD)
+        for migration in pending:
+            conn.execute(migration.statements.encode())
+            conn.execute(
+                "INSERT INTO penstock.store_migrations (number, name, checksum)"
+                " VALUES (%s, %s, %s)",
+                [migration.number, migration.name, migration.checksum],
+            )
+    return [migration.number for migration in pending]
+
+
+def drop_store(conn: psycopg.Connection[Any]) -> None:
+    """Remove the store's tables, and the schema where it is empty and could be made again.
+
+    What belongs to another role stays, empty.
+    """
+    with suppress(errors.InsufficientPrivilege), conn.transaction():
+        conn.execute(
+            "DROP TABLE penstock.table_state, penstock.table_schema, penstock.table_mapping,"
+            " penstock.store_migrations"
+        )
+        row = conn.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone()
+        if row and row[0]:
+            _drop_empty_schema(conn)
+
+
+def _drop_empty_schema(conn: psycopg.Connection[Any]) -> None:
+    # It may be somebody else's, or a destination may keep its progress there.
+    with (
+        suppress(errors.InsufficientPrivilege, errors.DependentObjectsStillExist),
+        conn.transaction(),
+    ):
+        conn.execute("DROP SCHEMA penstock")
+
+
+def lock_store(conn: psycopg.Connection[Any]) -> None:
+    """Keep others from changing the store's tables until the end of the transaction."""
+    conn.execute("SELECT pg_advisory_xact_lock(%s::bigint)", [_LOCK])
+
+
+def _applied(conn: psycopg.Connection[Any]) -> dict[int, str]:
+    """The checksums of the applied migrations, by number."""
+    if not has_store(conn):
+        return {}
+    rows = conn.execute("SELECT number, checksum FROM penstock.store_migrations").fetchall()
+    return dict(rows)
+
+
+def _pending(applied: Mapping[int, str], migrations: Sequence[Migration]) -> list[Migration]:
+    known = {migration.number for migration in migrations}
+    newer = sorted(set(applied) - known)
+    if newer:
+        raise StoreError(
+            f"The store was set up by a newer Penstock: it has version {newer[-1]}, and this "
+            f"Penstock knows versions up to {max(known)}.",
+            remedy="Use the newer Penstock for every pipeline and command on this store.",
+        )
+    for migration in migrations:
+        if applied.get(migration.number, migration.checksum) != migration.checksum:
+            raise StoreError(
+                f"The store has another version {migration.number} ({migration.name}) than this "
+                "Penstock would make: the checksums differ.",
+                remedy="Use the Penstock that set it up, or give another database as store.url.",
+            )
+    return [migration for migration in migrations if migration.number not in applied]
+
+
+def _create_schema(conn: psycopg.Connection[Any]) -> None:
+    # Looked for first: IF NOT EXISTS asks for the right to create it even where it exists.
+    if conn.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'penstock'").fetchone():
+        return
+    # A destination in the same database may make it at the same moment.
+    with suppress(errors.DuplicateSchema, errors.UniqueViolation), conn.transaction():
+        conn.execute("CREATE SCHEMA penstock")

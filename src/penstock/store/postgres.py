@@ -1,0 +1,288 @@
+"""The store in a Postgres database: schema ``penstock``, by default in the source database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.types.json import Json, Jsonb
+
+from penstock.config.connection_url import ConnectionUrl
+from penstock.errors import StoreError, StoreUnavailable
+from penstock.lsn import format_lsn, parse_lsn
+from penstock.pipeline.table_state import (
+    Errored,
+    TableState,
+    state_from_json,
+    state_to_json,
+)
+from penstock.postgres.connect import Party, connect, without_secrets
+from penstock.store.contract import SchemaVersion, StateRecord, Store
+from penstock.store.migrations import drop_store, has_store, lock_store, migrate
+from penstock.table_definition import TableDefinition
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_CURRENT_STATES = """
+SELECT DISTINCT ON (table_oid) table_oid, state::text, since
+  FROM penstock.table_state WHERE pipeline = %s ORDER BY table_oid, step DESC
+"""
+_CHAINS = """
+SELECT table_oid, step, state::text, since
+  FROM penstock.table_state WHERE pipeline = %s AND table_oid = ANY (%s::oid[]) ORDER BY step
+"""
+_APPEND_STATE = """
+INSERT INTO penstock.table_state (pipeline, table_oid, step, state) VALUES (%s, %s::oid, %s, %s)
+"""
+_DELETE_STEP = """
+DELETE FROM penstock.table_state WHERE pipeline = %s AND table_oid = %s::oid AND step = %s
+"""
+_SINCE_NOW = """
+UPDATE penstock.table_state SET since = now()
+ WHERE pipeline = %s AND table_oid = %s::oid AND step = %s
+"""
+_DELETE_VERSION = """
+DELETE FROM penstock.table_schema
+ WHERE pipeline = %(pipeline)s AND table_oid = %(table)s::oid AND lsn = %(lsn)s::pg_lsn
+"""
+_APPEND_VERSION = """
+INSERT INTO penstock.table_schema (pipeline, table_oid, lsn, definition)
+SELECT %(pipeline)s, %(table)s::oid, %(lsn)s::pg_lsn, %(definition)s
+ WHERE %(definition)s IS DISTINCT FROM (
+       SELECT definition FROM penstock.table_schema
+        WHERE pipeline = %(pipeline)s AND table_oid = %(table)s::oid AND lsn < %(lsn)s::pg_lsn
+        ORDER BY lsn DESC LIMIT 1)
+"""
+_SCHEMAS = """
+SELECT table_oid, lsn::text, definition::text
+  FROM penstock.table_schema WHERE pipeline = %s ORDER BY table_oid, lsn
+"""
+_SET_MAPPING = """
+INSERT INTO penstock.table_mapping (pipeline, table_oid, destination) VALUES (%s, %s::oid, %s)
+ON CONFLICT (pipeline, table_oid) DO UPDATE SET destination = excluded.destination
+"""
+_TABLES = ("table_state", "table_schema", "table_mapping")
+
+
+class PostgresStore(Store):
+    """Connects when it is first used, and again when the connection is found dead.
+
+    ``url_key`` is where in the pipeline file the URL comes from; errors name it.
+    """
+
+    def __init__(self, url: ConnectionUrl, pipeline: str, *, url_key: str = "store.url") -> None:
+        super().__init__(pipeline)
+        self._url = url
+        self._url_key = url_key
+        self._conn: Connection | None = None
+
+    def exists(self) -> bool:
+        """Whether the database holds a store. Unlike ``open``, it creates none."""
+        with self._lock, self._transaction("looking for the store") as conn:
+            return has_store(conn)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._conn is not None:
+                self._conn.close()
+                self._conn = None
+
+    def _set_up(self) -> None:
+        with self._transaction("setting up the store") as conn:
+            migrate(conn)
+
+    # -- states ----------------------------------------------------------------------------------
+
+    def _read_states(self) -> dict[int, StateRecord]:
+        with self._transaction("reading table states") as conn:
+            rows = conn.execute(_CURRENT_STATES, [self.pipeline]).fetchall()
+        return {table: _state_record(state, since) for table, state, since in rows}
+
+    def _write_states(self, states: Mapping[int, TableState]) -> dict[int, StateRecord]:
+        if len(states) == 1:
+            (action,) = (f"recording the state of {self._name(table)}" for table in states)
+        else:
+            action = f"recording the states of {len(states)} tables"
+        with self._transaction(action) as conn:
+            now, chains = self._locked_chains(conn, states)
+            written, replaced, appended = {}, [], []
+            for table, state in states.items():
+                step, current = chains[table][-1] if table in chains else (0, None)
+                self._next_state(table, current.state if current else None, state)
+                if current is not None and current.state == state:
+                    written[table] = current
+                    continue
+                if current is not None and isinstance(current.state, Errored):
+                    # After an error there can only be another one, which takes its place.
+                    replaced.append((self.pipeline, table, step))
+                appended.append((self.pipeline, table, step + 1, Json(state_to_json(state))))
+                written[table] = StateRecord(state, now)
+            cursor = conn.cursor()
+            cursor.executemany(_DELETE_STEP, replaced)
+            cursor.executemany(_APPEND_STATE, appended)
+            return written
+
+    def _take_back_state(self, table: int, *, only_errored: bool) -> StateRecord:
+        with self._transaction(f"taking back the state of {self._name(table)}") as conn:
+            now, chains = self._locked_chains(conn, [table])
+            chain = chains.get(table, [])
+            records = [record for _step, record in chain]
+            previous = self._require_previous(table, records, only_errored=only_errored)
+            conn.execute(_DELETE_STEP, [self.pipeline, table, chain[-1][0]])
+            conn.execute(_SINCE_NOW, [self.pipeline, table, chain[-2][0]])
+            return StateRecord(previous.state, now)
+
+    def _locked_chains(
+        self, conn: Connection, tables: Iterable[int]
+    ) -> tuple[datetime, dict[int, list[tuple[int, StateRecord]]]]:
+        """The transaction's time, and the tables' states with their steps, oldest first.
+
+        Nobody else changes states of this pipeline until the transaction ends.
+        """
+        # A lock on rows would not do: who waits for it does not see the row that came meanwhile.
+        name = f"penstock:table_state:{self.pipeline}".encode()
+        key = int.from_bytes(hashlib.sha256(name).digest()[:8], "big", signed=True)
+        now = _only(conn.execute("SELECT now(), pg_advisory_xact_lock(%s::bigint)", [key]))
+        chains: dict[int, list[tuple[int, StateRecord]]] = {}
+        rows = conn.execute(_CHAINS, [self.pipeline, list(tables)]).fetchall()
+        for table, step, state, since in rows:
+            chains.setdefault(table, []).append((step, _state_record(state, since)))
+        return now, chains
+
+    # -- schemas ---------------------------------------------------------------------------------
+
+    def _read_schemas(self) -> dict[int, list[SchemaVersion]]:
+        with self._transaction("reading table schemas") as conn:
+            rows = conn.execute(_SCHEMAS, [self.pipeline]).fetchall()
+        found: dict[int, list[SchemaVersion]] = {}
+        for table, lsn, text in rows:
+            definition = TableDefinition.from_json(json.loads(text))
+            found.setdefault(table, []).append(SchemaVersion(parse_lsn(lsn), definition))
+        return found
+
+    def _write_schemas(self, definitions: Sequence[TableDefinition], lsn: int) -> None:
+        values = [
+            {
+                "pipeline": self.pipeline,
+                "table": definition.oid,
+                "lsn": format_lsn(lsn),
+                "definition": Jsonb(definition.to_json()),
+            }
+            for definition in definitions
+        ]
+        with self._transaction(f"recording the schemas of {len(definitions)} tables") as conn:
+            cursor = conn.cursor()
+            cursor.executemany(_DELETE_VERSION, values)
+            cursor.executemany(_APPEND_VERSION, values)
+
+    # -- mappings --------------------------------------------------------------------------------
+
+    def _read_mappings(self) -> dict[int, str]:
+        with self._transaction("reading table mappings") as conn:
+            rows = conn.execute(
+                "SELECT table_oid, destination FROM penstock.table_mapping WHERE pipeline = %s",
+                [self.pipeline],
+            ).fetchall()
+        return dict(rows)
+
+    def _write_mappings(self, mappings: Mapping[int, str]) -> None:
+        values = [(self.pipeline, table, name) for table, name in mappings.items()]
+        with self._transaction(f"recording the targets of {len(mappings)} tables") as conn:
+            conn.cursor().executemany(_SET_MAPPING, values)
+
+    def _remove_pipeline(self) -> bool:
+        """Rows of this pipeline; with those of the last one the store itself."""
+        with self._transaction(f"removing the state of pipeline {self.pipeline}") as conn:
+            lock_store(conn)
+            if not has_store(conn):
+                return False
+            migrate(conn)  # refuses a store of a newer Penstock, which may keep more than we know
+            removed, others = 0, False
+            for name in _TABLES:
+                table = sql.Identifier("penstock", name)
+                # Nobody comes in between before it is clear whether anybody is left.
+                conn.execute(sql.SQL("LOCK TABLE {} IN EXCLUSIVE MODE").format(table))
+                delete = sql.SQL("DELETE FROM {} WHERE pipeline = %s").format(table)
+                removed += conn.execute(delete, [self.pipeline]).rowcount
+                exists = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table)
+                others = others or _only(conn.execute(exists))
+            if not others:
+                drop_store(conn)
+            return removed > 0
+
+    # -- the connection --------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self, action: str) -> Iterator[Connection]:
+        """A connection inside a transaction. ``action`` completes "While …" in errors."""
+        try:
+            conn = self._live_connection()
+            with conn.transaction():
+                yield conn
+        except psycopg.Error as error:
+            raise self._refusal(action, error) from error
+
+    def _live_connection(self) -> Connection:
+        # States change rarely, so the connection is mostly idle, and whoever ends idle connections
+        # must not cost us a try: one more round trip tells.
+        if self._conn is not None:
+            try:
+                self._conn.execute("SELECT 1")
+            except psycopg.Error:
+                self.close()
+        if self._conn is None:
+            self._conn = connect(
+                self._url,
+                application_name=f"penstock {self.pipeline} store",
+                party=Party(self._url_key, StoreError, StoreUnavailable),
+            )
+            # After a wait for a lock the next statement must see what the holder did.
+            self._conn.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            # The store may stand behind a pooler, which does not know prepared statements.
+            self._conn.prepare_threshold = None
+        return self._conn
+
+    def _refusal(self, action: str, error: psycopg.Error) -> StoreError:
+        said = without_secrets(str(error), self._url)
+        where = f"the store at {self._url}"
+        if isinstance(error, psycopg.OperationalError):
+            # Lost, shutting down, out of connections, locked or interrupted: all of it passes.
+            self.close()
+            return StoreUnavailable(
+                f"While {action}, {where} did not answer: {said}.",
+                remedy=f"Check that the server behind {self._url_key} is up.",
+            )
+        if isinstance(error, errors.InsufficientPrivilege):
+            database, user = self._url.database, self._url.user or "<role>"
+            remedy = (
+                f"The role needs CREATE on the database, or a schema of its own there. Run as a "
+                f'superuser: GRANT CREATE ON DATABASE "{database}" TO "{user}"; or CREATE SCHEMA '
+                f'penstock AUTHORIZATION "{user}". Where another role made the store, membership '
+                "in that role."
+            )
+        elif isinstance(error, errors.ReadOnlySqlTransaction):
+            remedy = "A standby takes no writes: give a primary server as store.url."
+        elif isinstance(error, errors.UndefinedTable):
+            remedy = (
+                "Its tables have been removed meanwhile. Start `penstock run` again; it makes "
+                "them anew, and every table begins at init."
+            )
+        else:
+            remedy = f"Check that the schema penstock behind {self._url_key} is Penstock's alone."
+        return StoreError(f"While {action}, {where} refused: {said}.", remedy=remedy)
+
+
+def _state_record(text: str, since: Any) -> StateRecord:
+    return StateRecord(state_from_json(json.loads(text)), since)
+
+
+def _only(cursor: psycopg.Cursor[tuple[Any, ...]]) -> Any:
+    row = cursor.fetchone()
+    assert row is not None  # noqa: S101 (each of our statements that is asked returns one row)
+    return row[0]

@@ -1,0 +1,1 @@
+"""Arrow in, Arrow out: what is done to changes between decoding and writing."""

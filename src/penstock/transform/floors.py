@@ -1,0 +1,57 @@
+"""Which changes a table still wants, where tables do not all stand at the same position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from penstock.decode.changes import ChangeSet, TableChanges
+
+
+@dataclass(frozen=True)
+class Floors:
+    """A change counts if its commit LSN is above its table's floor.
+
+    ``general`` is the floor of all that ``tables`` (by oid) does not name. Nothing of the tables in
+    ``left_out`` counts.
+    """
+
+    general: int = 0
+    tables: Mapping[int, int] = field(default_factory=dict)
+    left_out: frozenset[int] = frozenset()
+
+    def apply(self, changes: ChangeSet) -> ChangeSet:
+        """The changes that count."""
+        return ChangeSet(
+            tuple(part for table in changes.tables if len(part := self._above(table))),
+            tuple(
+                replace(event, tables=tables)
+                for event in changes.truncates
+                if (
+                    tables := tuple(
+                        table
+                        for table in event.tables
+                        if self._wants(table.oid, event.stamp.position.commit_lsn)
+                    )
+                )
+            ),
+            tuple(
+                event
+                for event in changes.messages
+                if event.stamp.position.commit_lsn > self.general
+            ),
+        )
+
+    def _wants(self, oid: int, commit_lsn: int) -> bool:
+        return oid not in self.left_out and commit_lsn > self.tables.get(oid, self.general)
+
+    def _above(self, changes: TableChanges) -> TableChanges:
+        oid, count = changes.table.oid, len(changes)
+        if oid in self.left_out:
+            return changes.part(0, 0)
+        floor = self.tables.get(oid, self.general)
+        if not count or changes.commit_lsn[0] > floor:
+            return changes
+        return changes.part(int(np.searchsorted(changes.commit_lsn, floor, "right")), count)

@@ -1,0 +1,1 @@
+"""Source and destination compared, row by row, at one position."""

@@ -1,0 +1,160 @@
+"""`make chaos`: seeds one after another, each with its own servers; goes on where it stopped.
+
+Everything is told by the environment, as make passes it on: ``SEEDS`` (how many), ``FIRST`` (from
+which on), ``KILLS`` (faults a seed), ``SEED`` (this one alone, whatever is recorded).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from penstock.demo.embedded_postgres import EmbeddedPostgres
+from tests.crash.chaos_seed import SeedReport, run_seed
+from tests.crash.into_postgres import SERVER_SETTINGS
+from tests.crash.outage import run_outage
+from tests.fix_postgres import SETTINGS
+
+_ROOT = Path(__file__).resolve().parents[2]
+_FOLDER = _ROOT / ".cache" / "chaos"
+_RESULTS = _FOLDER / "results.jsonl"
+_KILLS = 10
+_OUTAGE = "outage"
+"""Stands where a seed's number stands, for the destination that is away for two minutes."""
+
+Result = dict[str, Any]
+
+
+def main() -> int:
+    kills = int(os.environ.get("KILLS") or _KILLS)
+    commit = code_version()
+    if only := os.environ.get("SEED"):
+        return summarise([run_and_record(only, kills, commit)])
+    first = int(os.environ.get("FIRST") or 1)
+    numbers = range(first, first + int(os.environ.get("SEEDS") or 1))
+    wanted = [*map(str, numbers), _OUTAGE]
+    done = finished(commit, kills)
+    if skipped := [seed for seed in wanted if seed in done]:
+        print(f"recorded for {commit} already: {', '.join(skipped)}")
+    for seed in wanted:
+        if seed not in done:
+            done[seed] = run_and_record(seed, kills, commit)
+    return summarise([done[seed] for seed in wanted])
+
+
+def run_and_record(seed: str, kills: int, commit: str) -> Result:
+    """Run one seed; its folder stays where it failed."""
+    _say(f"seed {seed}")
+    folder = _FOLDER / f"seed-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    report = SeedReport(seed)
+    began = time.monotonic()
+    failure = _run(report, kills, folder)
+    result = {
+        **vars(report),
+        "outcome": "failed" if failure else "equal",
+        "kills": kills,
+        "commit": commit,
+        "seconds": round(time.monotonic() - began),
+    }
+    with _RESULTS.open("a") as file:
+        file.write(json.dumps(result) + "\n")
+    if failure:
+        (folder / "failure.txt").write_text(failure)
+        _say(f"{failure}seed {seed}: FAILED; its logs are in {folder.relative_to(_ROOT)}")
+        _say(f"replay it: {_replay(result)}")
+    else:
+        shutil.rmtree(folder)
+        _say(
+            f"seed {seed}: equal in {result['seconds']} s; {report.transactions} transactions, "
+            f"{report.rows} rows in the end, {report.states} states seen in {report.polls} polls"
+        )
+    return result
+
+
+def _run(report: SeedReport, kills: int, folder: Path) -> str:
+    """Why it failed, or nothing."""
+    settings = {**SETTINGS, **SERVER_SETTINGS}
+    with (
+        EmbeddedPostgres(settings=settings) as source,
+        EmbeddedPostgres(settings=settings) as target,
+    ):
+        try:
+            if report.seed == _OUTAGE:
+                seconds = float(os.environ.get("PENSTOCK_OUTAGE_SECONDS") or 120)
+                run_outage(report, (source, target), folder, seconds, _say)
+            else:
+                run_seed(report, kills, (source, target), folder, _say)
+        except KeyboardInterrupt:
+            raise
+        # What pytest raises for a failed wait is no Exception.
+        except BaseException:
+            for name, server in (("source", source), ("destination", target)):
+                shutil.copyfile(server.log_path, folder / f"{name}.log")
+            return traceback.format_exc()
+    return ""
+
+
+def finished(commit: str, kills: int) -> dict[str, Result]:
+    """What is recorded for this very code, by seed; the latest counts."""
+    if not _RESULTS.exists():
+        return {}
+    results = map(json.loads, _RESULTS.read_text().splitlines())
+    return {
+        result["seed"]: result
+        for result in results
+        if (result["commit"], result["kills"]) == (commit, kills)
+    }
+
+
+def code_version() -> str:
+    """The commit, with a hash of what differs from it: results count for the code that ran."""
+    commit = _git("rev-parse", "--short", "HEAD").strip()
+    changed = _git("status", "--porcelain", "--", "src", "tests")
+    if not changed:
+        return commit
+    difference = changed + _git("diff", "HEAD", "--", "src", "tests")
+    return f"{commit}+{hashlib.sha256(difference.encode()).hexdigest()[:8]}"
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+def summarise(results: list[Result]) -> int:
+    """Say how all of them ended; the exit code."""
+    failed = [result for result in results if result["outcome"] != "equal"]
+    faults = sum(len(result["faults"]) for result in results)
+    seconds = sum(result["seconds"] for result in results)
+    _say(
+        f"{len(results)} runs, {faults} faults in {seconds} s: "
+        f"{len(results) - len(failed)} equal, {len(failed)} failed"
+    )
+    for result in failed:
+        _say(f"  failed: {_replay(result)}")
+    return 1 if failed else 0
+
+
+def _replay(result: Result) -> str:
+    kills = f" KILLS={result['kills']}" if result["kills"] != _KILLS else ""
+    return f"make chaos SEED={result['seed']}{kills}"
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

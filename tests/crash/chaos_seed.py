@@ -1,0 +1,126 @@
+"""One seed of chaos: a load, faults one after another, and the judgement in the end."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from penstock.demo.embedded_postgres import EmbeddedPostgres
+from tests.crash.fault_schedule import PlannedFault, plan_faults
+from tests.crash.faults import FAULTS
+from tests.crash.into_postgres import IntoPostgres
+from tests.crash.penstock_run import PenstockRun
+from tests.fix_pipeline import wait_until
+
+Say = Callable[[str], None]
+
+# A start that fails, because a fault came in the middle of it, is tried again: as often as this.
+_STARTS = 8
+
+
+@dataclass
+class SeedReport:
+    """What a seed did, as far as it came."""
+
+    seed: str
+    faults: list[str] = field(default_factory=list)
+    transactions: int = 0
+    polls: int = 0
+    states: int = 0
+    rows: int = 0
+
+    def judged(self, injured: IntoPostgres) -> None:
+        """Judge in the end, and note what there was to judge."""
+        self.rows = injured.check_all()
+        self.transactions = injured.load.count
+        self.polls, self.states = injured.reader.polls, injured.reader.states
+
+
+def run_seed(
+    report: SeedReport,
+    count: int,
+    servers: tuple[EmbeddedPostgres, EmbeddedPostgres],
+    folder: Path,
+    say: Say = print,
+) -> None:
+    """Bring ``count`` faults over a pipeline from the first server to the second.
+
+    Fails unless the pipeline gets up after each, nobody ever sees half a transaction, and both
+    databases hold the same rows in the end.
+    """
+    plan = plan_faults(int(report.seed), count)
+    schedule = [fault.to_json() for fault in plan]
+    (folder / "schedule.json").write_text(json.dumps(schedule, indent=1) + "\n")
+    source, target = servers
+    with IntoPostgres(source, target, folder, int(report.seed)) as injured:
+        supervisor = _Supervisor(injured)
+        injured.load.start()
+        injured.start()
+        supervisor.wait_recovered()
+        for number, fault in enumerate(plan):
+            next_waits = number + 1 == len(plan) or plan[number + 1].in_peace
+            line = _bring(fault, injured, supervisor if next_waits else None)
+            report.faults.append(line)
+            say(f"  {number + 1:3} {line}")
+        injured.verify()
+        injured.load.stop()
+        injured.wait_delivered()
+        injured.run.stop()
+        report.judged(injured)
+
+
+def _bring(fault: PlannedFault, injured: IntoPostgres, supervisor: _Supervisor | None) -> str:
+    """Let the fault come; with a supervisor wait until it is overcome. What to say of it."""
+    injured.wait_load(fault.after)
+    began = time.monotonic()
+    said = FAULTS[fault.kind](injured, fault.amount)
+    what = f"{fault.kind} ({said})" if said else fault.kind
+    if supervisor is None:
+        return f"{what}: the next one comes meanwhile"
+    starts = supervisor.wait_recovered()
+    again = f", started again {starts} times" if starts else ""
+    return f"{what}: recovered in {time.monotonic() - began:.1f} s{again}"
+
+
+class _Supervisor:
+    """Starts the command again where it may end: killed at a failpoint, or hit in its start-up.
+
+    A run that has delivered must get over everything by itself.
+    """
+
+    def __init__(self, injured: IntoPostgres) -> None:
+        self._injured = injured
+        self._has_delivered: PenstockRun | None = None
+        self._starts = 0
+
+    def wait_recovered(self) -> int:
+        """Wait until something is delivered that is committed from now on; starts it took."""
+        injured = self._injured
+        committed = injured.pipeline.wal_end()
+        self._starts = 0
+
+        def delivered() -> bool:
+            injured.load.check()
+            injured.reader.check()
+            if injured.run.exit_code is not None:
+                self._start_again()
+            return injured.frontier().commit_lsn > committed
+
+        wait_until(delivered, "new changes are delivered", 120)
+        self._has_delivered = injured.run
+        injured.check_confirmed()
+        return self._starts
+
+    def _start_again(self) -> None:
+        run = self._injured.run
+        run.wait_gone()
+        killed = run.exit_code == -9 and run.has_failpoints
+        if not killed and (run is self._has_delivered or self._starts == _STARTS):
+            pytest.fail(f"penstock run ended with {run.exit_code}:\n{run.output[-3000:]}")
+        self._starts += 1
+        self._injured.start()

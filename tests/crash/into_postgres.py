@@ -1,0 +1,118 @@
+"""A pipeline into `postgres` under load: two servers, a failing network before each, a reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import psycopg
+
+from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.lsn import Frontier, parse_lsn
+from penstock.verify.run import verify
+from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
+from tests.crash.invariant_reader import InvariantReader
+from tests.crash.row_texts import expect_same_rows
+from tests.fix_pipeline import wait_until
+from tests.tcp_proxy import TcpProxy
+from tests.workload_tables import SECONDARY_UNIQUE, TABLES, create_tables
+
+SERVER_SETTINGS = {"deadlock_timeout": "50ms"}
+# A reader that saw fewer states than this in a whole run was not looking.
+_LEAST_STATES = 5
+
+
+class IntoPostgres(InjuredPipeline):
+    """The pipeline reaches both servers through proxies only; load, reader and judge do not."""
+
+    def __init__(
+        self,
+        server: EmbeddedPostgres,
+        target: EmbeddedPostgres,
+        folder: Path,
+        seed: int,
+        *,
+        confirm: Literal["destination", "log"] = "destination",
+    ) -> None:
+        super().__init__(server, folder, seed)
+        self.target = target
+        self.target_url = target.create_database("copy")
+        # Penstock makes the others itself; these have unique columns beside the key.
+        create_tables(self.target_url, SECONDARY_UNIQUE)
+        self.source_network = TcpProxy(server.port)
+        self.target_network = TcpProxy(target.port)
+        self.reader = InvariantReader(self.target_url)
+        self.pipeline.configure(
+            destination={"type": "postgres", "url": _through(self.target_network, self.target_url)},
+            batch=SHORT_BATCHES,
+            confirm=confirm,
+            **SMALL_SEGMENTS,
+        )
+        self.rewrite(url=_through(self.source_network, self.url))
+        self.pipeline.subscribe()
+        self._conn: psycopg.Connection[Any] | None = None
+
+    def __enter__(self) -> Self:
+        self.reader.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            self.reader.__exit__(kind, error, trace)
+            self.source_network.close()
+            self.target_network.close()
+            if self._conn is not None:
+                self._conn.close()
+
+    def frontier(self) -> Frontier:
+        """What the destination says in its own table; nothing while it cannot be asked."""
+        try:
+            if self._conn is None or self._conn.closed:
+                self._conn = psycopg.connect(self.target_url, autocommit=True, connect_timeout=5)
+            row = self._conn.execute(
+                "SELECT commit_lsn::text, end_lsn::text FROM penstock.progress WHERE pipeline = %s",
+                [self.pipeline.name],
+            ).fetchone()
+        except psycopg.errors.UndefinedTable:
+            row = None
+        except (psycopg.OperationalError, psycopg.InterfaceError):
+            if self._conn is not None:
+                self._conn.close()
+            row = None
+        if row is None or row[0] is None:
+            return Frontier(0, 0)
+        return Frontier(parse_lsn(row[0]), parse_lsn(row[1]))
+
+    def check_confirmed(self) -> None:
+        if self.pipeline.config.change_log.confirm == "log":
+            return
+        wait_until(self.frontier, "the destination answers")
+        super().check_confirmed()
+
+    def verify(self) -> None:
+        """`penstock verify` while the pipeline runs, and while the load goes on."""
+        lines: list[str] = []
+        report = verify(self.pipeline.config, self.pipeline.file, say=lines.append)
+        assert report.equal, "\n".join([*lines, repr(report)[:3000]])
+        assert not report.drove, "the pipeline does not run"
+
+    def check_all(self) -> int:
+        """Returns how many rows there are."""
+        self.check_confirmed()
+        assert self.checkpoints() == [], "a run removes its own, and what killed ones left"
+        self.reader.check(_LEAST_STATES)
+        return expect_same_rows(self.url, self.target_url, TABLES)
+
+
+def _through(network: TcpProxy, url: str) -> str:
+    """The same database by way of the proxy."""
+    start, _, database = url.rpartition("/")
+    return f"{start.rpartition(':')[0]}:{network.port}/{database}"
