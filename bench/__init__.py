@@ -1,1 +1,1 @@
-"""`make bench`: Penstock against pg_recvlogical on one machine. docs/benchmarks.md explains it."""
+"""`make bench`: Penstock against others on one machine. docs/benchmarks.md explains it."""

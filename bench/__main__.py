@@ -113,7 +113,7 @@ class _Bench:
         systems = self.settings.systems_of((*PIPELINES, *INTO_TABLES))
         if systems:
             self._backlogs("bench_warm_up", [w1(_WARM_UP_SCALE)], systems, 1, _in_silence)
-            say("warm")
+            say("warmed up")
 
     def backlog(self, name: str) -> list[Measurement]:
         settings = self.settings

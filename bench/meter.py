@@ -56,8 +56,9 @@ class Meter:
 
     def read(self) -> Spent:
         """What was spent so far."""
-        self._pss.sample()
         own, server, destination = self._look()
+        # Last, because it takes its time: CPU of after the end would count.
+        self._pss.sample()
         own_before, server_before, destination_before = self._before
         nothing = Usage()
         parts = {

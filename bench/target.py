@@ -43,16 +43,11 @@ def require_equal(system: str, source: Contents, destination: Contents) -> None:
     """A rate counts only if everything arrived."""
     if source == destination:
         return
-    nothing = (0, 0)
-    differing = [
-        name
-        for name in sorted({*source, *destination})
-        if source.get(name, nothing) != destination.get(name, nothing)
-        or (name in source) != (name in destination)
-    ]
-    first = differing[0]
+    tables = sorted({*source, *destination})
+    differing = [name for name in tables if source.get(name) != destination.get(name)]
+    first, nothing = differing[0], (0, 0)
     raise BenchError(
-        f"{system} did not deliver what the source holds: {len(differing)} of {len(source)} tables "
+        f"{system} did not deliver what the source holds: {len(differing)} of {len(tables)} tables "
         f"differ. Table {first} has {source.get(first, nothing)[0]:,} rows in the source and "
         f"{destination.get(first, nothing)[0]:,} in the destination (where these agree, values "
         "differ).",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,7 +13,12 @@ from psycopg import sql
 
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.destination.postgres import task_writer
+from penstock.destination.postgres.destination import PostgresDestination
+from penstock.destination.postgres.options import PostgresOptions
+from penstock.table_definition import TableDefinition
 from tests.fix_postgres import drop_database
+
+PIPELINE = "shop"
 
 
 @pytest.fixture(scope="session")
@@ -26,16 +33,21 @@ def target_url(shared_target: str) -> Iterator[str]:
     """The URL of a database that holds nothing but an empty schema public."""
     with psycopg.connect(shared_target, autocommit=True) as conn:
         found = conn.execute(
-            r"SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_|^information_schema$'"
+            "SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_|^information_schema$'"
         )
         schemas = [sql.Identifier(name) for (name,) in found]
-        dropped = sql.SQL("DROP SCHEMA {} CASCADE").format(sql.SQL(", ").join(schemas))
         conn.execute("SET client_min_messages = warning")
         if schemas:
-            conn.execute(dropped)
+            conn.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.SQL(", ").join(schemas)))
         conn.execute("CREATE SCHEMA public")
     yield shared_target
     end_task_sessions()
+
+
+@pytest.fixture
+def target(target_url: str) -> Iterator[Target]:
+    with Target(target_url) as made:
+        yield made
 
 
 def end_task_sessions() -> None:
@@ -43,3 +55,54 @@ def end_task_sessions() -> None:
     for conn in task_writer._sessions.values():
         conn.close()
     task_writer._sessions.clear()
+
+
+class Target:
+    """A database and the destinations that a test opens in it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.conn: psycopg.Connection[tuple[Any, ...]] = psycopg.connect(url, autocommit=True)
+        self.conn.execute("SET timezone = 'UTC'")
+        self._made: list[PostgresDestination] = []
+
+    def __enter__(self) -> Target:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for destination in self._made:
+            destination.close()
+        self.conn.close()
+
+    @property
+    def last(self) -> PostgresDestination | None:
+        """The destination that was made last."""
+        return self._made[-1] if self._made else None
+
+    def make(self, url: str = "", **options: object) -> PostgresDestination:
+        model = PostgresOptions.model_validate({"url": url or self.url, **options})
+        self._made.append(PostgresDestination(model, PIPELINE))
+        return self._made[-1]
+
+    def opened(
+        self, *definitions: TableDefinition, url: str = "", **options: object
+    ) -> PostgresDestination:
+        destination = self.make(url, **options)
+        destination.open()
+        destination.prepare(definitions)
+        return destination
+
+    def execute(self, statement: str) -> None:
+        self.conn.execute(statement.encode())
+
+    def all(self, query: str) -> list[tuple[Any, ...]]:
+        return self.conn.execute(query.encode()).fetchall()
+
+    def rows(self, table: str, columns: str = "*") -> Counter[tuple[str | None, ...]]:
+        """A table's rows as texts, and how many of each."""
+        shown = self.conn.execute(f"SELECT {columns} FROM {table}".encode())  # noqa: S608
+        names = [sql.Identifier(column.name) for column in shown.description or ()]
+        texts = sql.SQL(", ").join(sql.SQL("{}::text").format(name) for name in names)
+        inner = sql.SQL(f"SELECT {columns} FROM {table}")  # type: ignore[arg-type]  # noqa: S608
+        found = self.conn.execute(sql.SQL("SELECT {} FROM ({}) AS r").format(texts, inner))
+        return Counter(found.fetchall()) if names else Counter([()] * (shown.rowcount or 0))

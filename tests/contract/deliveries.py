@@ -69,6 +69,13 @@ def deliver(
     destination.commit(receipts, frontier, behind)
 
 
+def deliver_cut(destination: Destination, builder: ChangeBuilder) -> ChangeSet:
+    """A micro-batch of one task with all that the builder has written since its last cut."""
+    changes = builder.cut()
+    deliver(destination, builder.frontier, [changes])
+    return changes
+
+
 def reference(*changes: ChangeSet) -> list[MemoryChange]:
     found: list[MemoryChange] = pickle.loads(MemoryWriter().write(changes))  # noqa: S301
     return found

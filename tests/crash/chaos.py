@@ -23,8 +23,8 @@ from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.crash.outage import run_outage
 from tests.fix_postgres import SETTINGS
 
-_ROOT = Path(__file__).resolve().parents[2]
-_FOLDER = _ROOT / ".cache" / "chaos"
+# Below the repository's root, where make runs this.
+_FOLDER = Path(".cache", "chaos")
 _RESULTS = _FOLDER / "results.jsonl"
 _KILLS = 10
 _OUTAGE = "outage"
@@ -58,7 +58,7 @@ def run_and_record(seed: str, kills: int, commit: str) -> Result:
     folder.mkdir(parents=True)
     report = SeedReport(seed)
     began = time.monotonic()
-    failure = _run(report, kills, folder)
+    failure = _run(report, kills, folder.resolve())
     result = {
         **vars(report),
         "outcome": "failed" if failure else "equal",
@@ -70,7 +70,7 @@ def run_and_record(seed: str, kills: int, commit: str) -> Result:
         file.write(json.dumps(result) + "\n")
     if failure:
         (folder / "failure.txt").write_text(failure)
-        _say(f"{failure}seed {seed}: FAILED; its logs are in {folder.relative_to(_ROOT)}")
+        _say(f"{failure}seed {seed}: FAILED; its logs are in {folder}")
         _say(f"replay it: {_replay(result)}")
     else:
         shutil.rmtree(folder)
@@ -127,10 +127,7 @@ def code_version() -> str:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=_ROOT, capture_output=True, text=True, check=True
-    )
-    return done.stdout
+    return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout
 
 
 def summarise(results: list[Result]) -> int:

@@ -113,6 +113,7 @@ class _Supervisor:
 
         wait_until(delivered, "new changes are delivered", 120)
         self._has_delivered = injured.run
+        injured.check_runs()
         injured.check_confirmed()
         return self._starts
 

@@ -126,6 +126,11 @@ class InjuredPipeline(ABC):
         target = self.load.count + transactions
         wait_until(lambda: self.load.count >= target, f"{transactions} transactions more")
 
+    def check_runs(self) -> None:
+        """No run may have met an error that is nobody's fault but the program's."""
+        for run in self._runs:
+            run.expect_no_bug()
+
     def check_confirmed(self) -> None:
         """Postgres must never be told to forget what the destination lacks."""
         confirmed = self.pipeline.confirmed  # first: the destination only grows

@@ -107,6 +107,7 @@ class IntoPostgres(InjuredPipeline):
     def check_all(self) -> int:
         """Returns how many rows there are."""
         self.check_confirmed()
+        self.check_runs()
         assert self.checkpoints() == [], "a run removes its own, and what killed ones left"
         self.reader.check(_LEAST_STATES)
         return expect_same_rows(self.url, self.target_url, TABLES)

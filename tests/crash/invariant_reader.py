@@ -11,7 +11,7 @@ import psycopg
 
 from tests.workload_tables import BALANCES
 
-_PAUSE_SECONDS = 0.01
+_PAUSE_SECONDS = 0.02
 _KEPT = 20
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,12 @@ Part = Literal["capture", "worker", "worker daemon", "stream reader", "JVM"]
 # All processes of a run inherit it, wherever they stand in the tree and whoever is their parent.
 _MARK = "PENSTOCK_CRASH_TEST_RUN"
 
+# What Python raises where the program is wrong, and no code of ours raises on purpose.
+_BUG = re.compile(
+    r"^(Assertion|Attribute|Import|Index|Key|Name|Type|UnboundLocal|ZeroDivision)Error\b.*$",
+    re.MULTILINE,
+)
+
 
 class PenstockRun:
     """One life of the command. Whatever happens, ``end`` leaves nothing of it."""
@@ -29,6 +36,7 @@ class PenstockRun:
         self, file: Path, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> None:
         self._mark = uuid.uuid4().hex
+        self._lost_jvm = False
         self.has_failpoints = "PENSTOCK_FAILPOINTS" in (environment or {})
         self._output = file.with_name(f"run-{self._mark[:8]}.txt")
         # Spark keeps its temporary files below the test's folder: a killed JVM leaves them there.
@@ -58,6 +66,15 @@ class PenstockRun:
         """None while it runs; -9 once it was killed."""
         return self._process.poll()
 
+    def expect_no_bug(self) -> None:
+        """Fail if it ever stumbled over itself. A new attempt may hide that: it often succeeds."""
+        if self._lost_jvm:
+            # py4j, when its other half is gone, says all kinds of things.
+            return
+        bug = _BUG.search(self.output)
+        if bug is not None:
+            pytest.fail(f"a bug came to light:\n{self.output[: bug.end()][-3000:]}")
+
     def expect_running(self) -> None:
         if self.exit_code is not None:
             pytest.fail(f"penstock run ended with {self.exit_code}:\n{self.output[-3000:]}")
@@ -84,6 +101,7 @@ class PenstockRun:
         )
         if isinstance(found, bool):
             return False
+        self._lost_jvm |= part == "JVM"
         found.kill()
         wait_until(
             lambda: found.pid not in {each.pid for each in self.processes()},

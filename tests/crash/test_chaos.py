@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash import chaos
 from tests.crash.chaos_seed import SeedReport, run_seed
 from tests.crash.fault_schedule import plan_faults
 from tests.crash.faults import FAULTS
@@ -36,3 +37,73 @@ def test_a_few_seeds_bring_every_fault() -> None:
     seeds = -(-2 * len(FAULTS) // 10)
     kinds = {fault.kind for seed in range(1, 1 + seeds) for fault in plan_faults(seed, 10)}
     assert kinds == set(FAULTS)
+
+
+class Seeds:
+    """Stands for the seeds themselves: some fail, and one is interrupted."""
+
+    def __init__(self) -> None:
+        self.run: list[str] = []
+        self.interrupt: str | None = None
+
+    def __call__(self, report: SeedReport, kills: int, _folder: Path) -> str:
+        if report.seed == self.interrupt:
+            raise KeyboardInterrupt
+        self.run.append(report.seed)
+        report.faults = ["fault"] * kills
+        return "why\n" if report.seed == "2" else ""
+
+
+@pytest.fixture
+def seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Seeds:
+    seeds = Seeds()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(chaos, "_run", seeds)
+    monkeypatch.setattr(chaos, "code_version", lambda: "abc")
+    for name in ("SEED", "SEEDS", "FIRST", "KILLS"):
+        monkeypatch.delenv(name, raising=False)
+    return seeds
+
+
+def test_chaos_goes_on_where_it_stopped(
+    seeds: Seeds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SEEDS", "3")
+    seeds.interrupt = "3"
+    with pytest.raises(KeyboardInterrupt):
+        chaos.main()
+    assert seeds.run == ["1", "2"]
+
+    seeds.interrupt = None
+    assert chaos.main() == 1
+    assert seeds.run == ["1", "2", "3", "outage"]
+    said = capsys.readouterr().out
+    assert "4 runs, 40 faults" in said
+    assert "3 equal, 1 failed" in said
+    assert "failed: make chaos SEED=2\n" in said
+    # What failed can be looked at; the rest is gone.
+    assert [path.name for path in Path(".cache/chaos").glob("seed-*")] == ["seed-2"]
+    assert Path(".cache/chaos/seed-2/failure.txt").read_text() == "why\n"
+
+
+def test_chaos_counts_only_what_the_same_code_did(
+    seeds: Seeds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEEDS", "1")
+    assert chaos.main() == 0
+    assert chaos.main() == 0
+    assert seeds.run == ["1", "outage"]
+    monkeypatch.setattr(chaos, "code_version", lambda: "abd")
+    assert chaos.main() == 0
+    assert seeds.run == ["1", "outage"] * 2
+
+
+def test_chaos_replays_one_seed_whatever_is_recorded(
+    seeds: Seeds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SEED", "2")
+    monkeypatch.setenv("KILLS", "3")
+    assert chaos.main() == 1
+    assert chaos.main() == 1
+    assert seeds.run == ["2", "2"]
+    assert "make chaos SEED=2 KILLS=3" in capsys.readouterr().out

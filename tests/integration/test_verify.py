@@ -47,13 +47,14 @@ class Shop:
     target: str
     spark: SparkSession
 
-    def verify(self, **options: float) -> VerifyReport:
+    def verify(self, *, wait: float = 120, **options: float) -> VerifyReport:
         pipeline = self.pipeline
         return verify(
             pipeline.config,
             pipeline.file,
             spark=self.spark,
-            say=_silent,
+            say=print,
+            wait=wait,
             **options,  # type: ignore[arg-type]
         )
 

@@ -11,6 +11,7 @@ from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
 from penstock.errors import LogError
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter, Delivered
+from penstock.pipeline.standing import Standing
 
 
 @pytest.fixture
@@ -18,7 +19,8 @@ def committer(tmp_path: Path) -> BatchCommitter:
     forget("shop")
     destination = MemoryDestination(MemoryOptions(), "shop")
     destination.open()
-    return BatchCommitter(destination, ChangeLog(str(tmp_path)), "shop", 77, _SEEN.append)
+    log = ChangeLog(str(tmp_path))
+    return BatchCommitter(destination, log, "shop", 77, _SEEN.append)
 
 
 _SEEN: list[Delivered] = []
@@ -45,3 +47,25 @@ def test_a_batch_never_takes_the_destination_back(
     state = ChangeLog(str(tmp_path)).reader("shop")
     assert state is not None
     assert state.frontier == Frontier(10, 20)
+
+
+def test_what_is_confirmed_is_what_every_table_holds(
+    committer: BatchCommitter, tmp_path: Path
+) -> None:
+    committer.begin(Standing(Frontier(30, 35), {1: Frontier(10, 20), 2: Frontier(5, 6)}), {2})
+    log = ChangeLog(str(tmp_path))
+
+    def confirmed() -> Frontier:
+        state = log.reader("shop")
+        assert state is not None
+        return state.frontier
+
+    assert confirmed() == Frontier(5, 6)
+    # Table 1 catches up from (10, 20); table 2 is set aside and stays.
+    committer([], Frontier(15, 25))
+    assert committer.standing == Standing(
+        Frontier(30, 35), {1: Frontier(15, 25), 2: Frontier(5, 6)}
+    )
+    committer([], Frontier(40, 45))
+    assert committer.standing == Standing(Frontier(40, 45), {2: Frontier(5, 6)})
+    assert confirmed() == Frontier(5, 6)

@@ -169,7 +169,7 @@ def histories(draw: st.DrawFn) -> History:
     while stream or idle_end:
         idle_end = idle_end and bool(stream)
         # The simplest draw takes most: a draw that takes nothing would not end.
-        count = max(0, min(5 - draw(st.integers(0, 5)), len(stream)))
+        count = min(5 - draw(st.integers(0, 5)), len(stream))
         part, stream = stream[:count], stream[count:]
         ended = [commit for commit, is_last in part if is_last]
         is_open = not part[-1][1] if part else is_open
@@ -201,7 +201,8 @@ def deliver(
 @given(histories(), st.integers(0, 80), st.integers(1, 60))
 def test_the_limit_parts_the_transactions(history: History, place: int, max_bytes: int) -> None:
     limit = BEGIN.end_lsn + 8 * place
-    held, before = BEGIN, []
+    held = BEGIN
+    before: list[int] = []
     for frontier, rows in deliver(history, BEGIN, max_bytes, limit):
         assert frontier.end_lsn <= limit
         assert all(history.all_rows.count(commit) == rows.count(commit) for commit in rows)

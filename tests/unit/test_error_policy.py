@@ -11,6 +11,7 @@ from penstock.errors import PenstockError
 RETRIED: list[type[PenstockError]] = [
     errors.SourceUnavailable,
     errors.DestinationUnavailable,
+    errors.StoreUnavailable,
     PenstockError,
 ]
 STOPPED: list[type[PenstockError]] = [
@@ -25,7 +26,12 @@ STOPPED: list[type[PenstockError]] = [
     errors.DecodeError,
     errors.DestinationError,
     errors.SparkLost,
+    errors.StoreError,
 ]
+OTHERWISE: dict[type[PenstockError], Action] = {
+    errors.BatchAgain: Action.AGAIN,
+    errors.TableRefused: Action.SET_ASIDE,
+}
 
 
 @pytest.mark.parametrize("kind", RETRIED)
@@ -38,10 +44,15 @@ def test_what_needs_a_person_stops(kind: type[PenstockError]) -> None:
     assert decide(kind("x")) is Action.STOP
 
 
+@pytest.mark.parametrize("kind", OTHERWISE)
+def test_what_has_an_answer_of_its_own(kind: type[PenstockError]) -> None:
+    assert decide(kind("x")) is OTHERWISE[kind]
+
+
 def test_every_kind_is_decided_on_purpose() -> None:
     defined = {
         value
         for value in vars(errors).values()
         if isinstance(value, type) and issubclass(value, PenstockError)
     }
-    assert defined == {*RETRIED, *STOPPED}
+    assert defined == {*RETRIED, *STOPPED, *OTHERWISE}

@@ -12,7 +12,8 @@ import typer
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import say
 from penstock.config import PipelineConfig, load_pipeline
-from penstock.errors import LogError
+from penstock.destination.registry import make_destination
+from penstock.errors import DestinationUnavailable, LogError
 from penstock.postgres.connect import connect
 from penstock.postgres.pipeline_lock import PipelineLock
 from penstock.postgres.subscription import destroy_subscription
@@ -29,9 +30,9 @@ def destroy(
     file: PipelineFile,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove the pipeline's slot, publication, table states and change log.
+    """Remove the pipeline's slot, publication, table states, position and change log.
 
-    The destination keeps its data.
+    The destination keeps its data, dead letters included.
 
     Afterwards the source keeps no WAL for this pipeline, and a new start begins at that moment:
     changes in between are not delivered. Refused while the pipeline runs.
@@ -54,6 +55,7 @@ def destroy(
         PipelineLock(conn, config.name),
     ):
         removed = destroy_subscription(conn, config.name)
+        removed += _forget_position(config)
         removed += _forget_tables(config)
         removed += remove_change_log(config)
     for what in removed:
@@ -64,6 +66,18 @@ def destroy(
 
 def _store_place(config: PipelineConfig) -> str:
     return f" from {config.store.url}" if config.store.url else ""
+
+
+def _forget_position(config: PipelineConfig) -> list[str]:
+    """Remove what the destination keeps about the pipeline; says what was removed."""
+    destination = make_destination(config.destination_type, config.destination_options, config.name)
+    try:
+        return list(destination.forget())
+    except DestinationUnavailable as error:
+        say(f"Warning: {error.message}. What it keeps about the pipeline was not removed.")
+        return []
+    finally:
+        destination.close()
 
 
 def _forget_tables(config: PipelineConfig) -> list[str]:

@@ -12,6 +12,7 @@ from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import bytes_text, say
 from penstock.config import load_pipeline
 from penstock.lsn import format_lsn
+from penstock.pipeline.table_status import TableStatus, read_table_status
 from penstock.postgres.connect import connect
 from penstock.postgres.source_status import SourceStatus, read_source_status
 
@@ -35,12 +36,19 @@ def status(
     with connect(config.source.url, application_name=f"penstock {config.name} status") as conn:
         source = read_source_status(conn, config.name)
     log = read_log_status(config.change_log.path)
+    tables = read_table_status(config)
     if as_json:
-        parts = {"pipeline": config.name, "source": source.to_json(), "log": log.to_json()}
+        parts = {
+            "pipeline": config.name,
+            "source": source.to_json(),
+            "log": log.to_json(),
+            "tables": tables.to_json(),
+        }
         say(json.dumps(parts, indent=2))
     else:
         _show(config.name, source)
         _show_log(log)
+        _show_tables(tables)
     if source.is_broken:
         raise typer.Exit(1)
 
@@ -67,6 +75,18 @@ def _show(name: str, source: SourceStatus) -> None:
     say(f"WAL retained  {bytes_text(source.retained_bytes)}")
     if source.slot.safe_wal_size is not None:
         say(f"until lost    {bytes_text(source.slot.safe_wal_size)} more WAL")
+
+
+def _show_tables(tables: TableStatus) -> None:
+    for problem in tables.problems:
+        say(f"unknown       {problem}")
+    if tables.phases:
+        counts = ", ".join(f"{count} {phase}" for phase, count in tables.phases.items())
+        say(f"tables        {counts}")
+    for table, reason in tables.errored.items():
+        say(f"errored       {table}: {reason}")
+    for table, count in tables.dead_letters.items():
+        say(f"dead letters  {count} of {table}")
 
 
 def _show_log(log: LogStatus) -> None:

@@ -6,14 +6,14 @@ import threading
 from pathlib import Path
 
 from penstock.config.models import PipelineConfig
-from penstock.pipeline.run import Observe, Pipeline
+from penstock.pipeline.run import Pipeline
 
 
 class PipelineThread:
     """Starts Spark and runs the pipeline; when it has ended, everything it started is gone."""
 
-    def __init__(self, config: PipelineConfig, file: Path, observe: Observe) -> None:
-        self._pipeline = Pipeline(config, file, observe=observe, say=self._note)
+    def __init__(self, config: PipelineConfig, file: Path) -> None:
+        self._pipeline = Pipeline(config, file, say=self._note)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
         self._failure: BaseException | None = None

@@ -1,4 +1,4 @@
-"""`penstock demo`: a shop under load, a pipeline behind it, and a comparison at the end."""
+"""`penstock demo`: a shop under load, its copy in a second database, and a verdict."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,21 @@ import psycopg
 import yaml
 
 from penstock.config import load_pipeline
-from penstock.demo.compare import TableVerdict, compare, read_key, read_source
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.demo.pipeline_thread import PipelineThread
-from penstock.demo.progress import Deliveries, Progress, ProgressMeter
+from penstock.demo.progress import Progress, ProgressMeter
 from penstock.demo.shop_load import ShopLoad
-from penstock.demo.shop_schema import TABLES, create_shop
+from penstock.demo.shop_schema import TABLES, constrain_target, create_shop
 from penstock.demo.shop_traffic import ShopTraffic
+from penstock.demo.target_reader import Invariant, TargetReader
+from penstock.demo.verification import Verification
 from penstock.demo.view import Phase, View
-from penstock.destination.files import fold
+from penstock.destination.postgres.session import DESTINATION
 from penstock.errors import PenstockError
+from penstock.lsn import NOTHING, Frontier
+from penstock.pipeline.checks import run_all_checks
 from penstock.postgres.connect import connect
-from penstock.postgres.preflight import require_passed, run_checks
+from penstock.postgres.preflight import require_passed
 from penstock.postgres.slot import current_wal_lsn
 from penstock.postgres.subscription import ensure_subscription
 
@@ -33,7 +37,7 @@ PIPELINE = "shop"
 _SEED = 20_26
 _TICK_SECONDS = 0.25
 _PATIENCE_SECONDS = 180.0
-# The server's data live as long as the demo: nothing would read them after a crash.
+# The servers' data live as long as the demo: nothing would read them after a crash.
 _SERVER_SETTINGS = {"fsync": "off", "max_wal_size": "2GB"}
 
 
@@ -41,10 +45,17 @@ class Interrupted(Exception):
     """Somebody asked the demo to stop before it had a verdict."""
 
 
-def run_demo(
-    seconds: float, *, keep: bool, stopping: Callable[[], bool], view: View
-) -> list[TableVerdict]:
-    """Run the whole demo; one verdict a table. Raises Interrupted once ``stopping()``.
+@dataclass(frozen=True)
+class Verdict:
+    """What `penstock verify` says, and what a reader of the destination saw all the time."""
+
+    equal: bool
+    report: tuple[str, ...]
+    invariant: Invariant
+
+
+def run_demo(seconds: float, *, keep: bool, stopping: Callable[[], bool], view: View) -> Verdict:
+    """Run the whole demo. Raises Interrupted once ``stopping()``.
 
     When it returns or raises, the processes that it started are gone, and so is its folder unless
     ``keep``.
@@ -68,7 +79,7 @@ def _work_folder(*, keep: bool, say: Callable[[str], None]) -> Iterator[Path]:
         yield folder
     finally:
         if keep:
-            say(f"Kept: {folder} (pipeline.yaml, the change log in log/, the result in files/)")
+            say(f"Kept: {folder} (pipeline.yaml, the change log in log/, the report in verify.txt)")
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -84,44 +95,53 @@ class _Demo:
         self._conn: psycopg.Connection[Any]
         self._load: ShopLoad
         self._pipeline: PipelineThread
-        self._deliveries: Deliveries
+        self._reader: TargetReader
 
-    def run(self, folder: Path, stack: ExitStack) -> list[TableVerdict]:
-        """What ``stack`` holds is ended in reverse order: pipeline, load, then the server."""
-        self._show(Phase("starting Postgres"))
-        server = stack.enter_context(EmbeddedPostgres(settings=_SERVER_SETTINGS))
+    def run(self, folder: Path, stack: ExitStack) -> Verdict:
+        """What ``stack`` holds is ended in reverse order: the servers last."""
+        self._show(Phase("starting Postgres", "the source"))
+        source = stack.enter_context(EmbeddedPostgres(settings=_SERVER_SETTINGS))
         self._stop_if_asked()
-        file = _write_pipeline_file(folder, server.create_database("shop"))
+        self._show(Phase("starting Postgres", "the destination"))
+        target = stack.enter_context(EmbeddedPostgres(settings=_SERVER_SETTINGS))
+        self._stop_if_asked()
+        target_url = target.create_database("warehouse")
+        file = _write_pipeline_file(folder, source.create_database("shop"), target_url)
         config = load_pipeline(file)
         self._conn = stack.enter_context(
             connect(config.source.url, application_name="penstock demo")
         )
         create_shop(self._conn)
-        require_passed(run_checks(config))
+        require_passed(run_all_checks(config))
         # Existing rows are not copied yet: the pipeline's slot has to be there before the first.
         ensure_subscription(self._conn, config)
 
-        self._deliveries = Deliveries(folder / "files", PIPELINE, TABLES)
+        self._reader = TargetReader(target_url, PIPELINE)
+        stack.callback(self._reader.stop)
+        self._reader.start()
         self._load = ShopLoad(config.source.url.reveal(), ShopTraffic(_SEED))
         stack.callback(self._load.stop)
         self._load.start()
-        self._pipeline = PipelineThread(config, file, self._deliveries)
+        self._pipeline = PipelineThread(config, file)
         stack.callback(self._pipeline.stop)
         self._pipeline.start()
         self._measuring = True
 
         self._wait_for("starting Spark", self._has_delivered)
+        with connect(target_url, application_name="penstock demo", party=DESTINATION) as conn:
+            constrain_target(conn)
         self._run_load()
-        self._catch_up()
-        self._pipeline.ask_to_stop()
-        self._wait_for("stopping Spark", lambda: not self._pipeline.running)
-        self._pipeline.check()
-        verdicts = [self._compare(table, folder / "files") for table in TABLES]
-        self._show(Phase("compared", f"{len(verdicts)} tables"))
-        return verdicts
+        equal, report = self._verify(file, folder, stack)
+        self._end_pipeline()
+        return Verdict(equal, report, self._reader.invariant)
 
     def _has_delivered(self) -> bool:
-        return bool(self._deliveries.so_far().rows)
+        look = self._reader.latest
+        return look is not None and any(look.rows.values())
+
+    def _frontier(self) -> Frontier:
+        look = self._reader.latest
+        return look.frontier if look else NOTHING
 
     def _run_load(self) -> None:
         self._load.open_doors()
@@ -129,37 +149,38 @@ class _Demo:
         while (passed := time.monotonic() - began) < self._seconds:
             detail = f"{self._load.transactions:,} transactions committed"
             self._tick(Phase("live", f"{passed:.0f} of {self._seconds:g} s, {detail}"))
-
-    def _catch_up(self) -> None:
-        """Wait until the destination holds all that the load has written."""
         self._load.stop()
         self._load.check()
-        written = current_wal_lsn(self._conn)
-        # Something must follow for the pipeline to come past that point at once. A message
-        # belongs to no table, so it changes nothing that is compared.
-        self._conn.execute("SELECT pg_logical_emit_message(true, 'penstock.demo', 'load ended')")
-        self._wait_for(
-            "catching up",
-            lambda: self._deliveries.so_far().frontier.end_lsn > written,
-        )
-        # What is shown from here on is where the pipeline ended.
-        self._show(Phase("caught up"))
-        self._measuring = False
 
-    def _compare(self, table: str, files: Path) -> TableVerdict:
-        self._stop_if_asked()
-        self._show(Phase("comparing", table))
-        delivered = fold(files, PIPELINE, "public", table)
-        return compare(
-            table, read_key(self._conn, table), read_source(self._conn, table), delivered
-        )
+    def _verify(self, file: Path, folder: Path, stack: ExitStack) -> tuple[bool, tuple[str, ...]]:
+        """Compare both sides at one position, while the pipeline runs.
+
+        The load has ended: TRUNCATE shows through in snapshots that are older than it, so a table
+        that is truncated every second could not be read at any position but the last.
+        """
+        verification = Verification(file, folder, _PATIENCE_SECONDS)
+        stack.callback(verification.stop)
+        verification.start()
+        began = time.monotonic()
+        while verification.running:
+            self._tick(Phase("verifying", f"{time.monotonic() - began:.0f} s"))
+        # What is shown from here on is where the pipeline was when it was verified.
+        self._measuring = False
+        return verification.result()
+
+    def _end_pipeline(self) -> None:
+        self._pipeline.ask_to_stop()
+        self._wait_for("stopping Spark", lambda: not self._pipeline.running)
+        self._pipeline.check()
+        self._reader.stop()
+        self._reader.check()
 
     def _wait_for(self, phase: str, done: Callable[[], bool]) -> None:
-        frontier = self._deliveries.so_far().frontier
+        frontier = self._frontier()
         began = moved = time.monotonic()
         while not done():
             self._tick(Phase(phase, f"{time.monotonic() - began:.0f} s"))
-            if frontier != (now := self._deliveries.so_far().frontier):
+            if frontier != (now := self._frontier()):
                 frontier, moved = now, time.monotonic()
             elif time.monotonic() - moved > _PATIENCE_SECONDS:
                 raise PenstockError(
@@ -174,6 +195,7 @@ class _Demo:
         self._stop_if_asked()
         self._pipeline.check()
         self._load.check()
+        self._reader.check()
         for note in self._pipeline.notes():
             self._view.say(note)
         self._show(phase)
@@ -186,23 +208,21 @@ class _Demo:
 
     def _show(self, phase: Phase) -> None:
         now = time.monotonic()
-        if self._measuring and self._has_delivered():
+        if self._measuring and self._has_delivered() and (look := self._reader.latest):
             self._progress = self._meter.measure(
-                now, current_wal_lsn(self._conn), self._deliveries.so_far()
+                now, current_wal_lsn(self._conn), look, self._reader.invariant
             )
         self._view.show(now, phase, self._progress)
 
 
-def _write_pipeline_file(folder: Path, url: str) -> Path:
+def _write_pipeline_file(folder: Path, source: str, target: str) -> Path:
     """A pipeline file as a person would write it."""
     file = folder / "pipeline.yaml"
     pipeline = {
         "name": PIPELINE,
-        "source": {"url": url, "tables": {"include": ["public.*"]}, "copy": False},
+        "source": {"url": source, "tables": {"include": ["public.*"]}, "copy": False},
         "change_log": {"path": "log"},
-        "batch": {"max_age": "1s"},
-        # As NDJSON every value is Postgres's own text, and so is what it is compared with.
-        "destination": {"type": "files", "path": str(folder / "files"), "format": "ndjson"},
+        "destination": {"type": "postgres", "url": target},
         "spark": {"master": "local[2, 4]"},
     }
     file.write_text(yaml.safe_dump(pipeline, sort_keys=False))

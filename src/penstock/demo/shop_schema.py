@@ -1,8 +1,8 @@
-"""The demo's source: a small shop whose tables cover what makes replication hard."""
+"""The demo's shop: a few tables that cover what makes replication hard."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -17,6 +17,13 @@ TABLES = (
 )
 """All of schema public, in the order in which the demo shows them."""
 
+SUMS: dict[str, LiteralString] = {
+    "orders": "SELECT coalesce(sum(total), 0) FROM public.orders",
+    "payments": "SELECT coalesce(sum(amount), 0) FROM public.payments",
+    "order_items": "SELECT coalesce(sum(quantity * price), 0) FROM public.order_items",
+}
+"""The invariant: every transaction leaves these three equal, and many change all of them."""
+
 # products.description is stored out of line, so that an update that leaves it alone does not send
 # it; page_views has no key, and so sends whole old rows; deleting an order deletes its items.
 _DDL = """
@@ -24,7 +31,7 @@ CREATE TYPE order_status AS ENUM ('new', 'paid', 'packed', 'sent', 'returned');
 
 CREATE TABLE customers (
     id            bigint PRIMARY KEY,
-    email         text NOT NULL,
+    email         text NOT NULL UNIQUE,
     name          text,
     tags          text[] NOT NULL DEFAULT '{}',
     profile       jsonb,
@@ -49,6 +56,7 @@ ALTER TABLE products ALTER COLUMN description SET STORAGE EXTERNAL;
 CREATE TABLE orders (
     id          uuid PRIMARY KEY,
     customer_id bigint NOT NULL,
+    total       numeric(14, 2) NOT NULL,
     status      order_status NOT NULL DEFAULT 'new',
     gift        boolean NOT NULL DEFAULT false,
     note        text,
@@ -68,9 +76,9 @@ CREATE TABLE order_items (
 
 CREATE TABLE payments (
     id         bigint PRIMARY KEY,
-    order_id   uuid NOT NULL,
+    order_id   uuid NOT NULL UNIQUE,
     method     text NOT NULL,
-    amount     numeric(12, 2) NOT NULL,
+    amount     numeric(14, 2) NOT NULL,
     fee_rate   double precision NOT NULL,
     receipt    bytea,
     settles_in interval,
@@ -98,3 +106,18 @@ def create_shop(conn: psycopg.Connection[Any]) -> None:
     """Create the shop's empty tables."""
     with conn.transaction():
         conn.execute(_DDL)
+
+
+# Penstock makes what it needs itself: columns and keys. The rest is up to who uses the tables. The
+# index refuses any way of writing two swapped addresses but the right one, and while the foreign
+# key is not enforced on replicated rows, `penstock verify` checks that it holds.
+_TARGET_DDL = """
+CREATE UNIQUE INDEX ON public.customers (email);
+ALTER TABLE public.order_items ADD FOREIGN KEY (order_id) REFERENCES public.orders;
+"""
+
+
+def constrain_target(conn: psycopg.Connection[Any]) -> None:
+    """Let the destination demand what the shop demands, once its tables are there."""
+    with conn.transaction():
+        conn.execute(_TARGET_DDL)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import random
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
-# Values that go wrong wherever text is built by hand: quotes, backslashes, line ends, braces,
-# commas, the word NULL, other scripts, nothing at all.
-_WORDS = (
-    "plain", "it's", 'say "hi"', "back\\slash", "two\nlines", "tab\there", "{a,b}", "NULL",
-    "", "naïve", "東京", "Ωmega", "🚰", "\\N", "a,b;c", "  padded  ",
-)  # fmt: skip
+from penstock.demo.shop_values import ShopValues, money
+
 _STATUSES = ("new", "paid", "packed", "sent", "returned")
 _TRANSACTIONS_PER_TRUNCATE = 400
 
@@ -44,10 +38,13 @@ class ShopTraffic:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311 (traffic, no secret)
+        self._values = ShopValues(self._random)
         self._customers: list[int] = []
         self._products: list[str] = []
         self._orders: list[str] = []
-        self._lines: dict[str, list[int]] = {}
+        # The price of one piece, in cents, by order and line.
+        self._lines: dict[str, dict[int, int]] = {}
+        self._emails: dict[int, str] = {}
         self._carts: list[str] = []
         self._last_customer = self._last_product = self._last_payment = 0
         self._until_truncate = _TRANSACTIONS_PER_TRUNCATE
@@ -60,6 +57,7 @@ class ShopTraffic:
             self._change_customer: 6,
             self._add_customer: 5,
             self._cancel_order: 4,
+            self._swap_emails: 2,
             self._rename_product: 2,
             self._renumber_line: 3,
             self._leave_cart: 3,
@@ -86,7 +84,7 @@ class ShopTraffic:
         if self._until_truncate == 0:
             self._until_truncate = _TRANSACTIONS_PER_TRUNCATE
             return Transaction(tuple(self._empty_carts()))
-        if self._chance(0.02):
+        if self._values.chance(0.02):
             # It touches rows that exist, and none of it may ever be delivered.
             return Transaction(tuple(self._change_price() + self._view_page()), rolled_back=True)
         (kind,) = self._random.choices(self._kinds, self._weights)
@@ -98,16 +96,17 @@ class ShopTraffic:
         self._last_customer += 1
         customer = self._last_customer
         self._customers.append(customer)
+        self._emails[customer] = f"customer{customer}@example.com"
         return [
             Statement(
                 "INSERT INTO customers (id, email, name, tags, profile, credit, member_until)"
                 " VALUES (%s, %s, %s, %s, %s, %s, %s)",
                 (
                     customer,
-                    f"customer{customer}@example.com",
-                    self._maybe(self._word()),
-                    self._words(),
-                    self._maybe(self._document()),
+                    self._emails[customer],
+                    self._values.maybe(self._values.word()),
+                    self._values.words(),
+                    self._values.maybe(self._values.document()),
                     f"{self._random.randrange(100000)}.{self._random.randrange(100):02d}",
                     self._random.choice((None, "infinity", "2030-06-01 12:00:00.123456+02")),
                 ),
@@ -116,11 +115,12 @@ class ShopTraffic:
 
     def _change_customer(self) -> list[Statement]:
         customer = self._random.choice(self._customers)
-        if self._chance(0.1):
+        if self._values.chance(0.1):
             # A new key for the same row.
             self._customers.remove(customer)
             self._last_customer += 1
             self._customers.append(self._last_customer)
+            self._emails[self._last_customer] = self._emails.pop(customer)
             return [
                 Statement(
                     "UPDATE customers SET id = %s WHERE id = %s", (self._last_customer, customer)
@@ -129,7 +129,12 @@ class ShopTraffic:
         return [
             Statement(
                 "UPDATE customers SET profile = %s, tags = %s, credit = credit - %s WHERE id = %s",
-                (self._document(), self._words(), self._random.randrange(50), customer),
+                (
+                    self._values.document(),
+                    self._values.words(),
+                    self._random.randrange(50),
+                    customer,
+                ),
             )
         ]
 
@@ -137,7 +142,22 @@ class ShopTraffic:
         if len(self._customers) < 50:
             return self._add_customer()
         customer = self._customers.pop(self._random.randrange(len(self._customers)))
+        del self._emails[customer]
         return [Statement("DELETE FROM customers WHERE id = %s", (customer,))]
+
+    def _swap_emails(self) -> list[Statement]:
+        """The address is unique: whichever row is written first meets the other one's."""
+        one, other = self._random.sample(self._customers, 2)
+        emails = self._emails
+        emails[one], emails[other] = emails[other], emails[one]
+        return [
+            Statement("UPDATE customers SET email = %s WHERE id = %s", (email, customer))
+            for email, customer in (
+                ("on its way", one),
+                (emails[other], other),
+                (emails[one], one),
+            )
+        ]
 
     # -- products --------------------------------------------------------------------------------
 
@@ -151,13 +171,13 @@ class ShopTraffic:
                 " description) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
                 (
                     sku,
-                    self._uuid(),
-                    f"Product {self._word()}",
-                    self._price(),
+                    self._values.uuid(),
+                    f"Product {self._values.word()}",
+                    self._values.price(),
                     self._random.randrange(10000),
-                    self._maybe([self._random.uniform(0.1, 300.0) for _ in range(3)]),
-                    self._document(),
-                    self._long_text(),
+                    self._values.maybe([self._random.uniform(0.1, 300.0) for _ in range(3)]),
+                    self._values.document(),
+                    self._values.long_text(),
                 ),
             )
         ]
@@ -166,7 +186,7 @@ class ShopTraffic:
         return [
             Statement(
                 "UPDATE products SET price = %s, changed_at = now() WHERE sku = %s",
-                (self._price(), self._random.choice(self._products)),
+                (self._values.price(), self._random.choice(self._products)),
             )
         ]
 
@@ -184,7 +204,7 @@ class ShopTraffic:
         return [
             Statement(
                 "UPDATE products SET description = %s WHERE sku = %s",
-                (self._long_text(), self._random.choice(self._products)),
+                (self._values.long_text(), self._random.choice(self._products)),
             )
         ]
 
@@ -197,31 +217,36 @@ class ShopTraffic:
     # -- orders ----------------------------------------------------------------------------------
 
     def _place_order(self) -> list[Statement]:
-        order = self._uuid()
+        order = self._values.uuid()
         self._orders.append(order)
-        lines = list(range(1, self._random.randint(2, 5)))
-        self._lines[order] = lines
+        lines = {
+            line: (self._random.randint(1, 9), self._random.randrange(10**6))
+            for line in range(1, self._random.randint(2, 5))
+        }
+        self._lines[order] = {line: cents for line, (_, cents) in lines.items()}
+        total = money(sum(quantity * cents for quantity, cents in lines.values()))
         statements = [
             Statement(
-                "INSERT INTO orders (id, customer_id, gift, note, ship_to, deliver_on)"
-                " VALUES (%s, %s, %s, %s, %s, current_date + %s::int)",
+                "INSERT INTO orders (id, customer_id, total, gift, note, ship_to, deliver_on)"
+                " VALUES (%s, %s, %s, %s, %s, %s, current_date + %s::int)",
                 (
                     order,
                     self._random.choice(self._customers),
-                    self._chance(0.2),
-                    self._maybe(self._word()),
-                    self._maybe(self._document()),
-                    self._maybe(self._random.randrange(1, 30)),
+                    total,
+                    self._values.chance(0.2),
+                    self._values.maybe(self._values.word()),
+                    self._values.maybe(self._values.document()),
+                    self._values.maybe(self._random.randrange(1, 30)),
                 ),
             )
         ]
-        for line in lines:
+        for line, (quantity, cents) in lines.items():
             sku = self._random.choice(self._products)
             statements += [
                 Statement(
                     "INSERT INTO order_items (order_id, line, sku, quantity, price)"
                     " VALUES (%s, %s, %s, %s, %s)",
-                    (order, line, sku, self._random.randint(1, 9), self._price()),
+                    (order, line, sku, quantity, money(cents)),
                 ),
                 Statement("UPDATE products SET stock = stock - 1 WHERE sku = %s", (sku,)),
             ]
@@ -234,9 +259,9 @@ class ShopTraffic:
                     self._last_payment,
                     order,
                     self._random.choice(("card", "transfer", "voucher")),
-                    self._random.randrange(10**7) / 100,
+                    total,
                     self._random.random(),
-                    self._maybe(self._random.randbytes(self._random.randrange(12))),
+                    self._values.maybe(self._random.randbytes(self._random.randrange(12))),
                     self._random.choice((None, "3 days", "1 mon -04:05:06.789", "00:00:00")),
                 ),
             )
@@ -251,7 +276,7 @@ class ShopTraffic:
                 "UPDATE orders SET status = %s, note = %s WHERE id = %s",
                 (
                     self._random.choice(_STATUSES),
-                    self._maybe(self._word()),
+                    self._values.maybe(self._values.word()),
                     self._random.choice(self._orders),
                 ),
             )
@@ -268,21 +293,26 @@ class ShopTraffic:
         ]
 
     def _renumber_line(self) -> list[Statement]:
-        """A part of a composite key changes."""
+        """A part of a composite key changes, and one piece more is ordered and paid."""
         if not self._orders:
             return self._place_order()
         order = self._random.choice(self._orders)
         lines = self._lines[order]
-        old, new = lines[0], max(lines) + 1
+        old, new = min(lines), max(lines) + 1
         if new > 30000:  # the column is a smallint
             return self._advance_order()
-        lines[:] = [*lines[1:], new]
+        lines[new] = lines.pop(old)
+        more = money(lines[new])
         return [
             Statement(
                 "UPDATE order_items SET line = %s, quantity = quantity + 1"
                 " WHERE order_id = %s AND line = %s",
                 (new, order, old),
-            )
+            ),
+            Statement("UPDATE orders SET total = total + %s WHERE id = %s", (more, order)),
+            Statement(
+                "UPDATE payments SET amount = amount + %s WHERE order_id = %s", (more, order)
+            ),
         ]
 
     # -- page views: no key, and many rows that are the same -------------------------------------
@@ -292,8 +322,8 @@ class ShopTraffic:
             "INSERT INTO page_views (path, referrer, millis) VALUES (%s, %s, %s)",
             (
                 f"/p/{self._random.randrange(40)}",
-                self._maybe(self._word()),
-                self._maybe(self._random.choice((0.1, 12.5, 33.333))),
+                self._values.maybe(self._values.word()),
+                self._values.maybe(self._random.choice((0.1, 12.5, 33.333))),
             ),
         )
         return [view] * self._random.choice((1, 1, 2, 3))
@@ -303,7 +333,7 @@ class ShopTraffic:
             Statement(
                 "UPDATE page_views SET referrer = %s WHERE ctid ="
                 " (SELECT ctid FROM page_views WHERE path = %s LIMIT 1)",
-                (self._word(), f"/p/{self._random.randrange(40)}"),
+                (self._values.word(), f"/p/{self._random.randrange(40)}"),
             )
         ]
 
@@ -319,15 +349,15 @@ class ShopTraffic:
     # -- carts -----------------------------------------------------------------------------------
 
     def _fill_cart(self) -> list[Statement]:
-        known = bool(self._carts) and self._chance(0.6)
-        session = self._random.choice(self._carts) if known else self._uuid()
+        known = bool(self._carts) and self._values.chance(0.6)
+        session = self._random.choice(self._carts) if known else self._values.uuid()
         if not known:
             self._carts.append(session)
         return [
             Statement(
                 "INSERT INTO carts (session, lines, coupons) VALUES (%s, %s, %s)"
                 " ON CONFLICT (session) DO UPDATE SET lines = excluded.lines, touched_at = now()",
-                (session, self._document(), self._maybe(self._words())),
+                (session, self._values.document(), self._values.maybe(self._values.words())),
             )
         ]
 
@@ -343,36 +373,3 @@ class ShopTraffic:
         before = self._fill_cart()
         self._carts.clear()
         return [*before, Statement("TRUNCATE carts"), *self._fill_cart()]
-
-    # -- values ----------------------------------------------------------------------------------
-
-    def _chance(self, share: float) -> bool:
-        return self._random.random() < share
-
-    def _maybe(self, value: Any) -> Any:
-        return None if self._chance(0.2) else value
-
-    def _word(self) -> str:
-        return self._random.choice(_WORDS)
-
-    def _words(self) -> list[str | None]:
-        return [self._maybe(self._word()) for _ in range(self._random.randrange(4))]
-
-    def _uuid(self) -> str:
-        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
-
-    def _price(self) -> str:
-        return f"{self._random.randrange(10**6)}.{self._random.randrange(10**6):0>6}"
-
-    def _document(self) -> str:
-        return json.dumps(
-            {
-                "word": self._word(),
-                "list": [self._random.randrange(100), None, 1.5, {}],
-                "deep": {"empty": [], "exact": self._random.randrange(10**15) * 1000 + 7},
-            }
-        )
-
-    def _long_text(self) -> str:
-        """Too long for its page, so that Postgres stores it out of line."""
-        return f"{self._word()} {self._random.randbytes(1500).hex()}"

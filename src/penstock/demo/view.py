@@ -113,8 +113,9 @@ class LineView:
 def _line(progress: Progress) -> str:
     tables = ", ".join(f"{table.name} {table.rows:,}" for table in progress.tables)
     return (
-        f"{progress.rows:,} rows delivered, {progress.rows_per_second:,.0f} rows/s, "
-        f"lag {_lag(progress)}, at {format_lsn(progress.frontier.end_lsn)} ({tables})"
+        f"{progress.rows:,} rows at the destination, {progress.rows_per_second:,.0f} rows/s, "
+        f"lag {_lag(progress)}, at {_position(progress)}, "
+        f"invariant {progress.invariant} ({tables})"
     )
 
 
@@ -122,19 +123,26 @@ def _lag(progress: Progress) -> str:
     return f"{bytes_text(progress.lag_bytes)} / {progress.lag_seconds:.1f} s"
 
 
+def _position(progress: Progress) -> str:
+    return format_lsn(progress.frontier.end_lsn)
+
+
 def _table(progress: Progress) -> Table:
-    table = Table(show_footer=True)
+    lag, position = _lag(progress), _position(progress)
+    invariant = progress.invariant
+    table = Table(
+        show_footer=True,
+        caption=Text(
+            f"Σ orders = Σ payments = Σ order_items at the destination: {invariant}",
+            style="green" if not invariant.broken else "bold red",
+        ),
+        caption_justify="left",
+    )
     table.add_column("table", "all tables", no_wrap=True)
-    table.add_column("rows delivered", f"{progress.rows:,}", justify="right", no_wrap=True)
+    table.add_column("rows at destination", f"{progress.rows:,}", justify="right", no_wrap=True)
     table.add_column("rows/s", f"{progress.rows_per_second:,.0f}", justify="right", no_wrap=True)
-    table.add_column("lag", _lag(progress), justify="right", no_wrap=True)
-    table.add_column("position", format_lsn(progress.frontier.end_lsn), no_wrap=True)
+    table.add_column("lag", lag, justify="right", no_wrap=True)
+    table.add_column("position", position, no_wrap=True)
     for row in progress.tables:
-        table.add_row(
-            row.name,
-            f"{row.rows:,}",
-            f"{row.rows_per_second:,.0f}",
-            _lag(progress) if row.rows else "",
-            row.position,
-        )
+        table.add_row(row.name, f"{row.rows:,}", f"{row.rows_per_second:,.0f}", lag, position)
     return table

@@ -6,7 +6,8 @@ Written after Spark's own writers: executors write and return receipts, the driv
    ``prepare(definitions)`` then makes room for the tables that are to come.
 2. For each micro-batch, tasks on executors call ``task_writer().write(changes)``, in parallel and
    possibly twice (a task that fails is tried again); each returns a receipt. Nothing that a task
-   wrote may be visible as delivered before its receipt is committed.
+   wrote may be visible as delivered before its receipt is committed. The tasks of the next batch
+   may be at work while a batch is being committed; those of the one after that are not.
 3. The driver calls ``commit(receipts, frontier)`` with one receipt of each task, in position order.
    When it returns, changes and frontier are durable, together. A batch that is replayed after a
    crash between the two leaves no trace where ``exactly_once`` is claimed.
@@ -118,7 +119,8 @@ class Destination(ABC):
         return {}
 
     @abstractmethod
-    def task_writer(self) -> TaskWriter: ...
+    def task_writer(self) -> TaskWriter:
+        """A writer for the tasks of the next micro-batch; asked for again for each."""
 
     @abstractmethod
     def commit(
@@ -139,6 +141,18 @@ class Destination(ABC):
     @abstractmethod
     def write_table_rows(self, rows: TableRows, chunk: str) -> None:
         """Store copied rows durably. The same ``chunk`` of a table written twice stands once."""
+
+    def dead_letters(self) -> Mapping[str, int]:
+        """How many refused rows of each source table it keeps for a person to look at."""
+        return {}
+
+    def forget(self) -> Sequence[str]:
+        """Remove what it keeps about the pipeline, but no data; says what was removed.
+
+        Called without ``open``, when the pipeline is destroyed: positions of its slot mean nothing
+        from then on.
+        """
+        return ()
 
     def close(self) -> None:  # noqa: B027 (most hold nothing)
         """Let go of what is held. Called once, also after an error."""

@@ -233,7 +233,7 @@ class Pipeline:
             spark,
             settings,
             standing.start(tables.set_aside),
-            destination.task_writer(),
+            destination.task_writer,
             standing.floors(tables.set_aside),
             committer,
         )

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +44,8 @@ class QuerySettings:
 class PipelineQuery:
     """Runs batches from ``start`` on until stopped; ``commit`` is called on the driver for each.
 
+    While one batch is being committed, executors work on the next already: most destinations are
+    busy with one, Spark with the other. Commits themselves come one after another, in order.
     Its checkpoint is made anew each time and thrown away: the destination knows where it stands.
     """
 
@@ -51,13 +54,13 @@ class PipelineQuery:
         spark: SparkSession,
         settings: QuerySettings,
         start: Frontier,
-        writer: TaskWriter,
+        new_writer: Callable[[], TaskWriter],
         floors: Floors,
         commit: Commit,
     ) -> None:
-        self._task = TaskFunction(writer, floors)
-        self._commit = commit
-        self._failure: PenstockError | None = None
+        self._new_writer = new_writer
+        self._floors = floors
+        self._commits = _Commits(commit)
         self._batch_under_way = threading.Lock()
         self._stopping = threading.Event()
         self._checkpoint = _new_checkpoint(settings.log_path)
@@ -92,6 +95,7 @@ class PipelineQuery:
 
     def wait(self, seconds: float) -> bool:
         """Wait; True once the query has ended by itself. Raises what made it end."""
+        self._commits.check()
         try:
             # Documented for whole seconds, but takes parts of them as well.
             ended = self._query.awaitTermination(seconds)  # type: ignore[arg-type]
@@ -107,7 +111,7 @@ class PipelineQuery:
         return bool(ended)
 
     def stop(self) -> None:
-        """End the query: the batch that is under way is finished, and none begins after it.
+        """End the query: what is under way is finished and committed, and none begins after it.
 
         One that takes too long is interrupted; then it leaves no trace. Spark alone would interrupt
         at once, and leave our callback running beside whatever comes next.
@@ -122,6 +126,7 @@ class PipelineQuery:
             if not in_order:
                 self._batch_under_way.acquire()
             self._batch_under_way.release()
+            self._commits.end()
             shutil.rmtree(self._checkpoint, ignore_errors=True)
 
     def _run_batch(self, batch: DataFrame, _number: int) -> None:
@@ -129,7 +134,8 @@ class PipelineQuery:
             if self._stopping.is_set():
                 return
             try:
-                rows = batch.mapInArrow(self._task, RECEIPT_SCHEMA).collect()
+                task = TaskFunction(self._new_writer(), self._floors)
+                rows = batch.mapInArrow(task, RECEIPT_SCHEMA).collect()
             except Exception:
                 if self._stopping.is_set():
                     return
@@ -137,15 +143,44 @@ class PipelineQuery:
             rows.sort(key=lambda row: row["first"])
             frontier = Frontier.from_json(json.loads(rows[0]["frontier"]))
             receipts = [bytes(row["receipt"]) for row in rows if row["first"]]
-            try:
-                self._commit(receipts, frontier)
-            except PenstockError as error:
-                self._failure = error
-                raise
+            self._commits.begin(receipts, frontier)
 
     def _reason(self, error: StreamingQueryException) -> PenstockError:
         text = str(error)
-        return self._failure or error_from_text(text) or QueryFailed(_first_lines(text))
+        failure = self._commits.failure
+        return failure or error_from_text(text) or QueryFailed(_first_lines(text))
+
+
+class _Commits:
+    """One commit at a time, in a thread of its own. After one that failed there is no other."""
+
+    def __init__(self, commit: Commit) -> None:
+        self._commit = commit
+        self._pool = ThreadPoolExecutor(1, "penstock-commit")
+        self._under_way: Future[None] | None = None
+        self.failure: PenstockError | None = None
+
+    def begin(self, receipts: list[Receipt], frontier: Frontier) -> None:
+        """Wait for the last commit, then begin this one. Raises what the last one raised."""
+        if self._under_way is not None:
+            self._under_way.result()
+        self._under_way = self._pool.submit(self._run, receipts, frontier)
+
+    def check(self) -> None:
+        """Raise what made the last commit fail."""
+        if self._under_way is not None and self._under_way.done():
+            self._under_way.result()
+
+    def end(self) -> None:
+        """Wait until nothing is being committed."""
+        self._pool.shutdown(wait=True)
+
+    def _run(self, receipts: list[Receipt], frontier: Frontier) -> None:
+        try:
+            self._commit(receipts, frontier)
+        except PenstockError as error:
+            self.failure = error
+            raise
 
 
 class QueryFailed(PenstockError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -19,16 +19,18 @@ from penstock.destination.contract import (
 from penstock.destination.postgres import history
 from penstock.destination.postgres.batch_merge import BatchMerge
 from penstock.destination.postgres.copied_rows import forget_chunks, write_chunk
-from penstock.destination.postgres.dead_letters import forget_staged
+from penstock.destination.postgres.dead_letters import count_letters, forget_staged
 from penstock.destination.postgres.merge import Odd
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.own_tables import (
     check_rights,
     ensure_own_tables,
+    forget_pipeline,
+    has_own_tables,
     may_disable_triggers,
 )
 from penstock.destination.postgres.progress import Progress, advance, read_progress, take_over
-from penstock.destination.postgres.receipt import StagedBatch
+from penstock.destination.postgres.receipt import StagedBatch, total
 from penstock.destination.postgres.session import (
     Connection,
     as_destination_error,
@@ -38,6 +40,7 @@ from penstock.destination.postgres.session import (
     open_session,
 )
 from penstock.destination.postgres.stage import (
+    LANES,
     Stage,
     StagedColumn,
     empty_stages,
@@ -80,8 +83,9 @@ class PostgresDestination(Destination):
         self._conn: Connection | None = None
         self._held = Progress(0, None, {})
         self._targets: dict[int, TargetTable] = {}
-        self._stages: dict[int, Stage] = {}
-        self._left: dict[int, int] = {}
+        self._lane = LANES[0]
+        self._stages: dict[int, dict[int, Stage]] = {lane: {} for lane in LANES}
+        self._left: dict[Stage, int] = {}
         self._sequences_due = 0.0
 
     # -- before the first batch ------------------------------------------------------------------
@@ -104,15 +108,20 @@ class PostgresDestination(Destination):
             definitions = [history.definition(table) for table in definitions]
         with self._session() as conn, conn.transaction():
             targets = ensure_targets(conn, definitions, names)
-            stages = [
-                self._stage(target, extras)
-                for target, extras in zip(targets, _extras(conn, targets), strict=True)
-            ]
-            ensure_stages(conn, stages)
+            extras = _extras(conn, targets)
+            stages = {
+                lane: [
+                    self._stage(target, own, lane)
+                    for target, own in zip(targets, extras, strict=True)
+                ]
+                for lane in LANES
+            }
+            ensure_stages(conn, [stage for lane in LANES for stage in stages[lane]])
         self._targets |= {target.source_oid: target for target in targets}
-        self._stages |= {stage.oid: stage for stage in stages}
+        for lane in LANES:
+            self._stages[lane] |= {stage.oid: stage for stage in stages[lane]}
 
-    def _stage(self, target: TargetTable, extras: tuple[str, ...]) -> Stage:
+    def _stage(self, target: TargetTable, extras: tuple[str, ...], lane: int) -> Stage:
         columns = [column for column in target.columns if not column.is_generated]
         if self._options.mode == "append":
             columns = [column for column in columns if not history.is_own(column.name)]
@@ -123,7 +132,7 @@ class PostgresDestination(Destination):
             oid=target.source_oid,
             source=target.source_qualified_name,
             target=(target.schema, target.name),
-            staging=staging_name(self.pipeline, target.source_oid),
+            staging=staging_name(self.pipeline, target.source_oid, lane),
             kind=kind,  # type: ignore[arg-type]
             columns=tuple(StagedColumn(c.name, c.type, c.is_user_defined) for c in columns),
             key=tuple(names.index(name) for name in target.merge_key) if keyed else (),
@@ -139,8 +148,13 @@ class PostgresDestination(Destination):
         return self._read().behind
 
     def task_writer(self) -> PostgresWriter:
+        self._lane = LANES[(LANES.index(self._lane) + 1) % len(LANES)]
         return PostgresWriter(
-            self._options.url, self.pipeline, self._stages, self._options.dead_letter
+            self._options.url,
+            self.pipeline,
+            self._lane,
+            self._stages[self._lane],
+            self._options.dead_letter,
         )
 
     def commit(
@@ -178,7 +192,7 @@ class PostgresDestination(Destination):
                 merge = BatchMerge(
                     conn,
                     self.pipeline,
-                    self._stages,
+                    self._stages[batch.lane],
                     batch,
                     position=Position(progress.frontier.commit_lsn, 0),
                     strict=self._options.on_conflict == "error",
@@ -194,15 +208,18 @@ class PostgresDestination(Destination):
         A task that outlived its batch may still write to one: then it is left for later.
         """
         for oid, parts in batch.parts(with_truncated=True).items():
-            self._left[oid] = self._left.get(oid, 0) + sum(part.bytes for part in parts)
-        full = [oid for oid, left in self._left.items() if left > _SWEEP_BYTES]
+            stage = self._stages[batch.lane][oid]
+            self._left[stage] = self._left.get(stage, 0) + total(parts, "bytes")
+        # The other lane's are in use by the tasks of the next batch.
+        stages = self._stages[batch.lane].values()
+        full = [stage for stage in stages if self._left.get(stage, 0) > _SWEEP_BYTES]
         if full:
             with suppress(psycopg.errors.LockNotAvailable), conn.transaction():
                 conn.execute("SET LOCAL lock_timeout = '200ms'")
                 conn.execute("SET LOCAL synchronous_commit = off")
-                empty_stages(conn, [self._stages[oid] for oid in full])
-                for oid in full:
-                    del self._left[oid]
+                empty_stages(conn, full)
+                for stage in full:
+                    del self._left[stage]
         if time.monotonic() > self._sequences_due:
             self._sequences_due = time.monotonic() + _SEQUENCES_SECONDS
             advance_sequences(conn, list(self._targets.values()))
@@ -213,12 +230,24 @@ class PostgresDestination(Destination):
         if self._options.mode == "append":
             return
         with self._session() as conn, destination_errors("emptying a table"), conn.transaction():
-            forget_chunks(conn, self.pipeline, self._stages[table.oid])
+            forget_chunks(conn, self.pipeline, self._stages[LANES[0]][table.oid])
 
     def write_table_rows(self, rows: TableRows, chunk: str) -> None:
-        stage = self._stages[rows.table.oid]
+        stage = self._stages[LANES[0]][rows.table.oid]
         with self._session() as conn, destination_errors("copying rows"), conn.transaction():
             write_chunk(conn, self.pipeline, stage, rows, chunk)
+
+    # -- for people ------------------------------------------------------------------------------
+
+    def dead_letters(self) -> Mapping[str, int]:
+        with self._session() as conn, destination_errors("counting dead letters"):
+            if not has_own_tables(conn):
+                return {}
+            return count_letters(conn, self.pipeline)
+
+    def forget(self) -> Sequence[str]:
+        with self._session() as conn, destination_errors("forgetting the pipeline"):
+            return forget_pipeline(conn, self.pipeline)
 
     def close(self) -> None:
         if self._conn is None:
@@ -268,9 +297,8 @@ class PostgresDestination(Destination):
         return found
 
     def _progress(self, conn: Connection) -> Progress:
-        if not (conn.execute("SELECT to_regclass('penstock.progress')").fetchone() or (None,))[0]:
-            return Progress(0, None, {})
-        return read_progress(conn, self.pipeline) or Progress(0, None, {})
+        found = read_progress(conn, self.pipeline) if has_own_tables(conn) else None
+        return found or Progress(0, None, {})
 
 
 def _extras(conn: Connection, targets: Sequence[TargetTable]) -> list[tuple[str, ...]]:

@@ -24,7 +24,6 @@ from penstock.destination.postgres.stage import Stage
 from penstock.destination.postgres.staged_rows import key_text, known_columns, op_name
 from penstock.lsn import Position
 
-_BEFORE = sql.Identifier("pg_temp", "penstock_before")
 _NO_DATA = "P0002"
 
 
@@ -156,10 +155,10 @@ class TableMerge:
         elif self._stage.kind == "counted":
             self._clear_counted()
         refused = _Halves(self._conn, self._insert_rows).run(self._rows("row_ids"))
-        for row, error in refused:
-            self._refuse(row, error, letters_of)
+        for row, cause in refused:
+            self._refuse(row, cause, letters_of)
         if self._stage.kind == "keyed":
-            self._conn.execute(sql.SQL("DROP TABLE {}").format(_BEFORE))
+            self._conn.execute(sql.SQL("DROP TABLE {}").format(merge_sql.BEFORE))
         return missing + len(refused)
 
     def _clear_way(self, letters_of: str | None) -> int:
@@ -172,10 +171,10 @@ class TableMerge:
         missing = self._rows("unmatched", incomplete=not self._strict)
         for row in missing:
             self._refuse_missing(row, letters_of)
-        self._run("save_before", _BEFORE)
+        self._run("save_before")
         self._run("delete", rekeys=True, updates=True)
         if not self._strict:
-            self._run("save_in_the_way", _BEFORE)
+            self._run("save_in_the_way")
             self._run("delete_in_the_way")
         return len(missing)
 
@@ -194,15 +193,8 @@ class TableMerge:
     def _insert_rows(self, rows: Sequence[str]) -> None:
         # Updates were cleared out of the way, too: they are put back as they are now.
         parameters = {**self._numbers, "rows": list(rows)}
-        for extras_of in (None, _BEFORE) if self._stage.extras else (None,):
-            statement = _statement(
-                "insert",
-                self._stage,
-                "IUK",
-                some_rows=True,
-                kept=extras_of,
-                without=_BEFORE if self._stage.extras and extras_of is None else None,
-            )
+        for kept in (False, True) if self._stage.extras else (None,):
+            statement = _statement("insert", self._stage, "IUK", some_rows=True, kept=kept)
             self._conn.execute(statement, parameters)
 
     def _refuse(self, row: str, error: psycopg.Error, letters_of: str | None) -> None:
@@ -217,7 +209,7 @@ class TableMerge:
 
     def _put_back(self, row: str) -> None:
         """The row as it was before, unless something else has taken its place."""
-        statement = _statement("restore_before", self._stage, _BEFORE)
+        statement = _statement("restore_before", self._stage)
         try:
             with self._conn.transaction():
                 self._conn.execute(statement, {"row": row})

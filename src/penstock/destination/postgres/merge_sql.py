@@ -254,13 +254,12 @@ def insert(
     ops: str = "",
     *,
     some_rows: bool = False,
-    kept: sql.Identifier | None = None,
-    without: sql.Identifier | None = None,
+    kept: bool | None = None,
 ) -> Statement:
     """Add staged rows: of a table with a key those of the given ops, else all that are to be added.
 
-    With ``some_rows`` only those that the parameter ``rows`` names by their ctid; with ``kept``
-    each with the extras of the row that this table kept for it; ``without`` those that have one.
+    With ``some_rows`` only those that the parameter ``rows`` names by their ctid. ``kept`` takes
+    those for which a row was saved, each with its extras; False takes the others.
     """
     names, values = _insert_columns(stage, stage.extras if kept else ())
     wanted: list[sql.Composable] = [_PARTS]
@@ -273,10 +272,10 @@ def insert(
     if some_rows:
         wanted.append(sql.SQL("s.ctid = ANY(%(rows)s::tid[])"))
     if kept:
-        times = sql.SQL(" JOIN {} kept ON kept._row = s.ctid::text").format(kept)
-    if without:
+        times = sql.SQL(" JOIN {} kept ON kept._row = s.ctid::text").format(BEFORE)
+    elif kept is not None:
         other = sql.SQL("NOT EXISTS (SELECT FROM {} kept WHERE kept._row = s.ctid::text)")
-        wanted.append(other.format(without))
+        wanted.append(other.format(BEFORE))
     # Identity columns take the values that the source gave them.
     columns = sql.SQL("({}) OVERRIDING SYSTEM VALUE ").format(names) if stage.columns else None
     return sql.SQL("INSERT INTO {} {}SELECT {} FROM {} s{} WHERE {}").format(
@@ -420,16 +419,20 @@ def staged_row(stage: Stage) -> Statement:
     )
 
 
-def save_before(stage: Stage, table: sql.Identifier) -> Statement:
+BEFORE = sql.Identifier("pg_temp", "penstock_before")
+"""Rows of the target as they were, while they are made anew."""
+
+
+def save_before(stage: Stage) -> Statement:
     """Keep the rows as they are in the target, by the ctid of their staged row."""
     return sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}").format(
-        table, _before(stage, "'U', 'K'")
+        BEFORE, _before(stage, "'U', 'K'")
     )
 
 
-def save_in_the_way(stage: Stage, table: sql.Identifier) -> Statement:
+def save_in_the_way(stage: Stage) -> Statement:
     """Keep also rows that stand where a new one is to be put."""
-    return sql.SQL("INSERT INTO {} {}").format(table, _before(stage, "'I'"))
+    return sql.SQL("INSERT INTO {} {}").format(BEFORE, _before(stage, "'I'"))
 
 
 def _own_columns(stage: Stage) -> list[str]:
@@ -448,9 +451,9 @@ def _before(stage: Stage, ops: str) -> Statement:
     )
 
 
-def restore_before(stage: Stage, table: sql.Identifier) -> Statement:
+def restore_before(stage: Stage) -> Statement:
     """Put one row back as it was."""
     names = _comma(map(_identifier, _own_columns(stage)))
     return sql.SQL(
         "INSERT INTO {} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {} WHERE _row = %(row)s"
-    ).format(target(stage), names, names, table)
+    ).format(target(stage), names, names, BEFORE)

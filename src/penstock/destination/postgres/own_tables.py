@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from psycopg import sql
+
 from penstock.destination.postgres import dead_letters, progress
 from penstock.destination.postgres.session import Connection, destination_errors
 from penstock.destination.postgres.stage import SCHEMA
@@ -27,6 +29,31 @@ def ensure_own_tables(conn: Connection) -> None:
             conn.execute("CREATE SCHEMA penstock")
         for statement in (progress.TABLE, *dead_letters.TABLES, COPIED_CHUNK):
             conn.execute(statement.encode())
+
+
+def has_own_tables(conn: Connection) -> bool:
+    row = conn.execute("SELECT to_regclass('penstock.progress') IS NOT NULL").fetchone()
+    return bool(row and row[0])
+
+
+def forget_pipeline(conn: Connection, pipeline: str) -> list[str]:
+    """Remove a pipeline's position and staging tables. Targets and dead letters stay."""
+    if not has_own_tables(conn):
+        return []
+    with conn.transaction():
+        staging = conn.execute(
+            "SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
+            " AND relkind = 'r' AND relname ~ %s",
+            [SCHEMA, f"^stage_{pipeline}_[0-9]+_[0-9]$"],
+        ).fetchall()
+        for (name,) in staging:
+            conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(SCHEMA, name)))
+        for table in ("progress", "copied_chunk", "stage_dead_letter"):
+            conn.execute(
+                sql.SQL("DELETE FROM {} WHERE pipeline = %s").format(sql.Identifier(SCHEMA, table)),
+                [pipeline],
+            )
+    return [f"position and {len(staging)} staging tables at the destination"]
 
 
 def check_rights(conn: Connection, *, disable_triggers: bool) -> tuple[str, ...]:

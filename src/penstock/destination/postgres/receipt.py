@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -55,28 +56,22 @@ class StagedRun:
 
 @dataclass(frozen=True)
 class StagedBatch:
-    """All runs of a batch in order."""
+    """All runs of a task, or of a batch in order, in the staging tables of ``lane``."""
 
-    runs: tuple[StagedRun, ...] = field(default=())
+    lane: int
+    runs: tuple[StagedRun, ...]
 
     def to_bytes(self) -> bytes:
-        return json.dumps([asdict(run) for run in self.runs], separators=(",", ":")).encode()
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, receipts: Iterable[bytes]) -> StagedBatch:
+        tasks = [json.loads(receipt) for receipt in receipts if receipt]
+        lanes = {task["lane"] for task in tasks}
+        if len(lanes) > 1:
+            raise ValueError("receipts of two batches")
         return cls(
-            tuple(
-                StagedRun(
-                    tuple(
-                        Truncated(**{**event, "tables": tuple(event["tables"])})
-                        for event in run["truncates"]
-                    ),
-                    tuple(Part(**part) for part in run["parts"]),
-                )
-                for receipt in receipts
-                if receipt
-                for run in json.loads(receipt)
-            )
+            max(lanes, default=0), tuple(_run(run) for task in tasks for run in task["runs"])
         )
 
     @property
@@ -94,6 +89,13 @@ class StagedBatch:
             for part in run.parts:
                 found.setdefault(part.table, []).append(part)
         return found
+
+
+def _run(value: dict[str, Any]) -> StagedRun:
+    truncates = (
+        Truncated(**{**event, "tables": tuple(event["tables"])}) for event in value["truncates"]
+    )
+    return StagedRun(tuple(truncates), tuple(Part(**part) for part in value["parts"]))
 
 
 def total(parts: Sequence[Part], name: str) -> int:

@@ -47,6 +47,10 @@ class Stage:
     extras: tuple[str, ...] = ()
     """Columns that only the target has, and that a row made anew must not lose."""
 
+    def __hash__(self) -> int:
+        # Statements are looked up by it all the time; hashing every column shows.
+        return hash(self.staging)
+
     @cached_property
     def target_id(self) -> sql.Identifier:
         return sql.Identifier(*self.target)
@@ -82,8 +86,14 @@ class Stage:
         return "text" if self.columns[column].is_user_defined else self.columns[column].type
 
 
-def staging_name(pipeline: str, oid: int) -> str:
-    return f"stage_{pipeline}_{oid}"
+LANES = (0, 1)
+"""Batches take turns with two staging tables for each target: one is merged and emptied while the
+next batch is staged in the other.
+"""
+
+
+def staging_name(pipeline: str, oid: int, lane: int) -> str:
+    return f"stage_{pipeline}_{oid}_{lane}"
 
 
 _EXISTING = """

@@ -49,6 +49,7 @@ class PostgresWriter(TaskWriter):
 
     url: ConnectionUrl
     pipeline: str
+    lane: int
     stages: Mapping[int, Stage]
     dead_letter: bool
 
@@ -60,7 +61,7 @@ class PostgresWriter(TaskWriter):
             except psycopg.Error as error:
                 _forget_session(self.url)
                 raise as_destination_error(error, "staging rows") from error
-        return StagedBatch(tuple(runs)).to_bytes()
+        return StagedBatch(self.lane, tuple(runs)).to_bytes()
 
     def _stage_run(self, run: ChangeSet) -> StagedRun:
         conn = _session(self.url, self.pipeline)

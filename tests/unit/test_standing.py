@@ -1,0 +1,94 @@
+"""Tables that do not all stand at the same position get each change exactly once."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.lsn import Frontier
+from penstock.pipeline.standing import Standing
+from penstock.transform.floors import Floors
+from tests.change_builder import ChangeBuilder, Column, table
+
+ITEMS = table("items", Column("id", "int8", key=True))
+NOTES = table("notes", Column("id", "int8", key=True))
+
+
+def f(lsn: int) -> Frontier:
+    return Frontier(lsn, lsn + 1)
+
+
+def test_a_table_set_aside_stays_where_it_was() -> None:
+    standing = Standing(f(10)).without({7})
+    assert standing.behind == {7: f(10)}
+    standing = standing.after(f(20), {7}).after(f(30), {7})
+    assert standing == Standing(f(30), {7: f(10)})
+    assert standing.held == f(10)
+    assert standing.start({7}) == f(30)
+    assert standing.floors({7}) == Floors(30, {}, frozenset({7}))
+    assert standing.is_together({7})
+    # Set aside once more, it does not move.
+    assert standing.without({7}) == standing
+
+
+def test_a_table_that_is_tried_again_catches_up_and_joins() -> None:
+    standing = Standing(f(30), {7: f(10)})
+    assert standing.start(()) == f(10)
+    assert standing.floors(()) == Floors(30, {7: 10}, frozenset())
+    assert not standing.is_together(())
+    standing = standing.after(f(20), ())
+    assert standing == Standing(f(30), {7: f(20)})
+    assert standing.after(f(30), ()) == Standing(f(30))
+    assert standing.after(f(35), ()) == Standing(f(35))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_every_table_gets_every_change_once(seed: int) -> None:
+    """Queries start, end, set tables aside and take them up again at random."""
+    chance = random.Random(seed)
+    commits = range(1, 60)
+    tables = (1, 2, 3)
+    got: dict[int, list[int]] = {oid: [] for oid in tables}
+    standing, aside = Standing(f(0)), set[int]()
+    while standing != Standing(f(59)):
+        standing = standing.without(aside)
+        floors, at = standing.floors(aside), standing.start(aside)
+        for _ in range(chance.randint(0, 4)):
+            end = min(59, at.commit_lsn + chance.randint(0, 9))
+            for lsn in range(at.commit_lsn + 1, end + 1):
+                for oid in tables:
+                    if oid not in floors.left_out and lsn > floors.tables.get(oid, floors.general):
+                        got[oid].append(lsn)
+            at = f(end)
+            standing = standing.after(at, aside)
+        aside = {oid for oid in tables if chance.random() < 0.3}
+        if standing.frontier == f(59):
+            aside = set()
+    assert got == {oid: list(commits) for oid in tables}
+
+
+def test_floors_cut_rows_truncates_and_messages() -> None:
+    builder = ChangeBuilder()
+    for number in range(3):
+        with builder.transaction():
+            builder.insert(ITEMS, str(number))
+            builder.insert(NOTES, str(number))
+            builder.truncate(ITEMS, NOTES)
+            builder.message("m", b"x")
+    changes = builder.cut()
+    commits = sorted({event.stamp.position.commit_lsn for event in changes.truncates})
+
+    found = Floors(commits[0], {NOTES.oid: commits[1]}).apply(changes)
+    assert {t.table.name: len(t) for t in found.tables} == {"items": 2, "notes": 1}
+    assert [[t.name for t in event.tables] for event in found.truncates] == [
+        ["items"],
+        ["items", "notes"],
+    ]
+    assert len(found.messages) == 2
+
+    found = Floors(commits[0], {}, frozenset({ITEMS.oid})).apply(changes)
+    assert {t.table.name: len(t) for t in found.tables} == {"notes": 2}
+    assert [[t.name for t in event.tables] for event in found.truncates] == [["notes"], ["notes"]]
+
+    assert len(Floors().apply(changes)) == len(changes)
