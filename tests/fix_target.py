@@ -103,6 +103,6 @@ class Target:
         shown = self.conn.execute(f"SELECT {columns} FROM {table}".encode())  # noqa: S608
         names = [sql.Identifier(column.name) for column in shown.description or ()]
         texts = sql.SQL(", ").join(sql.SQL("{}::text").format(name) for name in names)
-        inner = sql.SQL(f"SELECT {columns} FROM {table}")  # type: ignore[arg-type]  # noqa: S608
+        inner = sql.SQL(f"SELECT {columns} FROM {table}")  # noqa: S608
         found = self.conn.execute(sql.SQL("SELECT {} FROM ({}) AS r").format(texts, inner))
         return Counter(found.fetchall()) if names else Counter([()] * (shown.rowcount or 0))

@@ -285,6 +285,7 @@ def _from_history(row: Row, name: TableName) -> MemoryChange:
         return MemoryChange(position, op, (name,))
     identity = None if old is None else json.loads(old, parse_int=str, parse_float=str)
     if op == "delete":
+        assert identity is not None
         assert {column: row[column] for column in identity} == identity
         return MemoryChange(position, op, (name,), None, identity)
     unset = json.loads(own["_unset"] or "[]")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.change_builder import ChangeBuilder
-from tests.contract.adapters import ADAPTERS, Adapter
+from tests.contract.adapters import ADAPTERS, Adapter, PostgresAdapter
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -16,9 +16,12 @@ def adapter(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    target_url: str,
+    shared_target: str,
 ) -> Iterator[Adapter]:
-    made = ADAPTERS[request.param](tmp_path, monkeypatch, target_url)
+    kind = ADAPTERS[request.param]
+    if issubclass(kind, PostgresAdapter):
+        request.getfixturevalue("target_url")  # empties it
+    made = kind(tmp_path, monkeypatch, shared_target)
     yield made
     made.close()
 

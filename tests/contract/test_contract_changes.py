@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock.errors import TableRefused
@@ -118,7 +120,7 @@ def test_a_truncate_makes_what_other_tasks_wrote_before_it_void(
 def test_changes_of_one_row_in_several_runs_tasks_and_batches(
     adapter: Adapter, builder: ChangeBuilder
 ) -> None:
-    changes = [
+    changes: list[Callable[[], None]] = [
         lambda: builder.insert(ITEMS, "1", "first"),
         lambda: builder.update(ITEMS, "2", UNSET, key=["1", None]),
         lambda: builder.insert(ITEMS, "1", "second"),

@@ -13,6 +13,7 @@ import pytest
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from tests.crash.fault_schedule import PlannedFault, plan_faults
 from tests.crash.faults import FAULTS
+from tests.crash.injured_pipeline import PATIENCE
 from tests.crash.into_postgres import IntoPostgres
 from tests.crash.penstock_run import PenstockRun
 from tests.fix_pipeline import wait_until
@@ -67,9 +68,9 @@ def run_seed(
             line = _bring(fault, injured, supervisor if next_waits else None)
             report.faults.append(line)
             say(f"  {number + 1:3} {line}")
-        injured.verify()
         injured.load.stop()
         injured.wait_delivered()
+        injured.verify()
         injured.run.stop()
         report.judged(injured)
 
@@ -111,7 +112,7 @@ class _Supervisor:
                 self._start_again()
             return injured.frontier().commit_lsn > committed
 
-        wait_until(delivered, "new changes are delivered", 120)
+        wait_until(delivered, "new changes are delivered", PATIENCE)
         self._has_delivered = injured.run
         injured.check_runs()
         injured.check_confirmed()

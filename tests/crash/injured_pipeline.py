@@ -24,6 +24,8 @@ from tests.workload_tables import INSERT_ONLY, create_tables
 # Small and quickly gone, so that segments roll inside transactions, and whatever removes one too
 # early is found out.
 SMALL_SEGMENTS: dict[str, Any] = {"segment_bytes": "64 KiB", "segment_age": "20ms", "grace": "0s"}
+# Long enough for a start of Spark on a machine that is busy with other things.
+PATIENCE = 300.0
 SHORT_BATCHES: dict[str, Any] = {"max_age": "200ms"}
 
 
@@ -106,7 +108,7 @@ class InjuredPipeline(ABC):
             self.load.check()
             return self.frontier().commit_lsn > committed
 
-        wait_until(delivered, "new changes are delivered", 120)
+        wait_until(delivered, "new changes are delivered", PATIENCE)
 
     def wait_delivered(self) -> None:
         """Wait until everything is delivered that was committed so far."""
@@ -119,7 +121,7 @@ class InjuredPipeline(ABC):
             self.run.expect_running()
             return self.frontier().end_lsn >= end
 
-        wait_until(delivered, "everything is delivered", 120)
+        wait_until(delivered, "everything is delivered", PATIENCE)
 
     def wait_load(self, transactions: int) -> None:
         """Let that many more transactions commit."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.failpoints import NAMES
-from tests.crash.injured_pipeline import InjuredPipeline
+from tests.crash.injured_pipeline import PATIENCE, InjuredPipeline
 from tests.crash.into_files import IntoFiles
 from tests.crash.into_postgres import SERVER_SETTINGS, IntoPostgres
 from tests.fix_pipeline import wait_until
@@ -77,7 +77,7 @@ def die_at_each(injured: InjuredPipeline, names: set[str], folder: Path) -> None
             injured.start(**kills)
         return _files(fired) == names
 
-    wait_until(all_fired, f"all of {', '.join(sorted(names))} have fired", 240)
+    wait_until(all_fired, f"all of {', '.join(sorted(names))} have fired", 2 * PATIENCE)
     injured.wait_delivering()
     injured.run.stop()
 

@@ -30,6 +30,7 @@ def wait_seen(reader: InvariantReader, states: int) -> None:
 def test_the_reader_sees_half_a_transaction(database: str) -> None:
     create_tables(database)
     with InvariantReader(database) as reader:
+        wait_seen(reader, states=1)
         for key in range(3):
             # Whole transactions first: both balances change at once.
             execute(

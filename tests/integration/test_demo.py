@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -19,9 +20,13 @@ import pytest
 
 from penstock.demo.compare import compare, read_key, read_source
 from penstock.demo.shop_load import ShopLoad
-from penstock.demo.shop_schema import TABLES, create_shop
+from penstock.demo.shop_schema import SUMS, TABLES, constrain_target, create_shop
 from penstock.demo.shop_traffic import ShopTraffic
-from penstock.errors import SourceError
+from penstock.demo.target_reader import Invariant, TargetReader
+from penstock.demo.verification import Verification
+from penstock.destination.postgres.own_tables import ensure_own_tables
+from penstock.errors import DestinationError, PenstockError, SourceError
+from penstock.lsn import Frontier
 
 # With the Spark checkpoint in TMPDIR as well, where nobody else's files are.
 _DEMO = """
@@ -104,11 +109,16 @@ def test_the_verdict_is_equal_and_nothing_is_left(folder: Path) -> None:
     assert {"java", "postgres"} <= demo.names
     code = demo.wait()
     assert (code, demo.errors.read_text()) == (0, "")
+    report = demo.lines[demo.lines.index("penstock verify:") + 1 :]
     for table in TABLES:
-        assert any(line.startswith(f"  {table} ") and "equal, " in line for line in demo.lines)
-    assert demo.lines[-1].startswith("Equal: all ")
-    rows = int(demo.lines[-1].split()[2].replace(",", ""))
-    assert rows > 200  # more than the opening: the load's rows arrived too
+        (line,) = (line for line in report if f" public.{table}: " in line)
+        assert line.split()[0] == "equal"
+    summary = re.fullmatch(r"  equal: 7 tables, (\d+) rows, 1 constraints, at \S+", report[-2])
+    assert summary
+    assert int(summary[1]) > 200  # more than the opening: the load's rows arrived too
+    looks = re.search(r"never broken in ([\d,]+) looks at ([\d,]+) different sums", report[-1])
+    assert looks
+    assert int(looks[1].replace(",", "")) > 1
     demo.assert_no_process_left()
     assert list(folder.iterdir()) == []
 
@@ -165,6 +175,9 @@ def test_the_load_runs_against_the_schema(database: str) -> None:
             assert compare(table, read_key(conn, table), source, source).equal
         assert read_key(conn, "order_items") == ("order_id", "line")
         assert read_key(conn, "page_views") == ()
+        sums = [conn.execute(text).fetchone() for text in SUMS.values()]
+        assert sums[0] != (0,)
+        assert sums == [sums[0]] * 3
 
 
 def test_the_source_is_read_as_postgres_prints_it(database: str) -> None:
@@ -189,3 +202,123 @@ def test_a_load_that_fails_says_so(database: str) -> None:
     load.stop()
     with pytest.raises(SourceError, match='relation "customers" does not exist'):
         load.check()
+
+
+# -- the reader of the destination -----------------------------------------------------------------
+
+_ORDER = "00000000-0000-0000-0000-000000000001"
+
+
+@pytest.fixture
+def target(database: str) -> Iterator[psycopg.Connection]:
+    """A destination whose pipeline has made its tables and stands somewhere."""
+    with psycopg.connect(database, autocommit=True) as conn:
+        create_shop(conn)
+        ensure_own_tables(conn)
+        conn.execute(
+            "INSERT INTO penstock.progress (pipeline, epoch, commit_lsn, end_lsn)"
+            " VALUES ('shop', 1, '0/10', '0/20')"
+        )
+        yield conn
+
+
+def order(conn: psycopg.Connection, *, paid: str) -> None:
+    with conn.transaction():
+        conn.execute("INSERT INTO orders (id, customer_id, total) VALUES (%s, 1, 30)", [_ORDER])
+        conn.execute("INSERT INTO order_items VALUES (%s, 1, 'a', 3, 10)", [_ORDER])
+        conn.execute(
+            "INSERT INTO payments (id, order_id, method, amount, fee_rate)"
+            " VALUES (1, %s, 'card', %s, 0)",
+            [_ORDER, paid],
+        )
+
+
+def wait_for(done: Callable[[], bool], reader: TargetReader) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        reader.check()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def reader(database: str) -> Iterator[TargetReader]:
+    reader = TargetReader(database, "shop")
+    yield reader
+    reader.stop()
+
+
+def test_the_reader_sees_rows_position_and_sums_that_hold(
+    target: psycopg.Connection, reader: TargetReader
+) -> None:
+    reader.start()
+    wait_for(lambda: reader.latest is not None, reader)
+    assert reader.invariant == Invariant()  # there is nothing to see
+    order(target, paid="30.00")
+    wait_for(lambda: reader.invariant.looks > 2, reader)
+    target.execute("UPDATE penstock.progress SET commit_lsn = '0/30', end_lsn = '0/40'")
+    wait_for(lambda: reader.latest is not None and reader.latest.frontier.end_lsn == 0x40, reader)
+    reader.stop()
+    assert reader.invariant.held
+    assert reader.invariant.changes == 1
+    assert reader.latest is not None
+    assert reader.latest.frontier == Frontier(0x30, 0x40)
+    assert {name: count for name, count in reader.latest.rows.items() if count} == {
+        "orders": 1,
+        "order_items": 1,
+        "payments": 1,
+    }
+
+
+def test_the_reader_notices_half_a_transaction(
+    target: psycopg.Connection, reader: TargetReader
+) -> None:
+    order(target, paid="30")
+    reader.start()
+    wait_for(lambda: reader.invariant.held, reader)
+    target.execute("UPDATE payments SET amount = 31")
+    wait_for(lambda: bool(reader.invariant.broken), reader)
+    target.execute("UPDATE payments SET amount = 30")
+    looks = reader.invariant.looks
+    wait_for(lambda: reader.invariant.looks > looks + 2, reader)
+    # Right again is not right all the time.
+    assert not reader.invariant.held
+    told = "at 0/10 (WAL up to 0/20) the sums were orders 30.00, payments 31.00, order_items 30"
+    assert reader.invariant.broken[0].startswith(told)
+
+
+def test_the_reader_waits_for_tables_and_says_when_it_is_cut_off(
+    database: str, reader: TargetReader
+) -> None:
+    reader.start()
+    with psycopg.connect(database, autocommit=True) as conn:
+        create_shop(conn)
+        reader.check()
+        assert reader.latest is None
+        ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+        wait_for(lambda: bool(conn.execute(ended, ["penstock demo reader"]).fetchall()), reader)
+    with pytest.raises(DestinationError, match="reading the invariant"):
+        wait_for(lambda: False, reader)
+
+
+def test_the_target_refuses_a_swap_that_is_written_row_by_row(target: psycopg.Connection) -> None:
+    target.execute("ALTER TABLE customers DROP CONSTRAINT customers_email_key")
+    target.execute("ALTER TABLE order_items DROP CONSTRAINT order_items_order_id_fkey")
+    constrain_target(target)
+    target.execute("INSERT INTO customers (id, email) VALUES (1, 'a'), (2, 'b')")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        target.execute("UPDATE customers SET email = 'b' WHERE id = 1")
+
+
+# -- verify as a process ---------------------------------------------------------------------------
+
+
+def test_a_verification_without_a_report_says_why(tmp_path: Path) -> None:
+    verification = Verification(tmp_path / "none.yaml", tmp_path, wait=1)
+    verification.start()
+    deadline = time.monotonic() + 60
+    while verification.running:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    with pytest.raises(PenstockError, match=r"without a report: .*none\.yaml"):
+        verification.result()

@@ -63,12 +63,6 @@ class Shop:
             for statement in statements:
                 conn.execute(statement.encode())
 
-    def rows(self, table: str) -> int:
-        with psycopg.connect(self.target, autocommit=True) as conn:
-            row = conn.execute(f"SELECT count(*) FROM {table}".encode()).fetchone()  # noqa: S608
-        assert row is not None
-        return int(row[0])
-
     @contextmanager
     def running(self) -> Iterator[Future[Frontier]]:
         """Run the pipeline beside the test; it holds its lock when the block begins."""
@@ -84,21 +78,25 @@ class Shop:
 
     def execute_and_wait(self, statement: str, table: str, run: Future[Frontier]) -> None:
         """Insert one row at the source, and wait until the destination has it."""
-        try:
-            before = self.rows(table)
-        except psycopg.errors.UndefinedTable:
-            before = 0
-        self.pipeline.execute(statement)
+        with psycopg.connect(self.target, autocommit=True) as conn:
+            before = _rows(conn, table)
+            self.pipeline.execute(statement)
 
-        def there() -> bool:
-            if run.done():
-                run.result()
-            try:
-                return self.rows(table) > before
-            except psycopg.errors.UndefinedTable:
-                return False
+            def there() -> bool:
+                if run.done():
+                    run.result()
+                return _rows(conn, table) > before
 
-        wait_until(there, f"the destination has: {statement}")
+            wait_until(there, f"the destination has: {statement}", timeout=120)
+
+
+def _rows(conn: psycopg.Connection[tuple[int]], table: str) -> int:
+    """How many rows there are; none before the pipeline has made the table."""
+    try:
+        row = conn.execute(f"SELECT count(*) FROM {table}".encode()).fetchone()  # noqa: S608
+    except psycopg.errors.UndefinedTable:
+        return 0
+    return row[0] if row else 0
 
 
 def _silent(_text: str) -> None:

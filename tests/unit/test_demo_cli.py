@@ -11,9 +11,11 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.demo import run as demo_run
-from penstock.demo.compare import TableVerdict
+from penstock.demo.run import Verdict
+from penstock.demo.target_reader import Invariant
+from penstock.demo.view import INVARIANT
 
-Demo = Callable[..., list[TableVerdict]]
+Demo = Callable[..., Verdict]
 
 
 @pytest.fixture(autouse=True)
@@ -29,41 +31,62 @@ def invoke(monkeypatch: pytest.MonkeyPatch, demo: Demo, *arguments: str) -> Any:
     return CliRunner().invoke(app, ["demo", *arguments])
 
 
-def test_equal_tables_end_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    def demo(seconds: float, *, keep: bool, **_: object) -> list[TableVerdict]:
+HELD = Invariant(1500, 20)
+BROKEN = Invariant(3, 2, ("at 0/1A the sums were orders 1, payments 2",))
+EQUAL = ("equal        public.orders: 1200 rows", "equal: 1 tables, 1200 rows")
+DIFFERENT = ("DIFFERENT    public.carts: 3 rows", "NOT EQUAL: 1 of 1 tables")
+
+
+def ends_with(verdict: Verdict) -> Demo:
+    return lambda *_, **__: verdict
+
+
+def test_an_equal_destination_ends_with_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    def demo(seconds: float, *, keep: bool, **_: object) -> Verdict:
         assert (seconds, keep) == (5.0, True)
-        return [TableVerdict("orders", 1200, ()), TableVerdict("carts", 0, ())]
+        return Verdict(equal=True, report=EQUAL, invariant=HELD)
 
     result = invoke(monkeypatch, demo, "--seconds", "5", "--keep")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "  orders       equal, 1,200 rows",
-        "  carts        equal, 0 rows",
-        "Equal: all 1,200 rows of 2 tables, value by value.",
+        "penstock verify:",
+        "  equal        public.orders: 1200 rows",
+        "  equal: 1 tables, 1200 rows",
+        f"{INVARIANT}: never broken in 1,500 looks at 20 different sums",
     ]
 
 
-def test_a_difference_ends_with_1_and_names_table_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    def demo(*_: object, **__: object) -> list[TableVerdict]:
-        return [
-            TableVerdict("orders", 5, ()),
-            TableVerdict("carts", 3, ("carts (session='s1'): missing in the files",)),
-        ]
-
-    result = invoke(monkeypatch, demo)
+def test_a_difference_ends_with_1_after_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = Verdict(equal=False, report=DIFFERENT, invariant=HELD)
+    result = invoke(monkeypatch, ends_with(verdict))
     assert result.exit_code == 1
-    assert "  carts        DIFFERENT" in result.stdout
-    assert "Equal:" not in result.stdout
-    assert "differ from the source in carts." in result.stderr
-    assert "carts (session='s1'): missing in the files" in result.stderr
+    assert "  DIFFERENT    public.carts: 3 rows" in result.stdout
+    assert "differs from the source" in result.stderr
+    assert "half a transaction" not in result.stderr
     assert "What to do:" in result.stderr
+
+
+def test_a_broken_invariant_ends_with_1_even_if_all_is_equal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verdict = Verdict(equal=True, report=EQUAL, invariant=BROKEN)
+    result = invoke(monkeypatch, ends_with(verdict))
+    assert result.exit_code == 1
+    assert "showed half a transaction" in result.stderr
+    assert "at 0/1A the sums were" in result.stderr
+    assert "differs" not in result.stderr
+
+
+def test_an_invariant_that_nobody_saw_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = Verdict(equal=True, report=EQUAL, invariant=Invariant())
+    assert invoke(monkeypatch, ends_with(verdict)).exit_code == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_with_its_own_code(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    def demo(*_: object, stopping: Callable[[], bool], **__: object) -> list[TableVerdict]:
+    def demo(*_: object, stopping: Callable[[], bool], **__: object) -> Verdict:
         assert not stopping()
         signal.raise_signal(number)
         assert stopping()
@@ -75,6 +98,8 @@ def test_a_signal_ends_with_its_own_code(
 
 
 def test_no_time_at_all_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = invoke(monkeypatch, lambda *_, **__: [], "--seconds", "0")
+    result = invoke(
+        monkeypatch, ends_with(Verdict(equal=True, report=EQUAL, invariant=HELD)), "--seconds", "0"
+    )
     assert result.exit_code == 2
     assert "--seconds" in result.stderr

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 from rich.console import Console
 
 from penstock.demo.progress import Progress, TableProgress
+from penstock.demo.target_reader import Invariant
 from penstock.demo.view import LineView, LiveView, Phase, make_view
 from penstock.lsn import Frontier
 
 PROGRESS = Progress(
-    (TableProgress("orders", 1234, 56.7, "0/1A+3"), TableProgress("carts", 0, 0.0, "")),
+    (TableProgress("orders", 1234, 56.7), TableProgress("carts", 0, 0.0)),
     Frontier(0x1A, 0x2B),
     2048,
     0.75,
+    Invariant(1500, 20),
 )
 
 
@@ -30,7 +33,10 @@ def test_lines_come_at_each_phase_and_every_few_seconds() -> None:
         view.show(2.5, Phase("live", "1 of 30 s"), PROGRESS)
         view.show(4.5, Phase("live", "3 of 30 s"), PROGRESS)
         view.say("capture ended")
-    told = "1,234 rows delivered, 57 rows/s, lag 2.0 KiB / 0.8 s, at 0/2B (orders 1,234, carts 0)"
+    told = (
+        "1,234 rows at the destination, 57 rows/s, lag 2.0 KiB / 0.8 s, at 0/2B, invariant never"
+        " broken in 1,500 looks at 20 different sums (orders 1,234, carts 0)"
+    )
     assert out.getvalue().splitlines() == [
         "starting Spark: 0 s",
         f"live: 0 of 30 s · {told}",
@@ -39,17 +45,29 @@ def test_lines_come_at_each_phase_and_every_few_seconds() -> None:
     ]
 
 
-def test_the_live_view_is_a_table() -> None:
+def drawn(progress: Progress) -> str:
     out = io.StringIO()
     view = make_view(Console(file=out, width=100, force_terminal=True))
     assert isinstance(view, LiveView)
     with view:
-        view.show(0.0, Phase("live", "3 of 30 s"), PROGRESS)
-    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
-    (orders,) = {line for line in text.splitlines() if "orders" in line}
+        view.show(0.0, Phase("live", "3 of 30 s"), progress)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+
+
+def test_the_live_view_is_a_table() -> None:
+    text = drawn(PROGRESS)
+    (orders,) = {line for line in text.splitlines() if "│ orders" in line}
     assert [cell.strip() for cell in orders.split("│")[1:-1]] == [
-        "orders", "1,234", "57", "2.0 KiB / 0.8 s", "0/1A+3",
+        "orders", "1,234", "57", "2.0 KiB / 0.8 s", "0/2B",
     ]  # fmt: skip
     (total,) = {line for line in text.splitlines() if "all tables" in line}
     assert "0/2B" in total
+    assert "never broken in 1,500 looks" in text
     assert "live: 3 of 30 s" in text
+
+
+def test_a_broken_invariant_is_shown() -> None:
+    broken = Invariant(1500, 20, ("at 0/1A the sums were orders 1, payments 2",))
+    text = drawn(replace(PROGRESS, invariant=broken))
+    assert "BROKEN: at 0/1A the sums were" in text
+    assert "never" not in text

@@ -106,9 +106,6 @@ def test_counting_each_run_is_applying_change_by_change(plan: list[Step]) -> Non
         for changes in run.tables:
             counted = counted_rows(changes)
             columns = [counted.text(index).to_pylist() for index in range(2)]
-            assert len(counted) == len(set(zip(*columns, strict=True))) or len(changes) == len(
-                counted
-            )
             for *values, count in zip(*columns, counted.count.tolist(), strict=True):
                 assert count != 0
                 rows[frozen({"a": values[0], "b": values[1]})] += count

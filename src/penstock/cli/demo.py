@@ -28,7 +28,7 @@ def demo(
     Starts a shop database and an empty one, keeps the shop busy with inserts, updates, deletes,
     changed keys, swapped unique values and TRUNCATE, and replicates it through local Spark. All the
     time a reader of the destination checks that it never shows half a transaction. At the end
-    `penstock verify` compares both databases, while the load goes on. Needs no database and no
+    `penstock verify` compares both databases, while the pipeline runs. Needs no database and no
     set-up; what it started is gone afterwards, on Ctrl-C too.
 
     Exits with 0 only when every table is equal and the reader never saw half a transaction.
@@ -39,7 +39,7 @@ def demo(
       penstock demo --seconds 5 --keep
     """
     from penstock.demo.run import Interrupted, run_demo
-    from penstock.demo.view import make_view
+    from penstock.demo.view import INVARIANT, make_view
 
     stopping = _StopDemo()
     stopping.install()
@@ -47,13 +47,13 @@ def demo(
     try:
         verdict = run_demo(seconds, keep=keep, stopping=stopping, view=view)
     except Interrupted:
-        say("Stopped before the verdict: no verdict. Everything that was started is gone.")
+        say("Stopped before the end: no verdict. Everything that was started is gone.")
         raise typer.Exit(128 + stopping.number) from None
     say("penstock verify:")
     for line in verdict.report:
         say(f"  {line}")
     invariant = verdict.invariant
-    say(f"Σ orders = Σ payments = Σ order_items at the destination: {invariant}")
+    say(f"{INVARIANT}: {invariant}")
     if verdict.equal and invariant.held:
         return
     failures = [] if verdict.equal else ["The destination differs from the source (see above)."]

@@ -125,6 +125,10 @@ class TableChanges:
         stamps = self._stamps.take(slice(first, last))
         return TableChanges(self.table, self._group, rows, stamps, self._origins)
 
+    def follows(self, other: TableChanges) -> bool:
+        """Whether its rows lie right behind the other's, in the same columns."""
+        return self._group is other._group and self._rows.start == other._rows.stop
+
     # What every change has, one entry a change.
 
     @property
@@ -190,6 +194,22 @@ class TableChanges:
 
     def old_unset(self, column: int) -> Mask:
         return self._group.old.unset(column)[self._old]
+
+
+def side_by_side(tables: Sequence[TableChanges]) -> TableChanges:
+    """The changes of tables that follow each other as if they were one table's, in that order.
+
+    It goes by the first one's definition, of which only the columns' types hold for the others.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    first, last = tables[0], tables[-1]
+    names = _Stamps.__dataclass_fields__
+    stamps = _Stamps(
+        *(np.concatenate([getattr(table._stamps, name) for table in tables]) for name in names)
+    )
+    rows = slice(first._rows.start, last._rows.stop)
+    return TableChanges(first.table, first._group, rows, stamps, first._origins)
 
 
 @dataclass(frozen=True)

@@ -155,8 +155,8 @@ class _Demo:
     def _verify(self, file: Path, folder: Path, stack: ExitStack) -> tuple[bool, tuple[str, ...]]:
         """Compare both sides at one position, while the pipeline runs.
 
-        The load has ended: TRUNCATE shows through in snapshots that are older than it, so a table
-        that is truncated every second could not be read at any position but the last.
+        The load has ended: a snapshot that is older than a TRUNCATE sees the table empty, and this
+        load has one a second or so.
         """
         verification = Verification(file, folder, _PATIENCE_SECONDS)
         stack.callback(verification.stop)

@@ -53,6 +53,8 @@ class Invariant:
     def __str__(self) -> str:
         if self.broken:
             return f"BROKEN: {self.broken[0]}"
+        if not self.looks:
+            return "nothing to look at yet"
         return f"never broken in {self.looks:,} looks at {self.changes:,} different sums"
 
 

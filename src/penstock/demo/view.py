@@ -15,6 +15,8 @@ from penstock.cli.terminal import bytes_text
 from penstock.demo.progress import Progress
 from penstock.lsn import format_lsn
 
+INVARIANT = "Σ orders = Σ payments = Σ order_items at the destination"
+
 _LINE_SECONDS = 2.5
 
 
@@ -75,7 +77,9 @@ class LiveView:
 
     def show(self, now: float, phase: Phase, progress: Progress | None) -> None:
         heading = Text(f"▸ {phase}", style="bold cyan")
-        body = heading if progress is None else Group(_table(progress), heading)
+        body = Group(heading)
+        if progress is not None:
+            body = Group(_table(progress), _invariant(progress), heading)
         self._live.update(body, refresh=True)
 
 
@@ -127,17 +131,14 @@ def _position(progress: Progress) -> str:
     return format_lsn(progress.frontier.end_lsn)
 
 
+def _invariant(progress: Progress) -> Text:
+    style = "bold red" if progress.invariant.broken else "green"
+    return Text(f"  {INVARIANT}: {progress.invariant}", style=style)
+
+
 def _table(progress: Progress) -> Table:
     lag, position = _lag(progress), _position(progress)
-    invariant = progress.invariant
-    table = Table(
-        show_footer=True,
-        caption=Text(
-            f"Σ orders = Σ payments = Σ order_items at the destination: {invariant}",
-            style="green" if not invariant.broken else "bold red",
-        ),
-        caption_justify="left",
-    )
+    table = Table(show_footer=True)
     table.add_column("table", "all tables", no_wrap=True)
     table.add_column("rows at destination", f"{progress.rows:,}", justify="right", no_wrap=True)
     table.add_column("rows/s", f"{progress.rows_per_second:,.0f}", justify="right", no_wrap=True)

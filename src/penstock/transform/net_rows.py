@@ -48,8 +48,15 @@ class _Fold:
 class NetRows:
     """The net effect of some changes of one table, one row a lineage, in order of last change."""
 
-    def __init__(self, changes: TableChanges, key: Sequence[int], fold: _Fold | None) -> None:
+    def __init__(
+        self,
+        changes: TableChanges,
+        key: Sequence[int],
+        fold: _Fold | None,
+        owners: Ints | None,
+    ) -> None:
         self._changes = changes
+        self._owners = owners
         self._values = RowValues(changes)
         self._key = key
         self._fold = fold
@@ -67,6 +74,14 @@ class NetRows:
         if self._fold is None:
             return np.full(len(self._changes), INSERT, np.uint8)
         return self._fold.op
+
+    def bounds(self, count: int) -> list[int]:
+        """Where the rows of each of ``count`` owners begin, and where the last one's end."""
+        if self._owners is None:
+            return [0, len(self)]
+        owners = self._owners if self._fold is None else self._owners[self._last]
+        places: list[int] = np.searchsorted(owners, np.arange(count + 1)).tolist()
+        return places
 
     @property
     def commit_lsn(self) -> Ints:
@@ -138,11 +153,15 @@ class NetRows:
         return pick, missing if missing.any() else None
 
 
-def net_rows(changes: TableChanges, key: Sequence[int]) -> NetRows:
-    """Fold the changes of a table whose rows are found by the columns ``key``."""
+def net_rows(changes: TableChanges, key: Sequence[int], owners: Ints | None = None) -> NetRows:
+    """Fold the changes of a table whose rows are found by the columns ``key``.
+
+    ``owners`` is for several tables side by side: to which of them each change belongs, counted in
+    their order. The net rows stand in that order, too.
+    """
     op = changes.op
     if (op == tuples.INSERT).all():
-        return NetRows(changes, key, None)
+        return NetRows(changes, key, None, owners)
     values = RowValues(changes)
     old_images = changes.old_rows[op[changes.old_rows] == tuples.UPDATE]
     count = len(changes)
@@ -158,12 +177,14 @@ def net_rows(changes: TableChanges, key: Sequence[int]) -> NetRows:
         ],
         changes.table.qualified_name,
     )
+    if owners is not None:
+        codes = codes * (int(owners.max()) + 1) + np.concatenate([owners, owners[old_images]])
     after, before = codes[:count], codes[:count].copy()
     before[old_images] = codes[count:]
     previous = (
         _previous(op, before, after) if (before != after).any() else _previous_same_key(op, after)
     )
-    return NetRows(changes, key, _lineages(op, before, after, previous))
+    return NetRows(changes, key, _lineages(op, before, after, previous), owners)
 
 
 def old_key_text(changes: TableChanges, values: RowValues, column: int) -> pa.Array:

@@ -53,19 +53,29 @@ class BatchMerge:
         parts = self._batch.parts(with_truncated=is_history)
         self._count(parts)
         self._truncate()
-        for oid in sorted(parts):
-            merge = TableMerge(self._conn, self._stages[oid], parts[oid], strict=self._strict)
-            if thorough:
-                self._thorough(merge)
-            else:
-                merge.quick()
+        merges = [
+            TableMerge(self._conn, self._stages[oid], parts[oid], strict=self._strict)
+            for oid in sorted(parts)
+        ]
         if thorough:
+            for merge in merges:
+                self._thorough(merge)
             self._check_deferred()
+        else:
+            self._quick(merges)
         letters = [p.part for found in parts.values() for p in found if p.refused]
         if letters and deliver_letters(self._conn, letters) != sum(
             total(found, "refused") for found in parts.values()
         ):
             raise _lost("dead letters")
+
+    def _quick(self, merges: Sequence[TableMerge]) -> None:
+        """All tables at once: one answer a step for all of them, not one a statement."""
+        with self._conn.pipeline() as pipeline:
+            under_way = [merge.steps() for merge in merges]
+            while under_way:
+                under_way = [steps for steps in under_way if next(steps, steps) is None]
+                pipeline.sync()
 
     def _thorough(self, merge: TableMerge) -> None:
         try:
@@ -107,6 +117,14 @@ class BatchMerge:
         if not stages:
             return
         restart = any(event.restart_identity for event in truncates)
+        try:
+            self._truncate_at_once(stages, restart=restart)
+        except errors.FeatureNotSupported:
+            # A table that we do not follow refers to one of them by a foreign key.
+            for stage in stages:
+                self._empty(stage)
+
+    def _truncate_at_once(self, stages: Sequence[Stage], *, restart: bool) -> None:
         statement = sql.SQL("TRUNCATE {} {}").format(
             sql.SQL(", ").join(stage.target_id for stage in stages),
             sql.SQL("RESTART IDENTITY" if restart else "CONTINUE IDENTITY"),
@@ -114,10 +132,11 @@ class BatchMerge:
         try:
             with self._conn.transaction():
                 self._conn.execute(statement)
-        except errors.FeatureNotSupported:
-            # A table that we do not follow refers to one of them by a foreign key.
-            for stage in stages:
-                self._empty(stage)
+        except errors.InsufficientPrivilege:
+            if not restart:
+                raise
+            # Only the owner of a sequence can restart it.
+            self._truncate_at_once(stages, restart=False)
 
     def _empty(self, stage: Stage) -> None:
         try:

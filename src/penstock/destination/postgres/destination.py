@@ -28,6 +28,7 @@ from penstock.destination.postgres.own_tables import (
     forget_pipeline,
     has_own_tables,
     may_disable_triggers,
+    refuse_actions,
 )
 from penstock.destination.postgres.progress import Progress, advance, read_progress, take_over
 from penstock.destination.postgres.receipt import StagedBatch, total
@@ -108,6 +109,8 @@ class PostgresDestination(Destination):
             definitions = [history.definition(table) for table in definitions]
         with self._session() as conn, conn.transaction():
             targets = ensure_targets(conn, definitions, names)
+            if not self._triggers_are_off(conn):
+                refuse_actions(conn, targets)
             extras = _extras(conn, targets)
             stages = {
                 lane: [
@@ -284,9 +287,12 @@ class PostgresDestination(Destination):
             {"synchronous_commit": "on"},
         )
         with destination_errors("preparing the connection"):
-            if self._options.disable_triggers and may_disable_triggers(conn):
+            if self._triggers_are_off(conn):
                 conn.execute("SET session_replication_role = replica")
         return conn
+
+    def _triggers_are_off(self, conn: Connection) -> bool:
+        return self._options.disable_triggers and may_disable_triggers(conn)
 
     def _read(self) -> Progress:
         with self._session() as conn, destination_errors("reading the position"):

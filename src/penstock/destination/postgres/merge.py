@@ -46,8 +46,8 @@ _sql = lru_cache(maxsize=20_000)
 
 @_sql
 def _statement(name: str, stage: Stage, *arguments: Any, **options: Any) -> str:
-    made = getattr(merge_sql, name)(stage, *arguments, **options)
-    return "" if made is None else made.as_string(None)
+    made: sql.Composed = getattr(merge_sql, name)(stage, *arguments, **options)
+    return made.as_string(None)
 
 
 class TableMerge:
@@ -66,34 +66,57 @@ class TableMerge:
 
     def quick(self) -> None:
         """Merge; raises Odd, or psycopg's error, where that is not enough."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[None]:
+        """The same in steps: between two of them what was sent to the server must be answered.
+
+        So the statements of many tables can travel together.
+        """
         if self._stage.kind == "keyed":
-            self._quick_keyed()
+            yield from self._quick_keyed()
         elif self._stage.kind == "counted":
-            self._quick_counted()
+            yield from self._quick_counted()
         else:
-            self._run("insert")
+            self._send("insert")
 
-    def _quick_keyed(self) -> None:
-        counts = self._compose()
-        if counts.rekeys and (counts.incomplete or self._stage.extras):
-            if self._stage.extras:
+    def _quick_keyed(self) -> Iterator[None]:
+        counts = self._expected()
+        if self._compose():
+            found = self._send("count_ops")
+            yield
+            counts = _Counts(*(found.fetchone() or (0, 0, 0, 0, 0)))
+        if counts.rekeys and self._stage.extras:
+            raise Odd
+        if counts.rekeys and counts.incomplete:
+            self._send("complete", only_rekeys=True)
+            unmatched = self._send("unmatched", incomplete=True)
+            yield
+            if unmatched.fetchone() is not None:
                 raise Odd
-            self._run("complete", only_rekeys=True)
-            if self._rows("unmatched", incomplete=True):
-                raise Odd
+        gone = changed = None
         if counts.deletes or counts.rekeys:
-            gone = self._run("delete", rekeys=bool(counts.rekeys))
-            if gone != counts.deletes + counts.rekeys and self._strict:
-                raise Odd
-        if counts.updates:
-            changed = self._run("update", incomplete=bool(counts.incomplete))
-            if changed != counts.updates:
-                raise Odd
+            gone = self._send("delete", rekeys=bool(counts.rekeys))
+        if counts.updates and len(self._stage.columns) > len(self._stage.key):
+            changed = self._send("update", incomplete=bool(counts.incomplete))
+        elif counts.updates:
+            # Nothing but a key: there is nothing to change, but the row has to be there.
+            raise Odd
         if counts.inserts or counts.rekeys:
-            self._run("insert", "IK")
+            self._send("insert", "IK")
+        yield
+        if changed is not None and changed.rowcount != counts.updates:
+            raise Odd
+        if self._strict and gone is not None and gone.rowcount != counts.deletes + counts.rekeys:
+            raise Odd
 
-    def _compose(self) -> _Counts:
-        """Join what several parts hold of one row; how many rows of each kind are left."""
+    def _expected(self) -> _Counts:
+        names = ("inserts", "updates", "rekeys", "deletes", "incomplete")
+        return _Counts(*(total(self._parts, name) for name in names))
+
+    def _compose(self) -> bool:
+        """Join what several parts hold of one row; whether there was anything to join."""
         parts = self._parts
         pairs = [
             {"earlier": earlier, "later": part.part}
@@ -102,37 +125,33 @@ class TableMerge:
             and (earlier := [p.part for p in parts[:index] if p.inserts + p.updates + p.rekeys])
         ]
         if not pairs:
-            names = ("inserts", "updates", "rekeys", "deletes", "incomplete")
-            return _Counts(*(total(parts, name) for name in names))
+            return False
         with self._hashing():
-            for pair in pairs:
-                self._conn.execute(_statement("compose", self._stage), pair)
+            if total(parts, "rekeys") or total(parts, "incomplete"):
+                for pair in pairs:
+                    self._conn.execute(_statement("compose", self._stage), pair)
+            else:
+                self._send("compose_plain")
         if total(parts, "rekeys"):
-            self._run("tidy_composed")
-        row = self._conn.execute(_statement("count_ops", self._stage), self._numbers).fetchone()
-        return _Counts(*(row or (0, 0, 0, 0, 0)))
+            self._send("tidy_composed")
+        return True
 
-    def _quick_counted(self) -> None:
+    def _quick_counted(self) -> Iterator[None]:
         self._sum_counts()
         if total(self._parts, "deletes"):
-            removed = self._remove_counted()
-            if self._strict and removed != self._wanted()[1]:
+            wanted = self._send("count_counts")
+            with self._hashing():
+                removed = self._send("remove_counted")
+            yield
+            if self._strict and removed.rowcount != (wanted.fetchone() or (0, 0))[1]:
                 raise Odd
         if total(self._parts, "inserts"):
-            self._run("insert")
+            self._send("insert")
 
     def _sum_counts(self) -> None:
         if len(self._parts) > 1 and total(self._parts, "deletes"):
             with self._hashing():
-                self._run("sum_counts")
-
-    def _remove_counted(self) -> int:
-        with self._hashing():
-            return self._run("remove_counted")
-
-    def _wanted(self) -> tuple[int, int]:
-        row = self._conn.execute(_statement("count_counts", self._stage), self._numbers).fetchone()
-        return row or (0, 0)
+                self._send("sum_counts")
 
     # -- the thorough way ------------------------------------------------------------------------
 
@@ -167,21 +186,22 @@ class TableMerge:
         Returns how many became letters, since the row that they change is missing.
         """
         self._compose()
-        self._run("complete", only_rekeys=False)
+        self._send("complete", only_rekeys=False)
         missing = self._rows("unmatched", incomplete=not self._strict)
         for row in missing:
             self._refuse_missing(row, letters_of)
-        self._run("save_before")
-        self._run("delete", rekeys=True, updates=True)
+        self._send("save_before")
+        self._send("delete", rekeys=True, updates=True)
         if not self._strict:
-            self._run("save_in_the_way")
-            self._run("delete_in_the_way")
+            self._send("save_in_the_way")
+            self._send("delete_in_the_way")
         return len(missing)
 
     def _clear_counted(self) -> None:
         self._sum_counts()
-        removed = self._remove_counted()
-        wanted = self._wanted()[1]
+        wanted = (self._send("count_counts").fetchone() or (0, 0))[1]
+        with self._hashing():
+            removed = self._send("remove_counted").rowcount
         if self._strict and removed != wanted:
             raise refusal(
                 self._stage,
@@ -266,9 +286,10 @@ class TableMerge:
         yield
         self._conn.execute("SET LOCAL enable_nestloop = on")
 
-    def _run(self, name: str, *arguments: Any, **options: Any) -> int:
-        statement = _statement(name, self._stage, *arguments, **options)
-        return self._conn.execute(statement, self._numbers).rowcount if statement else -1
+    def _send(self, name: str, *arguments: Any, **options: Any) -> psycopg.Cursor[Any]:
+        return self._conn.execute(
+            _statement(name, self._stage, *arguments, **options), self._numbers
+        )
 
     def _rows(self, name: str, **options: Any) -> list[str]:
         """The ctids of the staged rows that a statement finds."""

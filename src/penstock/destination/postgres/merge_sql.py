@@ -174,6 +174,33 @@ def compose(stage: Stage) -> Statement:
     )  # fmt: skip
 
 
+def compose_plain(stage: Stage) -> Statement:
+    """The same for all parts at once, where no key changes and every row is whole.
+
+    Then the last row of a key is what is left; only whether it was there before comes from the
+    first. Positions tell which is which, also of a delete and an insert in one part.
+    """
+    key = _comma(_value(stage, index) for index in stage.key)
+    return sql.SQL(
+        "WITH shared AS MATERIALIZED (SELECT {key} FROM {staging} s WHERE {parts}"
+        " GROUP BY {places} HAVING count(*) > 1),"
+        " ranked AS MATERIALIZED (SELECT s.ctid AS id, s.op AS last,"
+        " first_value(s.op) OVER w AS first, lead(true) OVER w IS NULL AS is_last"
+        " FROM {staging} s WHERE {parts} AND ({key}) IN (SELECT * FROM shared)"
+        " WINDOW w AS (PARTITION BY {key} ORDER BY s.commit_lsn, s.ordinal)),"
+        " gone AS (DELETE FROM {staging} s USING ranked r WHERE s.ctid = r.id AND NOT r.is_last)"
+        " UPDATE {staging} s SET op = CASE WHEN r.first = 'I'"
+        " THEN CASE r.last WHEN 'D' THEN '-' ELSE 'I' END"
+        " WHEN r.last = 'D' THEN 'D' ELSE 'U' END"
+        " FROM ranked r WHERE s.ctid = r.id AND r.is_last"
+    ).format(
+        key=key,
+        staging=stage.staging_id,
+        parts=_PARTS,
+        places=_comma(sql.SQL(str(place + 1)) for place in range(len(stage.key))),
+    )  # fmt: skip
+
+
 def tidy_composed(stage: Stage) -> Statement:
     """Rows that moved and came back are updates. As texts: a key may go from 1.0 to 1.00."""
     same = _and(
@@ -227,13 +254,12 @@ def delete_in_the_way(stage: Stage) -> Statement:
     ).format(target(stage), stage.staging_id, _PARTS, _same_key(stage, _key_after(stage)))
 
 
-def update(stage: Stage, *, incomplete: bool) -> Statement | None:
-    """Change the rows that are there; None where a row has nothing but its key."""
-    others = [index for index in range(len(stage.columns)) if index not in stage.key]
-    if not others:
-        return None
+def update(stage: Stage, *, incomplete: bool) -> Statement:
+    """Change the rows that are there. They have more than a key."""
     values = []
-    for index in others:
+    for index in range(len(stage.columns)):
+        if index in stage.key:
+            continue
         value = _value(stage, index)
         if incomplete:
             value = sql.SQL("CASE WHEN {} THEN {} ELSE {} END").format(

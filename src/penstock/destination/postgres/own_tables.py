@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from psycopg import sql
 
 from penstock.destination.postgres import dead_letters, progress
 from penstock.destination.postgres.session import Connection, destination_errors
 from penstock.destination.postgres.stage import SCHEMA
+from penstock.destination.postgres.target_table import TargetTable
 from penstock.errors import DestinationError
 
 COPIED_CHUNK = """CREATE TABLE IF NOT EXISTS penstock.copied_chunk (
@@ -86,6 +89,40 @@ def check_rights(conn: Connection, *, disable_triggers: bool) -> tuple[str, ...]
         )
         return (note,)
     return ()
+
+
+# Actions that a foreign key takes by itself when a row that it refers to goes or moves.
+_ACTIONS = """
+SELECT format('%%s of %%I.%%I', f.conname, n.nspname, c.relname)
+  FROM unnest(%s::text[], %s::text[]) AS wanted (schema, name)
+  JOIN pg_namespace r ON r.nspname = wanted.schema
+  JOIN pg_class parent ON parent.relnamespace = r.oid AND parent.relname = wanted.name
+  JOIN pg_constraint f ON f.confrelid = parent.oid AND f.contype = 'f' AND f.conparentid = 0
+                      AND (f.confdeltype IN ('c', 'n', 'd') OR f.confupdtype IN ('c', 'n', 'd'))
+  JOIN pg_class c ON c.oid = f.conrelid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ ORDER BY 1
+"""
+
+
+def refuse_actions(conn: Connection, targets: Sequence[TargetTable]) -> None:
+    """Raise DestinationError where triggers are on, and rows would go that the source still has.
+
+    The source's own actions arrive as changes. Ours delete a row to make it anew, and a cascade
+    would take along what refers to it.
+    """
+    found = conn.execute(
+        _ACTIONS, [[target.schema for target in targets], [target.name for target in targets]]
+    )
+    names = [name for (name,) in found]
+    if names:
+        raise DestinationError(
+            "Foreign keys at the destination would delete or change rows by themselves while rows "
+            f"are applied: {', '.join(names)}",
+            remedy="let the role switch them off (GRANT SET ON PARAMETER session_replication_role "
+            "TO it, Postgres 15 and newer, or a superuser; and destination.disable_triggers: true),"
+            " or make them again with ON DELETE NO ACTION and ON UPDATE NO ACTION",
+        )
 
 
 def may_disable_triggers(conn: Connection) -> bool:

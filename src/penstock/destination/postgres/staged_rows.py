@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.decode.changes import TableChanges
+from penstock.decode.changes import TableChanges, side_by_side
 from penstock.decode.flat_rows import op_names
 from penstock.decode.row_values import RowValues
 from penstock.destination.encode.copy_text import Column
@@ -25,10 +25,13 @@ Ints = npt.NDArray[np.int64]
 
 
 class StagedRows(ABC):
-    """Rows on their way into one staging table: its columns beside ``part``, in COPY's order."""
+    """Rows on their way into staging tables: their columns beside ``part``, in COPY's order.
 
-    def __init__(self, stage: Stage, commit_lsn: Ints, ordinal: Ints) -> None:
-        self._stage = stage
+    Mostly of one table; ``bounds`` tells the rows of several tables of the same shape apart.
+    """
+
+    def __init__(self, commit_lsn: Ints, ordinal: Ints, bounds: list[int] | None = None) -> None:
+        self.bounds = bounds or [0, len(commit_lsn)]
         self._commit_lsn = commit_lsn
         self._ordinal = ordinal
         self._all: dict[str, Column] = {
@@ -54,8 +57,8 @@ class StagedRows(ABC):
         return int(self._commit_lsn[row]), int(self._ordinal[row])
 
     @abstractmethod
-    def part(self, table: int, part: int, kept: Mask, size: int) -> Part:
-        """The receipt for those rows that were ``kept``."""
+    def part(self, table: int, part: int, rows: slice, kept: Mask, size: int) -> Part:
+        """The receipt for one table's ``rows``, as far as they were ``kept``."""
 
     @abstractmethod
     def op_name(self, row: int) -> str: ...
@@ -64,16 +67,12 @@ class StagedRows(ABC):
         """How many rows a staged one stands for."""
         return 1
 
-    def values(self, row: int) -> dict[str, str | None]:
+    def values(self, stage: Stage, row: int) -> dict[str, str | None]:
         """One row for a person: column → text, without what is not known."""
         return {
             column.name: self._text(f"c{index + 1}", row)
-            for index, column in enumerate(self._stage.columns)
+            for index, column in enumerate(stage.columns)
         }
-
-    def key_text(self, row: int) -> str:
-        """What tells one row from the others, for a message."""
-        return key_text(self._stage, self.values(row))
 
     def _text(self, name: str, row: int) -> str | None:
         column = self._all.get(name)
@@ -86,10 +85,13 @@ class StagedRows(ABC):
 class KeyedRows(StagedRows):
     """Net rows by key."""
 
-    def __init__(self, stage: Stage, places: Sequence[int], changes: TableChanges) -> None:
+    def __init__(self, stage: Stage, places: Sequence[int], tables: Sequence[TableChanges]) -> None:
         key = [places[index] for index in stage.key]
-        rows = net_rows(changes, key)
-        super().__init__(stage, rows.commit_lsn, rows.ordinal)
+        owners = None
+        if len(tables) > 1:
+            owners = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+        rows = net_rows(side_by_side(tables), key, owners)
+        super().__init__(rows.commit_lsn, rows.ordinal, rows.bounds(len(tables)))
         self._op = rows.op
         self._incomplete = np.zeros(len(rows), bool)
         self._unset: list[Mask | None] = []
@@ -107,8 +109,8 @@ class KeyedRows(StagedRows):
             for index, place in enumerate(key):
                 self._all[f"k{index + 1}"] = rows.old_key(place)
 
-    def part(self, table: int, part: int, kept: Mask, size: int) -> Part:
-        counts = np.bincount(self._op[kept], minlength=256)
+    def part(self, table: int, part: int, rows: slice, kept: Mask, size: int) -> Part:
+        counts = np.bincount(self._op[rows][kept], minlength=256)
         return Part(
             table=table,
             part=part,
@@ -116,7 +118,7 @@ class KeyedRows(StagedRows):
             updates=int(counts[UPDATE]),
             rekeys=int(counts[REKEY]),
             deletes=int(counts[DELETE]),
-            incomplete=int((self._incomplete & kept).sum()),
+            incomplete=int((self._incomplete[rows] & kept).sum()),
             refused=int((~kept).sum()),
             bytes=size,
         )
@@ -124,11 +126,11 @@ class KeyedRows(StagedRows):
     def op_name(self, row: int) -> str:
         return op_name(chr(self._op[row]))
 
-    def values(self, row: int) -> dict[str, str | None]:
+    def values(self, stage: Stage, row: int) -> dict[str, str | None]:
         unset = [i for i, mask in enumerate(self._unset) if mask is not None and mask[row]]
-        known = known_columns(self._stage, chr(self._op[row]), unset)
-        names = [self._stage.columns[index].name for index in known]
-        return {name: text for name, text in super().values(row).items() if name in names}
+        known = known_columns(stage, chr(self._op[row]), unset)
+        names = [stage.columns[index].name for index in known]
+        return {name: text for name, text in super().values(stage, row).items() if name in names}
 
 
 class CountedRows(StagedRows):
@@ -136,19 +138,19 @@ class CountedRows(StagedRows):
 
     def __init__(self, stage: Stage, places: Sequence[int], changes: TableChanges) -> None:
         rows = counted_rows(changes)
-        super().__init__(stage, rows.commit_lsn, rows.ordinal)
+        super().__init__(rows.commit_lsn, rows.ordinal)
         self._count = rows.count
         self._all["n"] = _numbers(rows.count)
         for index, place in enumerate(places):
             self._all[f"c{index + 1}"] = rows.text(place)
 
-    def part(self, table: int, part: int, kept: Mask, size: int) -> Part:
+    def part(self, table: int, part: int, rows: slice, kept: Mask, size: int) -> Part:
         return Part(
             table=table,
             part=part,
-            inserts=int((self._count[kept] > 0).sum()),
-            deletes=int((self._count[kept] < 0).sum()),
-            refused=int(np.abs(self._count[~kept]).sum()),
+            inserts=int((self._count[rows][kept] > 0).sum()),
+            deletes=int((self._count[rows][kept] < 0).sum()),
+            refused=int(np.abs(self._count[rows][~kept]).sum()),
             bytes=size,
         )
 
@@ -163,7 +165,7 @@ class HistoryRows(StagedRows):
     """Every change as a row of its own."""
 
     def __init__(self, stage: Stage, places: Sequence[int], changes: TableChanges) -> None:
-        super().__init__(stage, changes.commit_lsn, changes.ordinal)
+        super().__init__(changes.commit_lsn, changes.ordinal)
         values = RowValues(changes)
         count = len(changes)
         self._op = op_names(changes.op)
@@ -185,7 +187,7 @@ class HistoryRows(StagedRows):
         for index, place in enumerate(places):
             self._all[f"c{index + 1}"] = values.text(place)
 
-    def part(self, table: int, part: int, kept: Mask, size: int) -> Part:
+    def part(self, table: int, part: int, rows: slice, kept: Mask, size: int) -> Part:
         return Part(
             table=table,
             part=part,
@@ -199,10 +201,14 @@ class HistoryRows(StagedRows):
         return name
 
 
-def staged_rows(stage: Stage, places: Sequence[int], changes: TableChanges) -> StagedRows:
-    """``places`` are the table's columns, as the stream announced it, in the stage's order."""
+def staged_rows(stage: Stage, places: Sequence[int], tables: Sequence[TableChanges]) -> StagedRows:
+    """The rows of a table, or of several with a key that follow each other and have one shape.
+
+    ``places`` are the table's columns, as the stream announced it, in the stage's order.
+    """
     if stage.kind == "keyed":
-        return KeyedRows(stage, places, changes)
+        return KeyedRows(stage, places, tables)
+    (changes,) = tables
     if stage.kind == "counted":
         return CountedRows(stage, places, changes)
     return HistoryRows(stage, places, changes)

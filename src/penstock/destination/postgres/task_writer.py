@@ -22,12 +22,13 @@ from penstock.destination.postgres.receipt import Part, StagedBatch, StagedRun, 
 from penstock.destination.postgres.session import (
     Connection,
     as_destination_error,
+    copy_in,
     is_refusal,
     open_session,
     said,
 )
 from penstock.destination.postgres.stage import Stage
-from penstock.destination.postgres.staged_rows import StagedRows, staged_rows
+from penstock.destination.postgres.staged_rows import Mask, StagedRows, key_text, staged_rows
 from penstock.errors import TableRefused
 from penstock.failpoints import failpoint
 from penstock.lsn import Position
@@ -64,7 +65,6 @@ class PostgresWriter(TaskWriter):
         return StagedBatch(self.lane, tuple(runs)).to_bytes()
 
     def _stage_run(self, run: ChangeSet) -> StagedRun:
-        conn = _session(self.url, self.pipeline)
         truncates = [
             Truncated(
                 tuple(table.oid for table in event.tables if table.oid in self.stages),
@@ -75,98 +75,164 @@ class PostgresWriter(TaskWriter):
             )
             for event in run.truncates
         ]
-        parts = [
-            part
-            for changes in in_table_order(run.tables)
-            if changes.table.oid in self.stages
-            for part in self._stage_table(conn, changes, truncates)
+        part = secrets.randbits(48)
+        loads = [
+            load
+            for tables in self._alike(run.tables, truncates)
+            for load in self._loads(part, tables)
         ]
+        parts = _Staging(
+            _session(self.url, self.pipeline),
+            loads,
+            self.pipeline if self.dead_letter else None,
+        ).run()
         failpoint("postgres.staged")
         return StagedRun(tuple(truncates), tuple(parts))
 
-    def _stage_table(
-        self, conn: Connection, changes: TableChanges, truncates: Sequence[Truncated]
-    ) -> Iterator[Part]:
-        stage = self.stages[changes.table.oid]
-        if stage.kind != "history":
-            changes = _after_truncates(changes, truncates)
-        if len(changes):
-            rows = staged_rows(stage, _columns(stage, changes.table), changes)
-            pipeline = self.pipeline if self.dead_letter else None
-            yield _Copy(conn, stage, rows, pipeline).run()
+    def _alike(
+        self, tables: Sequence[TableChanges], truncates: Sequence[Truncated]
+    ) -> Iterator[list[TableChanges]]:
+        """The tables of a run; those that can be folded in one go, together."""
+        held: list[TableChanges] = []
+        for changes in in_table_order(tables):
+            stage = self.stages.get(changes.table.oid)
+            if stage is None:
+                raise _unknown(changes.table)
+            if stage.kind != "history":
+                changes = _after_truncates(changes, truncates)  # noqa: PLW2901
+            if not len(changes):
+                continue
+            if held and not (changes.follows(held[-1]) and self._same_shape(held[-1], changes)):
+                yield held
+                held = []
+            held.append(changes)
+        if held:
+            yield held
+
+    def _same_shape(self, one: TableChanges, other: TableChanges) -> bool:
+        first, second = self.stages[one.table.oid], self.stages[other.table.oid]
+        return (
+            one.table.oid != other.table.oid
+            and first.kind == second.kind == "keyed"
+            and first.key == second.key
+            and _columns(first, one.table) == _columns(second, other.table)
+        )
+
+    def _loads(self, part: int, tables: Sequence[TableChanges]) -> Iterator[_Load]:
+        stages = [self.stages[changes.table.oid] for changes in tables]
+        rows = staged_rows(stages[0], _columns(stages[0], tables[0].table), tables)
+        lines = None if len(tables) == 1 else _lines(part, rows, 0, len(rows))
+        for stage, (first, last) in zip(stages, pairwise(rows.bounds), strict=True):
+            if last > first:
+                yield _Load(stage, part, rows, first, last, lines)
 
 
-class _Copy:
-    """Copies rows into a staging table; those that the server refuses are found one by one."""
+@dataclass(frozen=True)
+class _Load:
+    """What goes into one staging table: some rows, whose lines may be known already."""
 
-    def __init__(
-        self, conn: Connection, stage: Stage, rows: StagedRows, letters_of: str | None
-    ) -> None:
+    stage: Stage
+    part: int
+    rows: StagedRows
+    first: int
+    last: int
+    lines: pa.Array | None
+
+    @property
+    def statement(self) -> bytes:
+        columns = sql.SQL(", ").join(map(sql.Identifier, ("part", *self.rows.names)))
+        copy = sql.SQL("COPY {} ({}) FROM STDIN").format(self.stage.staging_id, columns)
+        return copy.as_bytes(None)
+
+    def chunks(self) -> Iterator[tuple[int, pa.Array]]:
+        """Its lines, so many at a time, and the number of the first of them."""
+        if self.lines is not None:
+            yield self.first, self.lines.slice(self.first, self.last - self.first)
+            return
+        for first in range(self.first, self.last, _CHUNK_ROWS):
+            last = min(first + _CHUNK_ROWS, self.last)
+            yield first, _lines(self.part, self.rows, first, last)
+
+
+class _Staging:
+    """Copies rows into staging tables; those that the server refuses are found one by one."""
+
+    def __init__(self, conn: Connection, loads: Sequence[_Load], letters_of: str | None) -> None:
         self._conn = conn
-        self._stage = stage
-        self._rows = rows
+        self._loads = loads
         self._letters_of = letters_of
-        self._part = secrets.randbits(48)
         self._refused: list[int] = []
         self._bytes = 0
-        columns = sql.SQL(", ").join(map(sql.Identifier, ("part", *rows.names)))
-        self._statement = sql.SQL("COPY {} ({}) FROM STDIN").format(stage.staging_id, columns)
 
-    def run(self) -> Part:
-        count = len(self._rows)
-        chunks = [
-            (first, min(first + _CHUNK_ROWS, count)) for first in range(0, count, _CHUNK_ROWS)
-        ]
+    def run(self) -> list[Part]:
+        sizes = [0] * len(self._loads)
+
+        def data(number: int, load: _Load) -> Iterator[memoryview]:
+            for _, lines in load.chunks():
+                found = text_bytes(lines)
+                sizes[number] += len(found)
+                yield found
+
         try:
-            with self._conn.cursor() as cursor, cursor.copy(self._statement) as copy:
-                for first, last in chunks:
-                    data = text_bytes(self._lines(first, last))
-                    self._bytes += len(data)
-                    copy.write(data)
+            copy_in(
+                self._conn,
+                [(load.statement, data(number, load)) for number, load in enumerate(self._loads)],
+            )
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
-            self._bytes = 0
-            for first, last in chunks:
-                self._halve(first, self._lines(first, last))
-        kept = np.ones(count, bool)
-        kept[self._refused] = False
-        return self._rows.part(self._stage.oid, self._part, kept, self._bytes)
+            return [self._one_by_one(load) for load in self._loads]
+        return [
+            _part(load, np.ones(load.last - load.first, bool), size)
+            for load, size in zip(self._loads, sizes, strict=True)
+        ]
 
-    def _lines(self, first: int, last: int) -> pa.Array:
-        columns = [str(self._part), *self._rows.columns(first, last)]
-        return copy_lines(columns, last - first)
+    def _one_by_one(self, load: _Load) -> Part:
+        self._refused, self._bytes = [], 0
+        for first, lines in load.chunks():
+            self._halve(load, first, lines)
+        kept = np.ones(load.last - load.first, bool)
+        kept[np.array(self._refused, np.int64) - load.first] = False
+        return _part(load, kept, self._bytes)
 
-    def _halve(self, first: int, lines: pa.Array) -> None:
+    def _halve(self, load: _Load, first: int, lines: pa.Array) -> None:
         """Copy what can be copied, and find the rows that cannot."""
         try:
-            with self._conn.cursor() as cursor, cursor.copy(self._statement) as copy:
-                copy.write(text_bytes(lines))
+            copy_in(self._conn, [(load.statement, iter([text_bytes(lines)]))])
             self._bytes += len(text_bytes(lines))
         except psycopg.Error as error:
             if not is_refusal(error):
                 raise
             if len(lines) > 1:
                 half = len(lines) // 2
-                self._halve(first, lines.slice(0, half))
-                self._halve(first + half, lines.slice(half))
+                self._halve(load, first, lines.slice(0, half))
+                self._halve(load, first + half, lines.slice(half))
             else:
-                self._refuse(first, error)
+                self._refuse(load, first, error)
 
-    def _refuse(self, row: int, error: psycopg.Error) -> None:
-        rows, position = self._rows, Position(*self._rows.position(row))
+    def _refuse(self, load: _Load, row: int, error: psycopg.Error) -> None:
+        rows, stage, position = load.rows, load.stage, Position(*load.rows.position(row))
+        values = rows.values(stage, row)
         if self._letters_of is None:
-            raise refusal(self._stage, rows.key_text(row), position, said(error)) from error
+            raise refusal(stage, key_text(stage, values), position, said(error)) from error
         letter = Letter(
             rows.op_name(row),
-            rows.values(row),
+            values,
             position,
             error.sqlstate or "",
             said(error),
             rows.times(row),
         )
-        stage_letter(self._conn, self._letters_of, self._stage, self._part, letter)
+        stage_letter(self._conn, self._letters_of, stage, load.part, letter)
         self._refused.append(row)
+
+
+def _part(load: _Load, kept: Mask, size: int) -> Part:
+    return load.rows.part(load.stage.oid, load.part, slice(load.first, load.last), kept, size)
+
+
+def _lines(part: int, rows: StagedRows, first: int, last: int) -> pa.Array:
+    return copy_lines([str(part), *rows.columns(first, last)], last - first)
 
 
 def in_table_order(tables: Sequence[TableChanges]) -> Iterator[TableChanges]:
@@ -230,6 +296,15 @@ def _columns(stage: Stage, table: TableSchema) -> list[int]:
             table=table.oid,
         )
     return [places[column.name] for column in stage.columns]
+
+
+def _unknown(table: TableSchema) -> TableRefused:
+    return TableRefused(
+        f"table {table.qualified_name} came in the stream, but was not there when the pipeline "
+        "started",
+        remedy="start `penstock run` again",
+        table=table.oid,
+    )
 
 
 def _session(url: ConnectionUrl, pipeline: str) -> Connection:

@@ -1,0 +1,223 @@
+"""Commits that are cut short: by a crash of the server, another driver or a lost connection."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+from penstock.destination.postgres import destination as destination_module
+from penstock.destination.postgres.destination import PostgresDestination
+from penstock.errors import BatchAgain, DestinationUnavailable, Fenced
+from penstock.failpoints import failpoint
+from tests.change_builder import ChangeBuilder, Column, table
+from tests.contract.deliveries import definition, deliver, deliver_cut
+from tests.fix_postgres import FreshServer
+from tests.fix_target import Target, end_task_sessions
+
+ITEMS = table("items", Column("id", "int8", key=True), Column("v", "text"))
+LOOSE = table("loose", Column("a", "text"), identity="f")
+
+
+@pytest.fixture
+def builder() -> ChangeBuilder:
+    return ChangeBuilder()
+
+
+def opened(target: Target) -> PostgresDestination:
+    return target.opened(definition(ITEMS), definition(LOOSE))
+
+
+def write(builder: ChangeBuilder, number: int) -> None:
+    with builder.transaction():
+        builder.insert(ITEMS, str(number), "a")
+        builder.insert(LOOSE, "equal")
+
+
+def held(target: Target) -> tuple[int, int]:
+    return target.rows("items").total(), target.rows("loose").total()
+
+
+def _staging(target: Target, oid: int) -> list[tuple[Any, ...]]:
+    return target.all(
+        f"SELECT oid::regclass::text FROM pg_class WHERE relname LIKE 'stage_shop_{oid}%'"  # noqa: S608
+    )
+
+
+def test_staging_that_was_emptied_is_staged_again(target: Target, builder: ChangeBuilder) -> None:
+    destination = opened(target)
+    write(builder, 1)
+    run = builder.cut()
+    receipt = destination.task_writer().write([run])
+    for (name,) in _staging(target, LOOSE.oid):
+        target.execute(f"TRUNCATE {name}")
+    with pytest.raises(BatchAgain, match="staged again"):
+        destination.commit([receipt], builder.frontier)
+    assert held(target) == (0, 0)
+    assert destination.committed() is None
+    deliver(destination, builder.frontier, [run])
+    assert held(target) == (1, 1)
+
+
+@pytest.mark.slow
+def test_a_crash_of_the_server_between_staging_and_commit(
+    fresh_server: FreshServer, builder: ChangeBuilder
+) -> None:
+    server = fresh_server()
+    url = server.create_database("target")
+    with Target(url) as target:
+        destination = opened(target)
+        write(builder, 1)
+        deliver_cut(destination, builder)
+        write(builder, 2)
+        run = builder.cut()
+        receipt = destination.task_writer().write([run])
+    server.restart("immediate")
+    end_task_sessions()
+    with Target(url) as target:
+        with pytest.raises((BatchAgain, DestinationUnavailable)):
+            destination.commit([receipt], builder.frontier)
+        with pytest.raises(BatchAgain):
+            destination.commit([receipt], builder.frontier)
+        assert held(target) == (1, 1)
+        deliver(destination, builder.frontier, [run])
+        assert held(target) == (2, 2)
+        assert destination.committed() == builder.frontier
+        destination.close()
+        end_task_sessions()
+
+
+def _blocked(target: Target, count: int) -> None:
+    """Wait until so many backends of this database wait for a lock."""
+    while (
+        target.all(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock'"
+        )[0][0]
+        < count
+    ):
+        threading.Event().wait(0.01)
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+def test_a_second_driver_waits_for_a_commit_and_fences_what_comes_after(
+    target: Target, builder: ChangeBuilder, threads: ThreadPoolExecutor
+) -> None:
+    first = opened(target)
+    write(builder, 1)
+    run = builder.cut()
+    receipt = first.task_writer().write([run])
+    second = target.make()
+    with psycopg.connect(target.url) as blocker:
+        blocker.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
+        commit = threads.submit(first.commit, [receipt], builder.frontier)
+        _blocked(target, 1)
+        opening = threads.submit(second.open)
+        _blocked(target, 2)
+    commit.result()
+    opening.result()
+    assert second.committed() == builder.frontier
+    assert held(target) == (1, 1)
+    write(builder, 2)
+    receipt = first.task_writer().write([builder.cut()])
+    with pytest.raises(Fenced, match="taken over"):
+        first.commit([receipt], builder.frontier)
+    assert held(target) == (1, 1)
+
+
+def _at(monkeypatch: pytest.MonkeyPatch, place: str, act: Callable[[], None]) -> None:
+    """Act once when the destination passes a failpoint."""
+    waiting = [act]
+
+    def passing(name: str) -> None:
+        if name == place and waiting:
+            waiting.pop()()
+        failpoint(name)
+
+    monkeypatch.setattr(destination_module, "failpoint", passing)
+
+
+def _end_drivers(target: Target) -> None:
+    target.execute(
+        "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
+        " WHERE application_name = 'penstock shop driver' AND datname = current_database()"
+    )
+
+
+def test_a_connection_that_is_lost_before_the_commit(
+    target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination = opened(target)
+    write(builder, 1)
+    run = builder.cut()
+    _at(monkeypatch, "postgres.merged", lambda: _end_drivers(target))
+    with pytest.raises(DestinationUnavailable, match="committing a batch"):
+        deliver(destination, builder.frontier, [run])
+    assert destination.committed() is None
+    assert held(target) == (0, 0)
+    deliver(destination, builder.frontier, [run])
+    assert held(target) == (1, 1)
+
+
+def test_a_commit_whose_answer_is_lost_has_happened_once(
+    target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destination = opened(target)
+    write(builder, 1)
+    run = builder.cut()
+    reached = builder.frontier
+
+    def lose() -> None:
+        _end_drivers(target)
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    _at(monkeypatch, "postgres.committed", lose)
+    with pytest.raises(DestinationUnavailable):
+        deliver(destination, reached, [run])
+    # Nobody who has not asked may send the batch again.
+    with pytest.raises(Fenced):
+        deliver(destination, reached, [run])
+    assert destination.committed() == reached
+    write(builder, 2)
+    deliver_cut(destination, builder)
+    assert held(target) == (2, 2)
+
+
+def test_a_server_that_goes_away_after_the_commit_does_not_undo_it(
+    target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every commit is followed by a statement, which then fails.
+    monkeypatch.setattr(destination_module, "_SWEEP_BYTES", -1)
+    destination = opened(target)
+    write(builder, 1)
+    _at(monkeypatch, "postgres.committed", lambda: _end_drivers(target))
+    deliver_cut(destination, builder)
+    write(builder, 2)
+    deliver_cut(destination, builder)
+    assert destination.committed() == builder.frontier
+    assert held(target) == (2, 2)
+
+
+def test_staging_does_not_grow_for_ever(
+    target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(destination_module, "_SWEEP_BYTES", 20_000)
+    destination = opened(target)
+    sizes = []
+    for number in range(6):
+        with builder.transaction():
+            builder.insert(ITEMS, str(number), "x" * 12_000)
+        deliver_cut(destination, builder)
+        counts = [target.rows(name, "part").total() for (name,) in _staging(target, ITEMS.oid)]
+        sizes.append(sum(counts))
+    assert max(sizes) <= 2
+    assert target.rows("items").total() == 6
