@@ -94,7 +94,7 @@ def _run(report: SeedReport, kills: int, folder: Path) -> str:
                 run_outage(report, (source, target), folder, seconds, _say)
             else:
                 run_seed(report, kills, (source, target), folder, _say)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             raise
         # What pytest raises for a failed wait is no Exception.
         except BaseException:
