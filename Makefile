@@ -63,7 +63,7 @@ lock: $(if $(filter $(UV),$(LOCAL_UV)),$(LOCAL_UV))  ## Lock requirements again 
 	$(COMPILE) pyproject.toml --all-extras requirements/dev.in \
 		-c requirements/pins.in -c requirements/runtime.txt -o requirements/dev.txt
 
-demo: setup  ## Run the pipeline on an embedded source for 30 seconds and compare
+demo: setup  ## Replicate one embedded Postgres into another for 30 seconds and verify
 	$(BIN)/penstock demo
 
 # One after the other, fastest first, also under make -j: they share two cores and their ports.
@@ -95,7 +95,7 @@ test-matrix: setup  ## The integration tests on Postgres 14, 15, 16, 17 and 18
 chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10); SEED=17 replays one
 	$(BIN)/python -m tests.crash.chaos
 
-bench: setup  ## Measure against pg_recvlogical (WORKLOADS=w1,w3 SCALE=0.1 runs a part, smaller)
+bench: setup  ## Measure against pg_recvlogical and native replication (WORKLOADS=w1,w3 SCALE=0.1)
 	$(BIN)/python -m bench
 
 format: setup  ## Format the code and apply the safe fixes of ruff

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.destination.postgres.destination import PostgresDestination
+from penstock.errors import BatchAgain
 from penstock.lsn import Frontier
 from penstock.pipeline.run import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
@@ -179,6 +181,32 @@ def test_dead_letters_are_counted_and_the_rest_goes_on(shop: Shop) -> None:
     )
     assert [letter[:2] for letter in letters] == [("5", "ok"), ("77", "bad")]
     assert all("payments_amount_check" in letter[2] for letter in letters)
+
+
+def test_batches_that_are_to_be_staged_again_under_load(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query ends and begins anew while batches keep coming."""
+    shop.configure()
+    commit, calls = PostgresDestination.commit, 0
+
+    def again(self: PostgresDestination, *arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls in (2, 4, 5):
+            raise BatchAgain("what was staged is gone")
+        commit(self, *arguments)
+
+    monkeypatch.setattr(PostgresDestination, "commit", again)
+    written = 0
+    with shop.running() as future:
+        while calls < 8:
+            written += 1
+            shop.pipeline.execute(f"INSERT INTO visits VALUES ({written})")  # noqa: S608
+            if future.done():
+                future.result()
+        shop.wait(future, lambda: len(shop.rows("visits")) == written, "everything is there")
+    assert sum("staged is gone" in text for text in shop.said) == 3
 
 
 def test_a_destroyed_pipeline_begins_anew(shop: Shop) -> None:

@@ -64,6 +64,35 @@ def test_staging_that_was_emptied_is_staged_again(target: Target, builder: Chang
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("oids", [(500_001, 500_002), (500_002, 500_001)])
+def test_rows_are_counted_table_by_table(
+    target: Target, builder: ChangeBuilder, oids: tuple[int, int]
+) -> None:
+    """Tables of one run, whichever comes first, with different numbers of rows."""
+    columns = (Column("id", "int8", key=True), Column("v", "text"))
+    few, many = table("few", *columns, oid=oids[0]), table("many", *columns, oid=oids[1])
+    destination = target.opened(definition(few), definition(many))
+    with builder.transaction():
+        builder.insert(few, "1", None)
+        for number in range(3):
+            builder.insert(many, str(number), None)
+    run = builder.cut()
+    deliver(destination, builder.frontier, [run])
+    assert (target.rows("few").total(), target.rows("many").total()) == (1, 3)
+
+    with builder.transaction():
+        builder.insert(few, "2", None)
+        builder.insert(many, "7", None)
+    for lost in (few, many):
+        receipt = destination.task_writer().write([run := builder.cut()] if lost is few else [run])
+        for (name,) in _staging(target, lost.oid):
+            target.execute(f"TRUNCATE {name}")
+        with pytest.raises(BatchAgain, match="staged again"):
+            destination.commit([receipt], builder.frontier)
+    deliver(destination, builder.frontier, [run])
+    assert (target.rows("few").total(), target.rows("many").total()) == (2, 4)
+
+
 def test_a_crash_of_the_server_between_staging_and_commit(
     fresh_server: FreshServer, builder: ChangeBuilder
 ) -> None:

@@ -117,15 +117,16 @@ class PipelineQuery:
         at once, and leave our callback running beside whatever comes next.
         """
         self._stopping.set()
-        in_order = self._batch_under_way.acquire(timeout=_STOP_SECONDS)
+        if self._batch_under_way.acquire(timeout=_STOP_SECONDS):
+            # Spark may begin another batch until it is told: that one must find the way free.
+            self._batch_under_way.release()
         try:
             self._query.stop()
         except JVM_GONE:
             pass
         finally:
-            if not in_order:
-                self._batch_under_way.acquire()
-            self._batch_under_way.release()
+            with self._batch_under_way:
+                pass
             self._commits.end()
             shutil.rmtree(self._checkpoint, ignore_errors=True)
 

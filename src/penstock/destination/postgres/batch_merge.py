@@ -63,7 +63,12 @@ class BatchMerge:
             self._check_deferred()
         else:
             self._quick(merges)
-        letters = [p.part for found in parts.values() for p in found if p.refused]
+        letters = [
+            (self._stages[p.table].source, p.part)
+            for found in parts.values()
+            for p in found
+            if p.refused
+        ]
         if letters and deliver_letters(self._conn, letters) != sum(
             total(found, "refused") for found in parts.values()
         ):
@@ -71,11 +76,18 @@ class BatchMerge:
 
     def _quick(self, merges: Sequence[TableMerge]) -> None:
         """All tables at once: one answer a step for all of them, not one a statement."""
+        failure: Exception | None = None
         with self._conn.pipeline() as pipeline:
-            under_way = [merge.steps() for merge in merges]
-            while under_way:
-                under_way = [steps for steps in under_way if next(steps, steps) is None]
-                pipeline.sync()
+            # Raised outside: psycopg would log what it meets while it leaves with an error.
+            try:
+                under_way = [merge.steps() for merge in merges]
+                while under_way:
+                    under_way = [steps for steps in under_way if next(steps, steps) is None]
+                    pipeline.sync()
+            except (Odd, psycopg.Error) as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     def _thorough(self, merge: TableMerge) -> None:
         try:
@@ -92,14 +104,15 @@ class BatchMerge:
 
     def _count(self, parts: Mapping[int, Sequence[Part]]) -> None:
         """A crash of the server empties staging tables: then the batch is to be staged again."""
-        expected = {p.part: p.rows for found in parts.values() for p in found if p.rows}
-        found: dict[int, int] = {}
+        expected = {(p.table, p.part): p.rows for some in parts.values() for p in some if p.rows}
+        found: dict[tuple[int, int], int] = {}
         tables = sorted(parts)
         for first in range(0, len(tables), _TABLES_A_COUNT):
             some = tables[first : first + _TABLES_A_COUNT]
             numbers = [p.part for oid in some for p in parts[oid]]
             statement = count_parts([self._stages[oid] for oid in some])
-            found.update(self._conn.execute(statement, {"parts": numbers}).fetchall())
+            rows = self._conn.execute(statement, {"parts": numbers})
+            found.update({(table, part): count for table, part, count in rows})
         if found != expected:
             raise _lost("rows")
 

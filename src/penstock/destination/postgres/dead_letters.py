@@ -89,13 +89,14 @@ def write_letter(conn: Connection, pipeline: str, stage: Stage, letter: Letter) 
     )
 
 
-def deliver_letters(conn: Connection, parts: Sequence[int]) -> int:
-    """Move the letters of parts that are being merged; returns how many there were."""
+def deliver_letters(conn: Connection, parts: Sequence[tuple[str, int]]) -> int:
+    """Move the letters of what is being merged, by source table and part; how many there were."""
     return conn.execute(
-        "WITH found AS (DELETE FROM penstock.stage_dead_letter WHERE part = ANY(%s) RETURNING *)"  # noqa: S608
+        "WITH found AS (DELETE FROM penstock.stage_dead_letter WHERE (source_table, part) IN"  # noqa: S608
+        " (SELECT * FROM unnest(%s::text[], %s::bigint[])) RETURNING *)"
         f" INSERT INTO penstock.dead_letter (pipeline, {_COLUMNS})"
         f" SELECT pipeline, {_COLUMNS} FROM found",
-        [list(parts)],
+        [[table for table, _ in parts], [part for _, part in parts]],
     ).rowcount
 
 

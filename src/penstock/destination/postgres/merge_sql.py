@@ -92,11 +92,12 @@ _PARTS = sql.SQL("s.part = ANY(%(parts)s)")
 
 
 def count_parts(stages: Sequence[Stage]) -> Statement:
-    """How many rows each part has in its staging table."""
+    """How many rows each part has in the staging table of each source table."""
     return sql.SQL(" UNION ALL ").join(
         sql.SQL(
-            "SELECT s.part, count(*) FROM {} s WHERE s.part = ANY(%(parts)s) GROUP BY s.part"
-        ).format(stage.staging_id)
+            "SELECT {}::bigint, s.part, count(*) FROM {} s WHERE s.part = ANY(%(parts)s)"
+            " GROUP BY s.part"
+        ).format(sql.Literal(stage.oid), stage.staging_id)
         for stage in stages
     )
 
