@@ -68,7 +68,7 @@ class Shop:
         """Run the pipeline beside the test; it holds its lock when the block begins."""
         stop = False
         with ThreadPoolExecutor(1) as pool:
-            runner = Pipeline(self.pipeline.config, self.pipeline.file, say=_silent)
+            runner = Pipeline(self.pipeline.config, self.pipeline.file, say=print)
             future = pool.submit(runner.run, lambda: stop, spark=self.spark)
             try:
                 self.execute_and_wait("INSERT INTO seen VALUES ('running')", "seen", future)

@@ -98,16 +98,18 @@ class ChangeLog:
     # -- segments --------------------------------------------------------------------------------
 
     def list(self) -> Listing:
-        """The chain of segments. A gap in it, seen twice, is an error."""
-        for _attempt in range(2):
-            sizes: dict[SegmentName, int] = {}
-            for name, size in self.segments.list():
-                parsed = SegmentName.parse(name)
-                if parsed is not None:
-                    sizes[parsed] = size
-            segments = chain.chain(sizes)
-            if not chain.has_gap(segments):
-                return Listing(tuple(segments), sizes)
+        """The chain of segments. A gap in it that stays is an error.
+
+        A listing that runs beside a writer or beside retention can miss some; two that agree did
+        not, for files appear and go all the time where that happens.
+        """
+        sizes = self._sizes()
+        while chain.has_gap(segments := chain.chain(sizes)):
+            before, sizes = sizes, self._sizes()
+            if sizes == before:
+                break
+        else:
+            return Listing(tuple(segments), sizes)
         segments = chain.without_stale_tail(segments, self.newest_epoch())
         if not chain.has_gap(segments):
             return Listing(tuple(segments), sizes)
@@ -116,6 +118,13 @@ class ChangeLog:
             remedy="restore it from a backup; or, with `confirm: destination`, delete the change "
             "log folder: Postgres sends again what the destination does not hold yet",
         )
+
+    def _sizes(self) -> dict[SegmentName, int]:
+        return {
+            parsed: size
+            for name, size in self.segments.list()
+            if (parsed := SegmentName.parse(name)) is not None
+        }
 
     def newest_epoch(self) -> int:
         """The epoch of the last writer that opened the log; 0 before the first."""

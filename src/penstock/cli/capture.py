@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from penstock.cli.pipeline_argument import PipelineFile
-from penstock.config import load_pipeline
+from penstock.config import PipelineConfig, load_pipeline
 from penstock.errors import PenstockError
+from penstock.lsn import Frontier
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -49,17 +50,30 @@ def capture(
     sys.meta_path.insert(0, _WithoutPandas())
     from penstock.capture.process import Stop, report_failure, run_capture
     from penstock.changelog.changelog import ChangeLog
-    from penstock.destination.registry import make_destination
 
     stop = Stop(supervised=supervised)
     stop.install()
     config = load_pipeline(file)
-    destination = make_destination(config.destination_type, config.destination_options, config.name)
+    log = ChangeLog(config.change_log.path)
     try:
-        run_capture(config, destination.committed(), stop)
+        # A supervisor has written it down beside the log: capture must be able to start while the
+        # destination is away.
+        run_capture(config, None if supervised else _held(config), stop)
     except PenstockError as error:
-        report_failure(ChangeLog(config.change_log.path), error)
+        report_failure(log, error)
         if supervised:
             # The supervisor tells the person.
             raise typer.Exit(1) from None
         raise
+
+
+def _held(config: PipelineConfig) -> Frontier | None:
+    """What every table of the destination holds; None where it does not remember."""
+    from penstock.destination.registry import make_destination
+
+    destination = make_destination(config.destination_type, config.destination_options, config.name)
+    try:
+        committed = destination.committed()
+        return None if committed is None else min([committed, *destination.behind().values()])
+    finally:
+        destination.close()

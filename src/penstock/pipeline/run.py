@@ -22,9 +22,8 @@ from penstock.pipeline.apply_batch import BatchCommitter, Delivered
 from penstock.pipeline.capture_child import CaptureChild
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.standing import Standing
-from penstock.postgres.connect import connect
 from penstock.postgres.definitions import read_definitions
-from penstock.postgres.pipeline_lock import PipelineLock
+from penstock.postgres.pipeline_lock import KeptLock
 from penstock.postgres.slot import current_wal_lsn
 from penstock.postgres.subscription import Subscription, ensure_subscription
 from penstock.store import MemoryStore, Store, pipeline_store
@@ -73,10 +72,8 @@ class Pipeline:
         Returns what the destination holds. A session that is passed in is left running.
         """
         application = f"penstock {self._config.name} run"
-        with (
-            connect(self._config.source.url, application_name=application) as conn,
-            PipelineLock(conn, self._config.name),
-        ):
+        with KeptLock(self._config.source.url, self._config.name, application) as lock:
+            conn = lock.conn
             subscription = ensure_subscription(conn, self._config)
             target = current_wal_lsn(conn) if until_caught_up else 0
             with self._open_destination() as destination, self._open_store(destination) as store:
@@ -86,9 +83,17 @@ class Pipeline:
                 )
                 self._take_up(committer, destination, subscription, tables)
                 with self._session(spark) as session, self._capture() as capture:
-                    turn = partial(self._take_up, committer, destination, subscription, tables)
+                    take_up = partial(self._take_up, committer, destination, subscription, tables)
+                    watch = partial(self._watch, capture, lock, Backoff(), stopping)
                     self._supervise(
-                        session, capture, destination, committer, tables, turn, stopping, target
+                        session,
+                        destination,
+                        committer,
+                        tables,
+                        take_up,
+                        watch,
+                        stopping,
+                        target,
                     )
             return committer.standing.frontier
 
@@ -166,27 +171,26 @@ class Pipeline:
     def _supervise(
         self,
         spark: SparkSession,
-        capture: CaptureChild,
         destination: Destination,
         committer: BatchCommitter,
         tables: FollowedTables,
         take_up: Callable[[], None],
+        watch: Callable[[], None],
         stopping: Stopping,
         target: int,
     ) -> None:
-        """Keep query and capture going; returns when it is time to stop."""
-        query_pause, capture_pause = Backoff(), Backoff()
+        """Keep the query going; returns when it is time to stop."""
+        pause = Backoff()
         while not stopping():
             try:
                 with self._query(spark, destination, committer, tables) as query:
                     while not stopping() and not tables.changed():
-                        query.wait(_TURN_SECONDS)
+                        if query.wait(_TURN_SECONDS):
+                            # Ended by somebody else, without an error: a new one takes its place.
+                            break
                         if target and _has_reached(committer.standing, target, tables):
                             return
-                        if capture.ended():
-                            self._say("capture ended unexpectedly; starting it again")
-                            capture_pause.wait(stopping)
-                            capture.start()
+                        watch()
             except PenstockError as error:
                 action = decide(error)
                 if isinstance(error, TableRefused) and destination.capabilities.tables_fail_alone:
@@ -196,13 +200,20 @@ class Pipeline:
                 else:
                     self._say(f"{error.message}; going on from {committer.standing.frontier}")
                     if action is Action.RETRY:
-                        query_pause.wait(stopping)
-            self._until_there(take_up, query_pause, stopping)
+                        pause.wait(stopping)
+            self._until_there(take_up, watch, pause, stopping)
 
-    def _until_there(self, take_up: Callable[[], None], pause: Backoff, stopping: Stopping) -> None:
-        """Ask the destination where it stands, until it answers."""
+    def _until_there(
+        self,
+        take_up: Callable[[], None],
+        watch: Callable[[], None],
+        pause: Backoff,
+        stopping: Stopping,
+    ) -> None:
+        """Ask the destination where it stands, until it answers; capture goes on meanwhile."""
         while not stopping():
             try:
+                watch()
                 take_up()
                 return
             except PenstockError as error:
@@ -210,6 +221,23 @@ class Pipeline:
                     raise
                 self._say(error.message)
                 pause.wait(stopping)
+
+    def _watch(
+        self, capture: CaptureChild, lock: KeptLock, pause: Backoff, stopping: Stopping
+    ) -> None:
+        """See to it that capture runs, and that nobody takes this pipeline for a stopped one."""
+        lock.keep()
+        try:
+            ended = capture.ended()
+        except PenstockError as error:
+            if decide(error) is not Action.RETRY:
+                raise
+            self._say(error.message)
+            ended = True
+        if ended:
+            self._say("capture ended unexpectedly; starting it again")
+            pause.wait(stopping)
+            capture.start()
 
     def _query(
         self,

@@ -10,7 +10,9 @@ from typing import Any, Self
 
 import psycopg
 
-from penstock.errors import SourceError
+from penstock.config.connection_url import ConnectionUrl
+from penstock.errors import SourceError, SourceUnavailable
+from penstock.postgres.connect import connect
 from penstock.postgres.source_errors import source_errors
 
 _HOLDER = """
@@ -21,6 +23,9 @@ SELECT l.pid, a.application_name, a.client_addr::text, a.backend_start::text
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND ((l.classid::bigint << 32) | l.objid::bigint) = %s::bigint
 """
+
+
+_LOOK_SECONDS = 2.0
 
 
 class PipelineLock:
@@ -85,3 +90,53 @@ class PipelineLock:
             remedy="Stop the other penstock process, or wait for it. If it is gone and only its "
             "connection is left: SELECT pg_terminate_backend(<pid>).",
         )
+
+
+class KeptLock:
+    """The lock of a pipeline that runs, with a connection of its own.
+
+    The server may be restarted while the pipeline goes on. Then ``keep`` connects anew and takes the
+    lock again; if somebody else has it by then, this pipeline has to end.
+    """
+
+    def __init__(self, url: ConnectionUrl, name: str, application: str) -> None:
+        self._url = url
+        self._name = name
+        self._application = application
+        self._next_look = 0.0
+        self.conn: psycopg.Connection[Any]
+
+    def __enter__(self) -> Self:
+        self._take()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # The lock goes with its connection.
+        self.conn.close()
+
+    def keep(self) -> None:
+        """Called often; looks now and then. A server that is away is left to come back."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        try:
+            self.conn.execute("SELECT")
+            return
+        except psycopg.OperationalError:
+            self.conn.close()
+        with suppress(SourceUnavailable):
+            self._take()
+
+    def _take(self) -> None:
+        conn = connect(self._url, application_name=self._application)
+        try:
+            PipelineLock(conn, self._name).__enter__()
+        except BaseException:
+            conn.close()
+            raise
+        self.conn = conn
