@@ -95,8 +95,8 @@ class PipelineLock:
 class KeptLock:
     """The lock of a pipeline that runs, with a connection of its own.
 
-    The server may be restarted while the pipeline goes on. Then ``keep`` connects anew and takes the
-    lock again; if somebody else has it by then, this pipeline has to end.
+    The server may be restarted while the pipeline goes on. Then ``keep`` connects anew and takes
+    the lock again; if somebody else has it by then, this pipeline has to end.
     """
 
     def __init__(self, url: ConnectionUrl, name: str, application: str) -> None:

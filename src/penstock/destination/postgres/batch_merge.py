@@ -51,18 +51,20 @@ class BatchMerge:
         # A history keeps what a TRUNCATE made void.
         is_history = any(stage.kind == "history" for stage in self._stages.values())
         parts = self._batch.parts(with_truncated=is_history)
-        self._count(parts)
-        self._truncate()
-        merges = [
-            TableMerge(self._conn, self._stages[oid], parts[oid], strict=self._strict)
+        merges = {
+            oid: TableMerge(self._conn, self._stages[oid], parts[oid], strict=self._strict)
             for oid in sorted(parts)
-        ]
+        }
+        self._count(
+            {oid: p for oid, p in parts.items() if thorough or not merges[oid].is_only_inserts}
+        )
+        self._truncate()
         if thorough:
-            for merge in merges:
+            for merge in merges.values():
                 self._thorough(merge)
             self._check_deferred()
         else:
-            self._quick(merges)
+            self._quick(list(merges.values()))
         letters = [
             (self._stages[p.table].source, p.part)
             for found in parts.values()

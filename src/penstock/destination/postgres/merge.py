@@ -79,9 +79,25 @@ class TableMerge:
         elif self._stage.kind == "counted":
             yield from self._quick_counted()
         else:
-            self._send("insert")
+            yield from self._only_inserts()
+
+    @property
+    def is_only_inserts(self) -> bool:
+        """Then the statement itself tells whether all staged rows were there."""
+        if self._stage.kind == "counted":
+            return False
+        return total(self._parts, "inserts") == total(self._parts, "rows")
+
+    def _only_inserts(self) -> Iterator[None]:
+        added = self._send("insert", "I")
+        yield
+        if added.rowcount != total(self._parts, "inserts"):
+            raise Odd
 
     def _quick_keyed(self) -> Iterator[None]:
+        if self.is_only_inserts:
+            yield from self._only_inserts()
+            return
         counts = self._expected()
         if self._compose():
             found = self._send("count_ops")
