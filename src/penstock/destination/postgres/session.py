@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -119,9 +119,10 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
                 for part in data:
                     pgconn.put_copy_data(part)
             except BaseException:
-                pgconn.put_copy_end(b"what was to be copied could not be made")
-                while pgconn.get_result() is not None:
-                    pass
+                with suppress(psycopg.Error):
+                    pgconn.put_copy_end(b"what was to be copied could not be made")
+                    while pgconn.get_result() is not None:
+                        pass
                 raise
             pgconn.put_copy_end()
             result = pgconn.get_result()
@@ -130,6 +131,8 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
             result = pgconn.get_result()
         while (following := pgconn.get_result()) is not None:
             result = result or following
+        if pgconn.status != ConnStatus.OK:
+            raise psycopg.OperationalError(pgconn.get_error_message())
         if result is not None and result.status != ExecStatus.COMMAND_OK:
             raise errors.error_from_result(result)
     finally:
