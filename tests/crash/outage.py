@@ -47,6 +47,10 @@ def run_outage(
         back = time.monotonic() - began
         report.faults.append(f"destination away for {away:.0f} s: recovered in {back:.1f} s")
         say(f"  {report.faults[-1]}")
+        for _ in range(_LEAST_ROUNDS):
+            # The reader of the invariant has to see several states to tell anything.
+            injured.wait_load(10)
+            injured.wait_delivering()
         injured.load.stop()
         injured.wait_delivered()
         run.stop()
