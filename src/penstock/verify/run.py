@@ -38,6 +38,8 @@ from penstock.verify.compare import (
 )
 from penstock.verify.constraints import check_constraints
 from penstock.verify.report import TableComparison, VerifyReport
+from penstock.verify.rewritten import rewritten_since
+from penstock.verify.snapshot import Snapshot
 from penstock.verify.source_point import source_point
 from penstock.verify.table_pair import TablePair
 from penstock.verify.target_point import TargetPoint
@@ -94,13 +96,38 @@ def verify(
         compared = compare_snapshots(
             source.snapshot, snapshot, pairs, parallel=parallel, shown=shown, observe=observe
         )
+        constraints = check_constraints(snapshot, pairs, parallel=parallel)
+        # Last: what was rewritten after this look was compared before.
+        compared = _without_rewritten(compared, pairs, source.snapshot, snapshot)
         return VerifyReport(
             config.name,
             source.lsn,
             drove,
             tuple(sorted([*compared, *set_aside.values()], key=lambda table: table.source)),
-            tuple(check_constraints(snapshot, pairs, parallel=parallel)),
+            tuple(constraints),
         )
+
+
+def _without_rewritten(
+    compared: Sequence[TableComparison],
+    pairs: Sequence[TablePair],
+    source: Snapshot,
+    target: Snapshot,
+) -> list[TableComparison]:
+    """The results, without those of tables that one side emptied under the snapshot."""
+    gone = rewritten_since(source, [pair.source for pair in pairs])
+    gone_there = rewritten_since(target, [pair.target for pair in pairs])
+    changed = {str(p.source) for p in pairs if p.source in gone or p.target in gone_there}
+    reason = (
+        "it was truncated or rewritten while it was being compared, and Postgres does not keep its "
+        "old rows for that; run the command again"
+    )
+    return [
+        TableComparison(result.source, result.target, not_compared=reason)
+        if result.source in changed
+        else result
+        for result in compared
+    ]
 
 
 def _options(config: PipelineConfig) -> PostgresOptions:
