@@ -78,18 +78,22 @@ class BatchMerge:
 
     def _quick(self, merges: Sequence[TableMerge]) -> None:
         """All tables at once: one answer a step for all of them, not one a statement."""
-        failure: Exception | None = None
-        with self._conn.pipeline() as pipeline:
-            # Raised outside: psycopg would log what it meets while it leaves with an error.
-            try:
-                under_way = [merge.steps() for merge in merges]
-                while under_way:
-                    under_way = [steps for steps in under_way if next(steps, steps) is None]
-                    pipeline.sync()
-            except (Odd, psycopg.Error) as error:
-                failure = error
-        if failure is not None:
-            raise failure
+        failures: list[Exception] = []
+        try:
+            with self._conn.pipeline() as pipeline:
+                # Raised outside: psycopg would log what it meets while it leaves with an error.
+                try:
+                    under_way = [merge.steps() for merge in merges]
+                    while under_way:
+                        under_way = [steps for steps in under_way if next(steps, steps) is None]
+                        pipeline.sync()
+                except (Odd, psycopg.Error) as error:
+                    failures.append(error)
+        except psycopg.Error as error:
+            # What comes while leaving follows from the first.
+            failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _thorough(self, merge: TableMerge) -> None:
         try:
