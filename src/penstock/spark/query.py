@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -64,6 +65,16 @@ class PipelineQuery:
         self._batch_under_way = threading.Lock()
         self._stopping = threading.Event()
         self._checkpoint = _new_checkpoint(settings.log_path)
+        try:
+            self._query = self._start(spark, settings, start)
+        except (ConnectionError, Py4JNetworkError) as error:
+            # It died while no query ran.
+            self._commits.end()
+            raise _spark_lost() from error
+
+    def _start(
+        self, spark: SparkSession, settings: QuerySettings, start: Frontier
+    ) -> StreamingQuery:
         stream = (
             spark.readStream.format("penstock")
             .option("path", settings.log_path)
@@ -75,7 +86,7 @@ class PipelineQuery:
             .option("parallelism", str(spark.sparkContext.defaultParallelism))
             .load()
         )
-        self._query: StreamingQuery = (
+        return (
             stream.writeStream.foreachBatch(self._run_batch)
             .trigger(processingTime=f"{int(settings.interval_seconds * 1000)} milliseconds")
             .option("checkpointLocation", self._checkpoint)
@@ -102,12 +113,7 @@ class PipelineQuery:
         except StreamingQueryException as error:
             raise self._reason(error) from None
         except JVM_GONE as error:
-            raise SparkLost(
-                "Spark's JVM ended unexpectedly: it was killed, or it ran out of memory",
-                remedy="start `penstock run` again: it goes on where the destination stands. If it "
-                "happens again, look for the kernel's out-of-memory messages, and give the driver "
-                "more with spark.conf: spark.driver.memory",
-            ) from error
+            raise _spark_lost() from error
         return bool(ended)
 
     def stop(self) -> None:
@@ -182,6 +188,15 @@ class _Commits:
         except PenstockError as error:
             self.failure = error
             raise
+
+
+def _spark_lost() -> SparkLost:
+    return SparkLost(
+        "Spark's JVM ended unexpectedly: it was killed, or it ran out of memory",
+        remedy="start `penstock run` again: it goes on where the destination stands. If it happens "
+        "again, look for the kernel's out-of-memory messages, and give the driver more with "
+        "spark.conf: spark.driver.memory",
+    )
 
 
 class QueryFailed(PenstockError):
