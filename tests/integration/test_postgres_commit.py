@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from penstock.destination.postgres import destination as destination_module
+from penstock.destination.postgres import progress as progress_module
 from penstock.destination.postgres.destination import PostgresDestination
 from penstock.errors import BatchAgain, DestinationUnavailable, Fenced
 from penstock.failpoints import failpoint
@@ -180,6 +181,23 @@ def _end_drivers(target: Target) -> None:
         "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity"
         " WHERE application_name = 'penstock shop driver' AND datname = current_database()"
     )
+
+
+def test_a_driver_that_is_frozen_in_its_commit_does_not_hold_up_the_next(
+    target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress_module, "_PATIENCE", "200ms")
+    frozen = opened(target)
+    write(builder, 1)
+    run = builder.cut()
+    stuck = psycopg.connect(target.url, application_name="penstock shop driver")
+    stuck.execute("SELECT * FROM penstock.progress FOR UPDATE")
+    current = opened(target)
+    stuck.close()
+    deliver(current, builder.frontier, [run])
+    assert held(target) == (1, 1)
+    with pytest.raises((Fenced, DestinationUnavailable)):
+        frozen.commit([], builder.frontier)
 
 
 def test_a_connection_that_is_lost_before_the_commit(

@@ -82,6 +82,7 @@ class PostgresDestination(Destination):
         self._options = options
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._conn: Connection | None = None
+        self._application = f"penstock {pipeline} driver"
         self._held = Progress(0, None, {})
         self._targets: dict[int, TargetTable] = {}
         self._lane = LANES[0]
@@ -99,7 +100,7 @@ class PostgresDestination(Destination):
         with self._session() as conn:
             check_rights(conn, disable_triggers=self._options.disable_triggers)
             ensure_own_tables(conn)
-            epoch = take_over(conn, self.pipeline)
+            epoch = take_over(conn, self.pipeline, self._application)
             forget_staged(conn, self.pipeline)
             self._held = replace(self._progress(conn), epoch=epoch)
 
@@ -283,7 +284,7 @@ class PostgresDestination(Destination):
         # A commit must have reached the disk before it is confirmed to the source.
         conn = open_session(
             self._options.url,
-            f"penstock {self.pipeline} driver",
+            self._application,
             {"synchronous_commit": "on"},
         )
         with destination_errors("preparing the connection"):

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from psycopg import errors
+
 from penstock.destination.contract import Behind
 from penstock.destination.postgres.session import Connection
 from penstock.errors import Fenced
 from penstock.lsn import Frontier, format_lsn, parse_lsn
+
+_PATIENCE = "15s"
 
 TABLE = """CREATE TABLE IF NOT EXISTS penstock.progress (
     pipeline text PRIMARY KEY,
@@ -45,16 +49,32 @@ def read_progress(conn: Connection, pipeline: str) -> Progress | None:
     )
 
 
-def take_over(conn: Connection, pipeline: str) -> int:
+def take_over(conn: Connection, pipeline: str, application: str) -> int:
     """The epoch of a new driver; whoever drove before is fenced from now on.
 
-    Waits for a commit that is under way.
+    Waits a while for a commit that is under way. One that does not end belongs to a driver that is
+    frozen: the sessions of that ``application`` are ended, and with them the commit.
     """
-    row = conn.execute(
-        "INSERT INTO penstock.progress AS p (pipeline, epoch) VALUES (%s, 1)"
-        " ON CONFLICT (pipeline) DO UPDATE SET epoch = p.epoch + 1 RETURNING epoch",
-        [pipeline],
-    ).fetchone()
+    try:
+        return _next_epoch(conn, pipeline, _PATIENCE)
+    except errors.LockNotAvailable:
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+            " AND datname = current_database() AND usename = current_user"
+            " AND pid <> pg_backend_pid()",
+            [application],
+        )
+        return _next_epoch(conn, pipeline, "0")
+
+
+def _next_epoch(conn: Connection, pipeline: str, patience: str) -> int:
+    with conn.transaction():
+        conn.execute("SELECT set_config('lock_timeout', %s, true)", [patience])
+        row = conn.execute(
+            "INSERT INTO penstock.progress AS p (pipeline, epoch) VALUES (%s, 1)"
+            " ON CONFLICT (pipeline) DO UPDATE SET epoch = p.epoch + 1 RETURNING epoch",
+            [pipeline],
+        ).fetchone()
     return int(row[0]) if row else 0
 
 
