@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
-from collections.abc import Callable
 from contextlib import suppress
 
+from tests.loopback_server import LoopbackServer, pass_on
 
-class FakePooler:
+
+class FakePooler(LoopbackServer):
     """Stands before a server as PgBouncer does, as far as a client can tell.
 
     It answers the start-up packet itself where that asks for replication, and gives clients process
@@ -19,31 +19,7 @@ class FakePooler:
     def __init__(self, port: int) -> None:
         self.invents_numbers = True
         self._server_port = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._sockets: list[socket.socket] = [self._listener]
-        self._threads: list[threading.Thread] = []
-        self._start(self._accept)
-
-    def _start(self, target: Callable[..., None], *args: socket.socket) -> None:
-        thread = threading.Thread(target=target, args=args)
-        self._threads.append(thread)
-        thread.start()
-
-    def close(self) -> None:
-        for each in self._sockets:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in self._threads:
-            thread.join()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self._sockets.append(client)
-                self._start(self._serve, client)
+        super().__init__()
 
     def _serve(self, client: socket.socket) -> None:
         with suppress(OSError, EOFError):
@@ -60,7 +36,7 @@ class FakePooler:
             server = socket.create_connection(("127.0.0.1", self._server_port))
             self._sockets.append(server)
             server.sendall(packet)
-            self._start(self._pass_on, client, server)
+            self._start(pass_on, client, server)
             kind = b""
             while kind != b"Z":
                 kind = self._exactly(server, 1)
@@ -68,7 +44,7 @@ class FakePooler:
                 if kind == b"K" and self.invents_numbers:
                     body = body[:4] + struct.pack("!i", 999_999_999) + body[8:]
                 client.sendall(kind + body)
-            self._pass_on(server, client)
+            pass_on(server, client)
 
     @staticmethod
     def _exactly(source: socket.socket, count: int) -> bytes:
@@ -83,10 +59,3 @@ class FakePooler:
     def _packet(self, source: socket.socket) -> bytes:
         length = self._exactly(source, 4)
         return length + self._exactly(source, struct.unpack("!i", length)[0] - 4)
-
-    @staticmethod
-    def _pass_on(source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(65536):
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)

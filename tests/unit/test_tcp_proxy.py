@@ -5,45 +5,18 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
+from tests.loopback_server import LoopbackServer, pass_on
 from tests.tcp_proxy import TcpProxy
 
 
-class Echo:
+class Echo(LoopbackServer):
     """Sends back what it gets, and ends when its client ends."""
 
-    def __init__(self) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._sockets = [self._listener]
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def close(self) -> None:
-        for each in self._sockets:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
-        for thread in self._threads:
-            thread.join()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self._sockets.append(client)
-                self._threads.append(threading.Thread(target=self._answer, args=(client,)))
-                self._threads[-1].start()
-
-    @staticmethod
-    def _answer(client: socket.socket) -> None:
-        with suppress(OSError):
-            while data := client.recv(65536):
-                client.sendall(data)
-            client.shutdown(socket.SHUT_WR)
+    def _serve(self, client: socket.socket) -> None:
+        pass_on(client, client)
 
 
 @pytest.fixture

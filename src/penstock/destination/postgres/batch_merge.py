@@ -9,7 +9,7 @@ from psycopg import errors, sql
 
 from penstock.destination.postgres import history
 from penstock.destination.postgres.dead_letters import deliver_letters, refusal
-from penstock.destination.postgres.merge import Odd, TableMerge
+from penstock.destination.postgres.merge import Odd, TableMerge, is_odd
 from penstock.destination.postgres.merge_sql import count_parts
 from penstock.destination.postgres.receipt import Part, StagedBatch, total
 from penstock.destination.postgres.session import Connection, is_refusal, said
@@ -99,14 +99,10 @@ class BatchMerge:
         try:
             with self._conn.transaction():
                 merge.quick()
-        except Odd:
-            pass
-        except psycopg.Error as error:
-            if not is_refusal(error):
+        except (Odd, psycopg.Error) as error:
+            if not is_odd(error):
                 raise
-        else:
-            return
-        merge.thorough(self._letters_of)
+            merge.thorough(self._letters_of)
 
     def _count(self, parts: Mapping[int, Sequence[Part]]) -> None:
         """A crash of the server empties staging tables: then the batch is to be staged again."""

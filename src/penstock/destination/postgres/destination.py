@@ -20,7 +20,7 @@ from penstock.destination.postgres import history
 from penstock.destination.postgres.batch_merge import BatchMerge
 from penstock.destination.postgres.copied_rows import forget_chunks, write_chunk
 from penstock.destination.postgres.dead_letters import count_letters, forget_staged
-from penstock.destination.postgres.merge import Odd
+from penstock.destination.postgres.merge import Odd, is_odd
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.own_tables import (
     check_rights,
@@ -37,7 +37,6 @@ from penstock.destination.postgres.session import (
     as_destination_error,
     destination_errors,
     is_passing,
-    is_refusal,
     open_session,
 )
 from penstock.destination.postgres.stage import (
@@ -170,10 +169,8 @@ class PostgresDestination(Destination):
             with self._session() as conn:
                 try:
                     self._commit(conn, batch, progress, thorough=False)
-                except Odd:
-                    self._commit(conn, batch, progress, thorough=True)
-                except psycopg.Error as error:
-                    if not is_refusal(error):
+                except (Odd, psycopg.Error) as error:
+                    if not is_odd(error):
                         raise
                     self._commit(conn, batch, progress, thorough=True)
                 self._held = progress

@@ -7,7 +7,7 @@ not where they should be, rows that the target refuses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,6 +18,7 @@ from psycopg import sql
 
 from penstock.destination.postgres import merge_sql
 from penstock.destination.postgres.dead_letters import Letter, refusal, write_letter
+from penstock.destination.postgres.halving import refused_rows
 from penstock.destination.postgres.receipt import Part, total
 from penstock.destination.postgres.session import Connection, is_refusal, said
 from penstock.destination.postgres.stage import Stage
@@ -31,6 +32,11 @@ class Odd(Exception):
     """The quick way does not fit what the batch holds."""
 
 
+def is_odd(error: Exception) -> bool:
+    """Whether the thorough way is the answer to what the quick one raised."""
+    return isinstance(error, Odd) or (isinstance(error, psycopg.Error) and is_refusal(error))
+
+
 @dataclass(frozen=True)
 class _Counts:
     inserts: int
@@ -40,14 +46,13 @@ class _Counts:
     incomplete: int
 
 
+Make = Callable[..., merge_sql.Statement]
+
+
 # Building a statement costs more than many a statement takes, and batches repeat them.
-_sql = lru_cache(maxsize=20_000)
-
-
-@_sql
-def _statement(name: str, stage: Stage, *arguments: Any, **options: Any) -> str:
-    made: sql.Composed = getattr(merge_sql, name)(stage, *arguments, **options)
-    return made.as_string(None)
+@lru_cache(maxsize=20_000)
+def _statement(make: Make, stage: Stage, *arguments: Any, **options: Any) -> str:
+    return make(stage, *arguments, **options).as_string(None)
 
 
 class TableMerge:
@@ -89,7 +94,7 @@ class TableMerge:
         return total(self._parts, "inserts") == total(self._parts, "rows")
 
     def _only_inserts(self) -> Iterator[None]:
-        added = self._send("insert", "I")
+        added = self._send(merge_sql.insert, "I")
         yield
         if added.rowcount != total(self._parts, "inserts"):
             raise Odd
@@ -100,27 +105,27 @@ class TableMerge:
             return
         counts = self._expected()
         if self._compose():
-            found = self._send("count_ops")
+            found = self._send(merge_sql.count_ops)
             yield
             counts = _Counts(*(found.fetchone() or (0, 0, 0, 0, 0)))
         if counts.rekeys and self._stage.extras:
             raise Odd
         if counts.rekeys and counts.incomplete:
-            self._send("complete", only_rekeys=True)
-            unmatched = self._send("unmatched", incomplete=True)
+            self._send(merge_sql.complete, only_rekeys=True)
+            unmatched = self._send(merge_sql.unmatched, incomplete=True)
             yield
             if unmatched.fetchone() is not None:
                 raise Odd
         gone = changed = None
         if counts.deletes or counts.rekeys:
-            gone = self._send("delete", rekeys=bool(counts.rekeys))
+            gone = self._send(merge_sql.delete, rekeys=bool(counts.rekeys))
         if counts.updates and len(self._stage.columns) > len(self._stage.key):
-            changed = self._send("update", incomplete=bool(counts.incomplete))
+            changed = self._send(merge_sql.update, incomplete=bool(counts.incomplete))
         elif counts.updates:
             # Nothing but a key: there is nothing to change, but the row has to be there.
             raise Odd
         if counts.inserts or counts.rekeys:
-            self._send("insert", "IK")
+            self._send(merge_sql.insert, "IK")
         yield
         if changed is not None and changed.rowcount != counts.updates:
             raise Odd
@@ -145,29 +150,29 @@ class TableMerge:
         with self._hashing():
             if total(parts, "rekeys") or total(parts, "incomplete"):
                 for pair in pairs:
-                    self._conn.execute(_statement("compose", self._stage), pair)
+                    self._conn.execute(_statement(merge_sql.compose, self._stage), pair)
             else:
-                self._send("compose_plain")
+                self._send(merge_sql.compose_plain)
         if total(parts, "rekeys"):
-            self._send("tidy_composed")
+            self._send(merge_sql.tidy_composed)
         return True
 
     def _quick_counted(self) -> Iterator[None]:
         self._sum_counts()
         if total(self._parts, "deletes"):
-            wanted = self._send("count_counts")
+            wanted = self._send(merge_sql.count_counts)
             with self._hashing():
-                removed = self._send("remove_counted")
+                removed = self._send(merge_sql.remove_counted)
             yield
             if self._strict and removed.rowcount != (wanted.fetchone() or (0, 0))[1]:
                 raise Odd
         if total(self._parts, "inserts"):
-            self._send("insert")
+            self._send(merge_sql.insert)
 
     def _sum_counts(self) -> None:
         if len(self._parts) > 1 and total(self._parts, "deletes"):
             with self._hashing():
-                self._send("sum_counts")
+                self._send(merge_sql.sum_counts)
 
     # -- the thorough way ------------------------------------------------------------------------
 
@@ -189,9 +194,16 @@ class TableMerge:
                 raise refusal(self._stage, None, self._last_position(), said(error)) from error
         elif self._stage.kind == "counted":
             self._clear_counted()
-        refused = _Halves(self._conn, self._insert_rows).run(self._rows("row_ids"))
+        rows = self._rows(merge_sql.row_ids)
+
+        def insert(first: int, last: int) -> None:
+            with self._conn.transaction():
+                self._insert_rows(rows[first:last])
+
+        # All of them first: a row that is put back must not take the place of one still to come.
+        refused = list(refused_rows(0, len(rows), insert))
         for row, cause in refused:
-            self._refuse(row, cause, letters_of)
+            self._refuse(rows[row], cause, letters_of)
         if self._stage.kind == "keyed":
             self._conn.execute(sql.SQL("DROP TABLE {}").format(merge_sql.BEFORE))
         return missing + len(refused)
@@ -202,22 +214,22 @@ class TableMerge:
         Returns how many became letters, since the row that they change is missing.
         """
         self._compose()
-        self._send("complete", only_rekeys=False)
-        missing = self._rows("unmatched", incomplete=not self._strict)
+        self._send(merge_sql.complete, only_rekeys=False)
+        missing = self._rows(merge_sql.unmatched, incomplete=not self._strict)
         for row in missing:
             self._refuse_missing(row, letters_of)
-        self._send("save_before")
-        self._send("delete", rekeys=True, updates=True)
+        self._send(merge_sql.save_before)
+        self._send(merge_sql.delete, rekeys=True, updates=True)
         if not self._strict:
-            self._send("save_in_the_way")
-            self._send("delete_in_the_way")
+            self._send(merge_sql.save_in_the_way)
+            self._send(merge_sql.delete_in_the_way)
         return len(missing)
 
     def _clear_counted(self) -> None:
         self._sum_counts()
-        wanted = (self._send("count_counts").fetchone() or (0, 0))[1]
+        wanted = (self._send(merge_sql.count_counts).fetchone() or (0, 0))[1]
         with self._hashing():
-            removed = self._send("remove_counted").rowcount
+            removed = self._send(merge_sql.remove_counted).rowcount
         if self._strict and removed != wanted:
             raise refusal(
                 self._stage,
@@ -230,7 +242,7 @@ class TableMerge:
         # Updates were cleared out of the way, too: they are put back as they are now.
         parameters = {**self._numbers, "rows": list(rows)}
         for kept in (False, True) if self._stage.extras else (None,):
-            statement = _statement("insert", self._stage, "IUK", some_rows=True, kept=kept)
+            statement = _statement(merge_sql.insert, self._stage, "IUK", some_rows=True, kept=kept)
             self._conn.execute(statement, parameters)
 
     def _refuse(self, row: str, error: psycopg.Error, letters_of: str | None) -> None:
@@ -245,7 +257,7 @@ class TableMerge:
 
     def _put_back(self, row: str) -> None:
         """The row as it was before, unless something else has taken its place."""
-        statement = _statement("restore_before", self._stage)
+        statement = _statement(merge_sql.restore_before, self._stage)
         try:
             with self._conn.transaction():
                 self._conn.execute(statement, {"row": row})
@@ -263,12 +275,12 @@ class TableMerge:
             key = key_text(self._stage, letter.values)
             raise refusal(self._stage, key, letter.position, why)
         write_letter(self._conn, letters_of, self._stage, replace(letter, cause=why))
-        self._conn.execute(_statement("forget_row", self._stage), {"row": row})
+        self._conn.execute(_statement(merge_sql.forget_row, self._stage), {"row": row})
 
     def _letter(self, row: str, sqlstate: str, cause: str) -> Letter:
         """A staged row as far as it is known."""
         stage = self._stage
-        found = self._conn.execute(_statement("staged_row", stage), {"row": row}).fetchone()
+        found = self._conn.execute(_statement(merge_sql.staged_row, stage), {"row": row}).fetchone()
         commit_lsn, ordinal, times, unset, op, *texts = found or (0, 0, 1, None, "I")
         known = known_columns(stage, op, [number - 1 for number in unset or ()])
         return Letter(
@@ -302,42 +314,12 @@ class TableMerge:
         yield
         self._conn.execute("SET LOCAL enable_nestloop = on")
 
-    def _send(self, name: str, *arguments: Any, **options: Any) -> psycopg.Cursor[Any]:
+    def _send(self, make: Make, *arguments: Any, **options: Any) -> psycopg.Cursor[Any]:
         return self._conn.execute(
-            _statement(name, self._stage, *arguments, **options), self._numbers
+            _statement(make, self._stage, *arguments, **options), self._numbers
         )
 
-    def _rows(self, name: str, **options: Any) -> list[str]:
+    def _rows(self, make: Make, **options: Any) -> list[str]:
         """The ctids of the staged rows that a statement finds."""
-        statement = _statement(name, self._stage, **options)
+        statement = _statement(make, self._stage, **options)
         return [row for (row,) in self._conn.execute(statement, self._numbers)]
-
-
-class _Halves:
-    """Does something to many rows at once; where that is refused, to ever smaller halves."""
-
-    def __init__(self, conn: Connection, insert: Any) -> None:
-        self._conn = conn
-        self._insert = insert
-        self._refused: list[tuple[str, psycopg.Error]] = []
-
-    def run(self, rows: Sequence[str]) -> list[tuple[str, psycopg.Error]]:
-        """The rows that were refused, each by itself, and why."""
-        self._refused = []
-        if rows:
-            self._try(rows)
-        return self._refused
-
-    def _try(self, rows: Sequence[str]) -> None:
-        try:
-            with self._conn.transaction():
-                self._insert(rows)
-        except psycopg.Error as error:
-            if not is_refusal(error):
-                raise
-            if len(rows) == 1:
-                self._refused.append((rows[0], error))
-                return
-            half = len(rows) // 2
-            self._try(rows[:half])
-            self._try(rows[half:])

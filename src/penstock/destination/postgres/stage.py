@@ -59,10 +59,6 @@ class Stage:
     def staging_id(self) -> sql.Identifier:
         return sql.Identifier(SCHEMA, self.staging)
 
-    @cached_property
-    def name_places(self) -> dict[str, int]:
-        return {column.name: index for index, column in enumerate(self.columns)}
-
     def layout(self) -> list[tuple[str, str]]:
         """Name and type of each column of the staging table."""
         columns = [("part", "bigint"), ("commit_lsn", "bigint"), ("ordinal", "bigint")]

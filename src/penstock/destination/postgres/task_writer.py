@@ -18,6 +18,7 @@ from penstock.destination.contract import TaskWriter
 from penstock.destination.encode.copy_text import copy_lines
 from penstock.destination.encode.text_bytes import text_bytes
 from penstock.destination.postgres.dead_letters import Letter, refusal, stage_letter
+from penstock.destination.postgres.halving import refused_rows
 from penstock.destination.postgres.receipt import Part, StagedBatch, StagedRun, Truncated
 from penstock.destination.postgres.session import (
     Connection,
@@ -161,8 +162,6 @@ class _Staging:
         self._conn = conn
         self._loads = loads
         self._letters_of = letters_of
-        self._refused: list[int] = []
-        self._bytes = 0
 
     def run(self) -> list[Part]:
         sizes = [0] * len(self._loads)
@@ -188,27 +187,21 @@ class _Staging:
         ]
 
     def _one_by_one(self, load: _Load) -> Part:
-        self._refused, self._bytes = [], 0
-        for first, lines in load.chunks():
-            self._halve(load, first, lines)
-        kept = np.ones(load.last - load.first, bool)
-        kept[np.array(self._refused, np.int64) - load.first] = False
-        return _part(load, kept, self._bytes)
-
-    def _halve(self, load: _Load, first: int, lines: pa.Array) -> None:
         """Copy what can be copied, and find the rows that cannot."""
-        try:
-            copy_in(self._conn, [(load.statement, iter([text_bytes(lines)]))])
-            self._bytes += len(text_bytes(lines))
-        except psycopg.Error as error:
-            if not is_refusal(error):
-                raise
-            if len(lines) > 1:
-                half = len(lines) // 2
-                self._halve(load, first, lines.slice(0, half))
-                self._halve(load, first + half, lines.slice(half))
-            else:
-                self._refuse(load, first, error)
+        kept = np.ones(load.last - load.first, bool)
+        size = 0
+
+        def copy(first: int, last: int) -> None:
+            nonlocal size
+            data = text_bytes(lines.slice(first, last - first))
+            copy_in(self._conn, [(load.statement, iter([data]))])
+            size += len(data)
+
+        for start, lines in load.chunks():
+            for row, error in refused_rows(0, len(lines), copy):
+                self._refuse(load, start + row, error)
+                kept[start + row - load.first] = False
+        return _part(load, kept, size)
 
     def _refuse(self, load: _Load, row: int, error: psycopg.Error) -> None:
         rows, stage, position = load.rows, load.stage, Position(*load.rows.position(row))
@@ -224,7 +217,6 @@ class _Staging:
             rows.times(row),
         )
         stage_letter(self._conn, self._letters_of, stage, load.part, letter)
-        self._refused.append(row)
 
 
 def _part(load: _Load, kept: Mask, size: int) -> Part:
