@@ -12,7 +12,7 @@ LOCAL_UV := .tools/uv/bin/uv
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(LOCAL_UV))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-lint test-fast test-integration test-crash test-matrix \
+.PHONY: help setup lock demo test test-lint test-fast test-integration test-crash test-matrix fuzz \
 	chaos bench format clean
 
 help:  ## Show this list
@@ -90,6 +90,10 @@ test-crash: setup  ## Tests that kill processes
 
 test-matrix: setup  ## The integration tests on Postgres 14, 15, 16, 17 and 18
 	PENSTOCK_TEST_PG=14,15,16,17,18 $(BIN)/pytest tests/integration
+
+fuzz: setup  ## Search for examples that break a property, TIMES=5 times anew
+	for time in $$(seq $(or $(TIMES),5)); do PENSTOCK_PROPERTIES=search \
+		$(BIN)/pytest -q -m hypothesis tests/unit tests/fuzz tests/contract tests/integration || exit 1; done
 
 # Variables given to make reach the command as its environment.
 chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10); SEED=17 replays one

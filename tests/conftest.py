@@ -1,8 +1,18 @@
 """Fixtures live in plug-in files named after what they provide."""
 
+import os
+
+from hypothesis import settings
+
 pytest_plugins = [
     "tests.fix_pipeline",
     "tests.fix_postgres",
     "tests.fix_spark",
     "tests.fix_target",
 ]
+
+# Properties are tried with the same examples in every run, so that what fails is what was changed.
+# `make fuzz` searches with new ones.
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("PENSTOCK_PROPERTIES", "same"))

@@ -22,7 +22,7 @@ from penstock.pgoutput.tuples import pad, split_rows
 from tests.pgoutput_bytes import encode, xlog_data
 from tests.stream_model import START, VERSIONS, History, describe, histories
 
-fuzzing = settings(max_examples=250, deadline=None, derandomize=True)
+fuzzing = settings(max_examples=250)
 
 # Lengths and counts that overflow, wrap or point past everything.
 _ABSURD = [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\0\0\0\0", b"\0\1\0\0"]

@@ -73,7 +73,6 @@ JSON = ['{"a": 1, "a":2}', '{"a":2}', None, "[]", '"\\u0041"']
 
 QUICKLY = settings(
     max_examples=12,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -100,6 +99,18 @@ def test_tables_with_a_key(
     kind = KINDS[name]
     plan = data.draw(steps(30, (*ALL, *ALL, "truncate")))
     builder = ChangeBuilder()
+    _check(target, kind.table, options, plan, KeyedHistory(kind, builder), builder)
+
+
+def test_a_row_that_gave_its_key_away_before_it_went(
+    target: Target, options: dict[str, str]
+) -> None:
+    """The delete comes last and stands under the key that another row has by then."""
+    kind = KINDS["default"]
+    builder = ChangeBuilder()
+    kinds = ["insert", "insert", "delete", "insert", "swap", "delete"]
+    cuts = ["", "", "run", "", "", ""]
+    plan = [Step(kind, 0, 0, (1, 1, 1), 0, cut) for kind, cut in zip(kinds, cuts, strict=True)]
     _check(target, kind.table, options, plan, KeyedHistory(kind, builder), builder)
 
 

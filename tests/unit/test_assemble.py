@@ -38,7 +38,7 @@ def assemble(*messages: Message | bytes) -> Cut:
     return assembler.cut()
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(
     histories(),
     st.lists(st.tuples(st.integers(1, 7), st.booleans()), min_size=1, max_size=6),

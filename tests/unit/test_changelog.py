@@ -94,7 +94,7 @@ action = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(histories(8), st.lists(action, max_size=30))
 # All is read and expired while a transaction is half written; then the writer dies.
 @example(
@@ -138,7 +138,7 @@ def test_crashes_and_retention_lose_and_repeat_nothing(
         assert reader.changes == history.changes
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(histories(6), st.integers(0, 20), st.integers(1, 20), st.booleans())
 def test_a_stale_writer_that_slips_through_the_fence_changes_nothing(
     history: History, before: int, late: int, newer_first: bool

@@ -106,7 +106,7 @@ def images(
     return {row: tuple(column[i] for column in values) for i, row in enumerate(rows.tolist())}
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=120)
 @given(histories(), st.lists(st.integers(1, 9), min_size=1, max_size=4))
 def test_columns_say_what_the_messages_said(history: History, sizes: list[int]) -> None:
     assembler = Assembler(START, describe)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.lsn import NOTHING, Frontier, Position, format_lsn, parse_lsn
@@ -11,7 +11,6 @@ from penstock.lsn import NOTHING, Frontier, Position, format_lsn, parse_lsn
 lsns = st.integers(0, 2**64 - 1)
 
 
-@settings(deadline=None, derandomize=True)
 @given(lsns)
 def test_text_and_back(lsn: int) -> None:
     assert parse_lsn(format_lsn(lsn)) == lsn
@@ -37,7 +36,6 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
         parse_lsn(text)
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.tuples(lsns, st.integers(0, 2**32)), st.tuples(lsns, st.integers(0, 2**32)))
 def test_positions_order_by_commit_then_ordinal(a: tuple[int, int], b: tuple[int, int]) -> None:
     assert (Position(*a) < Position(*b)) == (a < b)
@@ -47,7 +45,6 @@ def test_positions_are_readable() -> None:
     assert str(Position(0x1_000000FF, 3)) == "1/FF+3"
 
 
-@settings(deadline=None, derandomize=True)
 @given(lsns, lsns)
 def test_a_frontier_survives_json(commit_lsn: int, end_lsn: int) -> None:
     frontier = Frontier(commit_lsn, end_lsn)

@@ -63,13 +63,13 @@ messages: st.SearchStrategy[Message] = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 @given(messages)
 def test_bytes_and_back(message: Message) -> None:
     assert parse_message(encode(message)) == message
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(messages, st.data())
 def test_no_part_of_a_message_is_a_message(message: Message, data: st.DataObject) -> None:
     whole = encode(message)

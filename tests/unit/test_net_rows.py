@@ -75,7 +75,7 @@ def apply_net(rows: dict[tuple[str, ...], Row], changes: TableChanges, net: NetR
 
 
 @pytest.mark.parametrize("of", [ITEMS, FULL, PAIRS], ids=lambda of: of.name)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(plan=steps(30, ALL))
 def test_folding_each_run_is_applying_change_by_change(of: Table, plan: list[Step]) -> None:
     builder = ChangeBuilder()
@@ -95,7 +95,7 @@ def test_folding_each_run_is_applying_change_by_change(of: Table, plan: list[Ste
         assert Counter(map(frozen, rows.values())) == model.rows(("public", of.name))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(plan=steps(30, ("insert", "insert", "update", "delete")))
 def test_counting_each_run_is_applying_change_by_change(plan: list[Step]) -> None:
     builder = ChangeBuilder()

@@ -62,7 +62,7 @@ def drain(log: ChangeLog, start: Frontier, max_bytes: int, run_bytes: int) -> li
         batches.append([change for run in runs for change in read_back(run)])
 
 
-@settings(max_examples=120, deadline=None, derandomize=True)
+@settings(max_examples=120)
 @given(
     histories(),
     pieces,
@@ -97,7 +97,7 @@ def test_a_reader_gets_each_whole_transaction_once(
     assert sum(map(len, commits)) == len(set().union(*commits))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(histories(4), pieces)
 def test_joined_segments_say_the_same_as_each_alone(history: History, sizes: list[int]) -> None:
     assembler = Assembler(START, describe)

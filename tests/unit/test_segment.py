@@ -64,7 +64,7 @@ def test_the_same_segment_has_the_same_bytes() -> None:
     assert encode_segment(made()) == (DATA, DIGEST)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(st.integers(0, DATA.size - 1))
 @example(0)
 @example(DATA.size - 1)
@@ -75,7 +75,7 @@ def test_a_truncated_file_is_noticed(size: int) -> None:
     assert found.value.remedy
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(st.integers(0, DATA.size - 1), st.integers(0, 7))
 def test_a_flipped_bit_is_noticed(at: int, bit: int) -> None:
     altered = bytearray(DATA.to_pybytes())
@@ -84,7 +84,7 @@ def test_a_flipped_bit_is_noticed(at: int, bit: int) -> None:
         decode(bytes(altered))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(st.integers(0, DATA.size), st.binary(min_size=1, max_size=9))
 def test_inserted_bytes_are_noticed(at: int, more: bytes) -> None:
     data = DATA.to_pybytes()
@@ -92,7 +92,7 @@ def test_inserted_bytes_are_noticed(at: int, more: bytes) -> None:
         decode(data[:at] + more + data[at:])
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=200)
 @given(st.one_of(st.binary(max_size=200), st.binary(max_size=90).map(lambda b: b"ARROW1\0\0" + b)))
 def test_a_file_that_is_no_segment_is_refused_whatever_its_checksum(data: bytes) -> None:
     with pytest.raises(CorruptSegment, match="not a change log segment"):

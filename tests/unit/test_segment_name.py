@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.changelog.segment_name import SegmentName
@@ -28,13 +28,11 @@ TEXT = (
 )
 
 
-@settings(deadline=None, derandomize=True)
 @given(names)
 def test_text_and_back(name: SegmentName) -> None:
     assert SegmentName.parse(str(name)) == name
 
 
-@settings(deadline=None, derandomize=True)
 @given(names, names)
 def test_names_sort_by_sequence_as_text_and_as_values(a: SegmentName, b: SegmentName) -> None:
     if a.sequence != b.sequence:

@@ -6,7 +6,7 @@ import json
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.table_definition import (
@@ -63,7 +63,6 @@ tables = st.builds(
 )
 
 
-@settings(deadline=None, derandomize=True)
 @given(tables)
 def test_json_and_back(table: TableDefinition) -> None:
     assert TableDefinition.from_json(json.loads(json.dumps(table.to_json()))) == table

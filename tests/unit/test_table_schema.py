@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.table_schema import ColumnSchema, PgType, ReplicaIdentity, TableSchema
@@ -32,7 +32,6 @@ tables = st.builds(
 )
 
 
-@settings(deadline=None, derandomize=True)
 @given(tables)
 def test_json_and_back(table: TableSchema) -> None:
     found = TableSchema.from_json(json.loads(json.dumps(table.to_json())))
@@ -41,7 +40,6 @@ def test_json_and_back(table: TableSchema) -> None:
     assert found.fingerprint == table.fingerprint
 
 
-@settings(deadline=None, derandomize=True)
 @given(tables, tables)
 def test_a_fingerprint_stands_for_a_definition(a: TableSchema, b: TableSchema) -> None:
     assert (a.fingerprint == b.fingerprint) == (a == b)

@@ -88,7 +88,7 @@ def rows_of(columns: int) -> st.SearchStrategy[list[RowMessage]]:
     )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 @given(st.integers(0, 4).flatmap(lambda n: st.tuples(st.just(n), rows_of(n))))
 def test_both_decoders_agree(drawn: tuple[int, list[RowMessage]]) -> None:
     columns, messages = drawn
@@ -147,7 +147,6 @@ def test_padding_lets_reads_start_at_the_end() -> None:
     assert big_endian(pad(b""), np.array([0]), 8).tolist() == [0]
 
 
-@settings(deadline=None, derandomize=True)
 @given(st.binary(min_size=8, max_size=20), st.sampled_from([1, 2, 4]))
 def test_big_endian_reads_what_struct_reads(data: bytes, size: int) -> None:
     at = np.arange(len(data) - size + 1)

@@ -179,7 +179,9 @@ def compose_plain(stage: Stage) -> Statement:
     """The same for all parts at once, where no key changes and every row is whole.
 
     Then the last row of a key is what is left; only whether it was there before comes from the
-    first. Positions tell which is which, also of a delete and an insert in one part.
+    first. In one part a key has at most a delete and an insert, in this order: the delete is of the
+    row that had the key when the part began. Its position may be the later one, where rows
+    exchanged their keys on the way.
     """
     key = _comma(_value(stage, index) for index in stage.key)
     return sql.SQL(
@@ -188,7 +190,8 @@ def compose_plain(stage: Stage) -> Statement:
         " ranked AS MATERIALIZED (SELECT s.ctid AS id, s.op AS last,"
         " first_value(s.op) OVER w AS first, lead(true) OVER w IS NULL AS is_last"
         " FROM {staging} s WHERE {parts} AND ({key}) IN (SELECT * FROM shared)"
-        " WINDOW w AS (PARTITION BY {key} ORDER BY s.commit_lsn, s.ordinal)),"
+        " WINDOW w AS (PARTITION BY {key}"
+        " ORDER BY array_position(%(parts)s, s.part), s.op)),"
         " gone AS (DELETE FROM {staging} s USING ranked r WHERE s.ctid = r.id AND NOT r.is_last)"
         " UPDATE {staging} s SET op = CASE WHEN r.first = 'I'"
         " THEN CASE r.last WHEN 'D' THEN '-' ELSE 'I' END"
