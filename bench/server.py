@@ -85,7 +85,7 @@ class BenchDatabase:
         file = self.folder / f"{name}.yaml"
         content = {
             "name": name,
-            "source": {"url": self.url, "tables": {"include": ["public.*"]}},
+            "source": {"url": self.url, "tables": {"include": ["public.*"]}, "copy": False},
             "change_log": {"path": f"log_{name}", **change_log},
             "destination": destination or {"type": "discard"},
         }

@@ -5,9 +5,11 @@ import os
 from hypothesis import settings
 
 pytest_plugins = [
+    "tests.fix_cli",
     "tests.fix_pipeline",
     "tests.fix_postgres",
     "tests.fix_spark",
+    "tests.fix_store",
     "tests.fix_target",
 ]
 

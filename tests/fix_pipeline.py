@@ -140,14 +140,17 @@ class PipelineUnderTest:
         exclude: tuple[str, ...] = (),
         destination: dict[str, Any] | None = None,
         batch: dict[str, Any] | None = None,
+        copy: bool | dict[str, Any] = False,
+        tables: dict[str, Any] | None = None,
         **change_log: Any,
     ) -> None:
-        """Write the pipeline file."""
+        """Write the pipeline file. ``tables`` are more of source.tables."""
         content = {
             "name": self.name,
             "source": {
                 "url": self.url,
-                "tables": {"include": list(include), "exclude": list(exclude)},
+                "tables": {"include": list(include), "exclude": list(exclude), **(tables or {})},
+                "copy": copy,
             },
             "change_log": {"path": self.log.root.path, **change_log},
             "destination": destination or {"type": "discard"},

@@ -13,12 +13,14 @@ from penstock.errors import (
     DestinationUnavailable,
     LogError,
     PenstockError,
+    SnapshotGone,
     SourceError,
     SourceUnavailable,
     SparkLost,
     StoreError,
     StoreUnavailable,
     TableRefused,
+    TableRewritten,
 )
 
 
@@ -55,7 +57,7 @@ def decide(error: PenstockError) -> Action:
     """
     if isinstance(error, SourceUnavailable | DestinationUnavailable | StoreUnavailable):
         return Action.RETRY
-    if isinstance(error, BatchAgain):
+    if isinstance(error, BatchAgain | SnapshotGone | TableRewritten):
         return Action.AGAIN
     if isinstance(error, TableRefused):
         return Action.SET_ASIDE

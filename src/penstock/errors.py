@@ -5,6 +5,8 @@ PenstockError
 ├── CheckFailed            a preflight check failed
 ├── SourceError            the source database refuses, or is not what it was
 │   ├── SourceUnavailable  connection lost or refused: worth another try
+│   ├── SnapshotGone       the snapshot of a copy ended: a new one is taken
+│   ├── TableRewritten     blocks mean something else now: the table's copy starts again
 │   ├── SlotError          slot missing, invalidated, moved or busy: never worth a loop
 │   └── IdentityChanged    another system, timeline or database than the log was made from
 ├── LogError               the change log cannot be trusted or written
@@ -62,6 +64,24 @@ class SourceError(PenstockError):
 
 class SourceUnavailable(SourceError):
     """The connection was lost or refused; another try may succeed."""
+
+
+class SnapshotGone(SourceError):
+    """The snapshot that a copy reads under has ended; a new one can be taken."""
+
+
+class TableRewritten(SourceError):
+    """A table's file is another one than when its copy was planned (TRUNCATE, VACUUM FULL, a
+    rewrite), or its columns are: its copy starts again. ``table`` is its oid.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "", table: int = 0) -> None:
+        super().__init__(message, remedy=remedy)
+        self.table = table
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {"table": self.table}
 
 
 class SlotError(SourceError):

@@ -43,10 +43,26 @@ class Frontier(NamedTuple):
     Every transaction with a commit LSN up to ``commit_lsn`` is held. ``end_lsn`` is what may be
     confirmed to the slot: the end of that commit record, or further where the WAL after it held
     nothing for us (an idle advance).
+
+    Ordered by ``end_lsn``: of the WAL before it nothing is lacking, and of what comes after nothing
+    is held. Where the last commit before it lies not everybody knows; the point of a snapshot is
+    the end of no commit, and stands as (LSN - 1, LSN).
     """
 
     commit_lsn: int
     end_lsn: int
+
+    def __lt__(self, other: tuple[int, ...]) -> bool:
+        return self[::-1] < other[::-1]
+
+    def __le__(self, other: tuple[int, ...]) -> bool:
+        return self[::-1] <= other[::-1]
+
+    def __gt__(self, other: tuple[int, ...]) -> bool:
+        return self[::-1] > other[::-1]
+
+    def __ge__(self, other: tuple[int, ...]) -> bool:
+        return self[::-1] >= other[::-1]
 
     def __str__(self) -> str:
         return f"{format_lsn(self.commit_lsn)} (WAL up to {format_lsn(self.end_lsn)})"

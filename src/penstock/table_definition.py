@@ -13,6 +13,7 @@ from typing import Any, Literal
 from penstock.table_schema import ReplicaIdentity
 
 UserTypeKind = Literal["enum", "domain", "composite", "range"]
+ConstraintKind = Literal["check", "unique", "exclude", "foreign"]
 
 
 @dataclass(frozen=True)
@@ -146,12 +147,63 @@ class ColumnDefinition:
 
 
 @dataclass(frozen=True)
+class IndexDefinition:
+    """An index that no constraint needs. ``definition`` is SQL: what follows the table's name.
+
+    ``key`` are the columns of a unique index that could identify rows; empty for all others.
+    """
+
+    name: str
+    is_unique: bool
+    definition: str
+    key: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "key": list(self.key)}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> IndexDefinition:
+        return cls(**{**value, "key": tuple(value["key"])})
+
+
+@dataclass(frozen=True)
+class ConstraintDefinition:
+    """A constraint of a table that is neither its primary key nor NOT NULL.
+
+    ``definition`` is SQL: what follows the constraint's name. ``key`` is as in an index's
+    definition; ``references`` the schema and name of the table that a foreign key refers to.
+    """
+
+    name: str
+    kind: ConstraintKind
+    definition: str
+    key: tuple[str, ...] = ()
+    references: tuple[str, str] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        references = None if self.references is None else list(self.references)
+        return {**vars(self), "key": list(self.key), "references": references}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> ConstraintDefinition:
+        references = value["references"]
+        return cls(
+            value["name"],
+            value["kind"],
+            value["definition"],
+            tuple(value["key"]),
+            None if references is None else (references[0], references[1]),
+        )
+
+
+@dataclass(frozen=True)
 class TableDefinition:
     """One table of the source. ``types`` are in an order in which they can be created.
 
     ``unique_keys`` are the column names of unique indexes that could identify a row: neither
     partial nor deferrable nor over expressions, all columns NOT NULL; not the primary key itself.
-    ``identity_key`` are the columns of REPLICA IDENTITY USING INDEX.
+    ``identity_key`` are the columns of REPLICA IDENTITY USING INDEX. ``indexes`` and
+    ``constraints`` are what rows do not need to be replicated; the primary key is not among them.
     """
 
     oid: int
@@ -163,6 +215,8 @@ class TableDefinition:
     unique_keys: tuple[tuple[str, ...], ...] = ()
     identity_key: tuple[str, ...] = ()
     types: tuple[TypeDefinition, ...] = ()
+    indexes: tuple[IndexDefinition, ...] = ()
+    constraints: tuple[ConstraintDefinition, ...] = ()
 
     @property
     def qualified_name(self) -> str:
@@ -195,6 +249,8 @@ class TableDefinition:
             "unique_keys": [list(key) for key in self.unique_keys],
             "identity_key": list(self.identity_key),
             "types": [kind.to_json() for kind in self.types],
+            "indexes": [index.to_json() for index in self.indexes],
+            "constraints": [constraint.to_json() for constraint in self.constraints],
         }
 
     @classmethod
@@ -209,4 +265,7 @@ class TableDefinition:
             unique_keys=tuple(tuple(key) for key in value["unique_keys"]),
             identity_key=tuple(value["identity_key"]),
             types=tuple(TypeDefinition.from_json(kind) for kind in value["types"]),
+            # Definitions that were stored before these were read have none.
+            indexes=tuple(map(IndexDefinition.from_json, value.get("indexes", ()))),
+            constraints=tuple(map(ConstraintDefinition.from_json, value.get("constraints", ()))),
         )

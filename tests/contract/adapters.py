@@ -50,7 +50,9 @@ class Adapter(ABC):
     follows_columns: ClassVar[bool] = True
     """False: a table whose columns change is refused."""
     chunk_stands_once: ClassVar[bool] = True
-    """False: a chunk of copied rows that is written twice is there twice."""
+    """False: a chunk of copied rows that is committed twice is there twice."""
+    chunk_waits_for_commit: ClassVar[bool] = True
+    """False: a chunk is there, whole, once its writer is done."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
         self.folder = folder
@@ -63,8 +65,9 @@ class Adapter(ABC):
     def delivered(self) -> list[MemoryChange]:
         """What a reader finds, in the order in which it stands there."""
 
-    @abstractmethod
-    def copied(self, table: TableSchema) -> list[Row]: ...
+    def copied(self) -> list[MemoryChange]:
+        """Copied rows of all tables, in any order."""
+        raise NotImplementedError(f"{type(self).__name__} keeps {self.keeps}")
 
     def rows(self, name: TableName) -> Counter[FrozenRow]:
         """The rows of a table, and how many of each."""
@@ -72,6 +75,9 @@ class Adapter(ABC):
 
     def count(self) -> int:
         return len(self.delivered())
+
+    def copied_count(self) -> int:
+        return len(self.copied())
 
     def close(self) -> None:  # noqa: B027 (most hold nothing)
         """Let go of what the test has made."""
@@ -88,11 +94,12 @@ class MemoryAdapter(Adapter):
     def delivered(self) -> list[MemoryChange]:
         return memory_store(PIPELINE).changes
 
-    def copied(self, table: TableSchema) -> list[Row]:
-        return [row for rows in memory_store(PIPELINE).copied.values() for row in rows]
+    def copied(self) -> list[MemoryChange]:
+        return memory_store(PIPELINE).copied
 
 
 class DiscardAdapter(Adapter):
+    typed: ClassVar[bool] = False
     keeps = "a count"
     chunk_stands_once = False
 
@@ -101,17 +108,21 @@ class DiscardAdapter(Adapter):
         self._made: list[DiscardDestination] = []
 
     def make(self) -> Destination:
-        self._made.append(DiscardDestination(DiscardOptions(), PIPELINE))
+        self._made.append(DiscardDestination(DiscardOptions(typed=self.typed), PIPELINE))
         return self._made[-1]
 
     def delivered(self) -> list[MemoryChange]:
         raise NotImplementedError("discard keeps nothing")
 
-    def copied(self, table: TableSchema) -> list[Row]:
-        raise NotImplementedError("discard keeps nothing")
-
     def count(self) -> int:
         return sum(destination.changes for destination in self._made)
+
+    def copied_count(self) -> int:
+        return sum(destination.copied_rows for destination in self._made)
+
+
+class TypedDiscardAdapter(DiscardAdapter):
+    typed = True
 
 
 class StdoutAdapter(Adapter):
@@ -130,8 +141,8 @@ class StdoutAdapter(Adapter):
     def delivered(self) -> list[MemoryChange]:
         return [_from_line(line) for line in self._lines() if line["op"] != "read"]
 
-    def copied(self, table: TableSchema) -> list[Row]:
-        return [line["new"] for line in self._lines() if line["op"] == "read"]
+    def copied(self) -> list[MemoryChange]:
+        return [_from_line(line) for line in self._lines() if line["op"] == "read"]
 
     def _lines(self) -> list[dict[str, Any]]:
         return _parse(self._written.getvalue())
@@ -148,9 +159,9 @@ class FilesAdapter(Adapter):
         found = [change for file in self._files() for change in self._changes(file)]
         return _in_commit_order(change for change in found if change.op != "read")
 
-    def copied(self, table: TableSchema) -> list[Row]:
+    def copied(self) -> list[MemoryChange]:
         found = [change for file in self._files() for change in self._changes(file)]
-        return [change.new for change in found if change.op == "read" and change.new is not None]
+        return [change for change in found if change.op == "read"]
 
     def _files(self) -> list[Path]:
         """What somebody finds who knows nothing of manifests: the two must be the same."""
@@ -189,6 +200,7 @@ class ParquetFilesAdapter(FilesAdapter):
 class PostgresAdapter(Adapter):
     keeps_messages = False
     follows_columns = False
+    chunk_waits_for_commit = False
     mode: ClassVar[str]
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
@@ -218,10 +230,6 @@ class PostgresMergeAdapter(PostgresAdapter):
     def delivered(self) -> list[MemoryChange]:
         raise NotImplementedError("mode merge keeps rows")
 
-    def copied(self, table: TableSchema) -> list[Row]:
-        rows = self.rows((table.schema, table.name))
-        return [dict(row) for row in rows.elements()]
-
     def rows(self, name: TableName) -> Counter[FrozenRow]:
         with self._reader() as conn:
             return Counter(map(frozen, _texts(conn, name)))
@@ -233,8 +241,8 @@ class PostgresAppendAdapter(PostgresAdapter):
     def delivered(self) -> list[MemoryChange]:
         return _in_commit_order(change for change in self._changes() if change.op != "read")
 
-    def copied(self, table: TableSchema) -> list[Row]:
-        return [c.new for c in self._changes() if c.op == "read" and c.new is not None]
+    def copied(self) -> list[MemoryChange]:
+        return [change for change in self._changes() if change.op == "read"]
 
     def _changes(self) -> list[MemoryChange]:
         with self._reader() as conn:
@@ -307,6 +315,7 @@ _HISTORY_COLUMNS = (
 ADAPTERS: dict[str, type[Adapter]] = {
     "memory": MemoryAdapter,
     "discard": DiscardAdapter,
+    "discard-typed": TypedDiscardAdapter,
     "stdout": StdoutAdapter,
     "files-parquet": ParquetFilesAdapter,
     "files-ndjson": NdjsonFilesAdapter,

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow as pa
 import pytest
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.contract import TableRows
 from penstock.errors import Fenced
 from penstock.lsn import Frontier
-from penstock.table_schema import TableSchema
 from tests.change_builder import ChangeBuilder, Column, table
 from tests.contract.adapters import ADAPTERS, Adapter
 from tests.contract.deliveries import (
@@ -148,26 +145,6 @@ def test_a_stale_driver_is_fenced(adapter: Adapter, builder: ChangeBuilder) -> N
     assert current.committed() == builder.frontier
 
 
-def test_copied_rows_by_chunk(adapter: Adapter, builder: ChangeBuilder) -> None:
-    items = _described(builder)
-    destination = opened(adapter)
-    destination.truncate_table(items)
-    chunks = {"(0,9)": ["1", "2"], "(10,19)": ["3"]}
-    for chunk in ("(0,9)", "(10,19)", "(0,9)"):
-        ids = chunks[chunk]
-        columns = (pa.array(ids), pa.array([None] * len(ids), pa.string()))
-        rows = TableRows(items, columns, len(ids), Frontier(0x50, 0x58))
-        destination.write_table_rows(rows, chunk)
-    if adapter.keeps == "a count":
-        assert adapter.count() == 5
-        return
-    ids = sorted(str(row["id"]) for row in adapter.copied(items))
-    assert ids == (["1", "2", "3"] if adapter.chunk_stands_once else ["1", "1", "2", "2", "3"])
-    assert all(row["name"] is None for row in adapter.copied(items))
-    if adapter.keeps == "changes":
-        assert_delivered(adapter, [])
-
-
 def test_tables_are_prepared_again_when_others_come(
     adapter: Adapter, builder: ChangeBuilder
 ) -> None:
@@ -197,12 +174,6 @@ def test_tables_that_are_behind_are_remembered(adapter: Adapter, builder: Change
     again.commit([], Frontier(2**40, 2**40))
     assert again.behind() == {}
     assert_delivered(adapter, reference(changes))
-
-
-def _described(builder: ChangeBuilder) -> TableSchema:
-    with builder.transaction():
-        builder.insert(ITEMS, "1", "a")
-    return builder.cut().tables[0].table
 
 
 def test_the_suite_covers_every_destination_that_is_shipped() -> None:

@@ -59,7 +59,7 @@ def test_the_whole_life_by_command_line(
     path = tmp_path / "shop.yaml"
     path.write_text(
         f"name: {name}\n"
-        "source: {url: '${SHOP_URL}', tables: {include: ['shop.*']}}\n"
+        "source: {url: '${SHOP_URL}', tables: {include: ['shop.*']}, copy: false}\n"
         "destination: {type: discard}\n"
     )
 

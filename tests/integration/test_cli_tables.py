@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -24,49 +22,15 @@ from penstock.pipeline.table_state import (
     TableState,
     TimedRetry,
 )
+from penstock.snapshot.chunk import Chunk, CopyPlan
 from penstock.store import PostgresStore, pipeline_store
 from penstock.table_definition import TableDefinition
+from tests.fix_cli import CommandLine
 
 pytestmark = pytest.mark.newest_postgres
 
 ORDERS, ITEMS, ODD = 16_385, 16_390, 16_400
 ERROR = Errored("value too long for type character varying(3)", "Widen the column.")
-
-
-class CommandLine:
-    """Runs `penstock …` on one pipeline file, and gives exit code, stdout and stderr."""
-
-    def __init__(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.file = file
-        self._capsys = capsys
-
-    def __call__(self, *command: str, tables: tuple[str, ...] = ()) -> tuple[int, str, str]:
-        options = [word for word in command if word.startswith("--")]
-        words = [word for word in command if not word.startswith("--")]
-        with pytest.raises(SystemExit) as caught:
-            main([*words, str(self.file), *tables, *options])
-        captured = self._capsys.readouterr()
-        assert "hunter2" not in captured.out + captured.err
-        assert isinstance(caught.value.code, int)
-        return caught.value.code, captured.out, captured.err
-
-
-@pytest.fixture
-def penstock(
-    database: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> CommandLine:
-    # The server trusts everybody, so a password is sent nowhere; but it must be shown nowhere.
-    monkeypatch.setenv("SHOP_URL", database.replace("postgres@", "postgres:hunter2@", 1))
-    file = tmp_path / "shop.yaml"
-    file.write_text(
-        f"name: t_{uuid.uuid4().hex[:12]}\n"
-        "source: {url: '${SHOP_URL}'}\n"
-        "destination: {type: discard}\n"
-    )
-    return CommandLine(file, capsys)
 
 
 @pytest.fixture
@@ -88,7 +52,8 @@ def put(store: PostgresStore, table: int, *states: TableState) -> None:
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("list", "retry", "rollback"):
+    commands = ("list", "add", "remove", "resync", "pause", "resume", "cancel", "retry", "rollback")
+    for command in commands:
         with pytest.raises(SystemExit):
             main(["tables", command, "--help"])
         assert f"Example:\n    penstock tables {command} shop.yaml" in capsys.readouterr().out
@@ -137,6 +102,46 @@ class TestList:
             },
             "since": since.astimezone(UTC).isoformat(),
             "destination": "lake.orders",
+            "copy": None,
+            "wish": None,
+        }
+
+    def test_copies_and_what_is_wanted(self, penstock: CommandLine, store: PostgresStore) -> None:
+        put(store, ORDERS, DataSync())
+        put(store, ITEMS, DataSync())
+        chunks = [
+            Chunk(ORDERS, n, ORDERS, "public", "orders", 7, n, n + 1, 3 * 2**20) for n in range(4)
+        ]
+        store.start_copy(ORDERS, CopyPlan(ORDERS, ("id",), None, tuple(chunks)), 0x1600000042)
+        store.copy_snapshot(ORDERS, 0x1600000080)
+        store.chunks_done({(ORDERS, 0): (1_000_000, 10), (ORDERS, 3): (234, 10)})
+        store.set_wishes({ORDERS: "paused", ODD: "resync", ITEMS: "cancelled"})
+        store.set_rules({("shop", "more"): "add", ("shop", "My.Less"): "remove"})
+        lines = penstock("tables", "list")[1].splitlines()
+        at = next(n for n, line in enumerate(lines) if line.startswith("public.orders"))
+        assert [line.strip() for line in lines[at + 1 : at + 3]] == [
+            "copied: 2 of 4 chunks, 1,000,234 rows, 6.0 MiB of about 12.0 MiB",
+            "wanted: its copy is paused; `penstock tables resume` lets it go on",
+        ]
+        assert any("cancelled; `penstock tables resync` begins a new one" in line for line in lines)
+        assert any("it is to be copied anew" in line for line in lines)
+        assert lines[-2:] == [
+            "Followed because of `penstock tables add`: shop.more",
+            'Left out because of `penstock tables remove`: shop."My.Less"',
+        ]
+        first, *_others = json.loads(penstock("tables", "list", "--json")[1])
+        copy = store.get_copies()[ORDERS]
+        assert first["wish"] == "paused"
+        assert first["copy"] == {
+            "chunks": 4,
+            "chunks_done": 2,
+            "rows_done": 1_000_234,
+            "bytes": 12 * 2**20,
+            "bytes_done": 6 * 2**20,
+            "first_lsn": "16/42",
+            "last_lsn": "16/80",
+            "snapshots": 2,
+            "started_at": copy.started_at.astimezone(UTC).isoformat(),
         }
 
     def test_before_the_first_run_it_creates_nothing(

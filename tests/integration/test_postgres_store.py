@@ -19,8 +19,10 @@ from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.error_policy import Action, decide
 from penstock.errors import StoreError, StoreUnavailable
 from penstock.pipeline.table_state import Errored, Init, Ready
+from penstock.snapshot.chunk import Chunk, CopyPlan
 from penstock.store import PostgresStore
 from penstock.store.migrations import MIGRATIONS, Migration, migrate
+from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 
 TABLE = 16_385
@@ -137,6 +139,20 @@ class TestMigrations:
             assert migrate(conn, more) == [90]
             assert migrate(conn, more) == []
 
+    def test_a_store_of_the_first_version_is_brought_up_to_date(self, database: str) -> None:
+        with psycopg.connect(database, autocommit=True) as conn:
+            assert migrate(conn, MIGRATIONS[:1]) == [1]
+            conn.execute(
+                "INSERT INTO penstock.table_state (pipeline, table_oid, step, state)"
+                """ VALUES ('shop', 16385, 1, '{"phase": "init"}')"""
+            )
+        with PostgresStore(ConnectionUrl(database), "shop") as store:
+            store.open()
+            assert store.get_table_states() == {TABLE: Init()}
+            store.set_wish(TABLE, "paused")
+            assert store.load_wishes() == {TABLE: "paused"}
+            assert store.forget_pipeline()
+
     def test_all_or_none(self, database: str) -> None:
         broken = (*MIGRATIONS, Migration(90, "broken", "CREATE TABLE no_such_schema.t ()"))
         with psycopg.connect(database, autocommit=True) as conn:
@@ -227,6 +243,43 @@ class TestRights:
             store.update_table_state(TABLE, Init())
             assert store.forget_pipeline()
         assert execute(database, "SELECT FROM pg_namespace WHERE nspname = 'penstock'") == []
+
+
+def test_starting_again_waits_for_a_chunk_that_is_being_recorded(
+    postgres: PostgresStore, database: str
+) -> None:
+    """So a chunk of the copy before never counts as one of the next."""
+    plan = CopyPlan(TABLE, ("id",), None, (Chunk(TABLE, 0, TABLE, "s", "t", 1, 0, None, 9),))
+    postgres.start_copy(TABLE, plan, 100)
+    with (
+        PostgresStore(ConnectionUrl(database), "shop") as second,
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(database) as slow,
+    ):
+        second.open()
+        # What chunks_done does first, by a session that takes its time.
+        slow.execute("SELECT FROM penstock.table_copy FOR SHARE")
+        starting = pool.submit(second.start_copy, TABLE, plan, 200)
+        wait_until(lambda: _waits_for_a_lock(database), "the second one waits")
+        slow.execute(
+            "INSERT INTO penstock.copy_chunk (pipeline, table_oid, number, rows, bytes)"
+            " VALUES ('shop', %s, 0, 1, 1)",
+            [TABLE],
+        )
+        slow.commit()
+        starting.result(60)
+    postgres.load_copies()
+    assert postgres.get_copies()[TABLE].done == {}
+    assert postgres.get_copies()[TABLE].first_lsn == 200
+
+
+def _waits_for_a_lock(url: str) -> bool:
+    rows = execute(
+        url,
+        "SELECT pid FROM pg_stat_activity WHERE application_name = 'penstock shop store'"
+        " AND datname = current_database() AND wait_event_type = 'Lock'",
+    )
+    return bool(rows)
 
 
 def test_a_store_that_was_dropped_meanwhile(postgres: PostgresStore, database: str) -> None:

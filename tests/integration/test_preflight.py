@@ -13,6 +13,7 @@ import pytest
 from psycopg import sql
 
 from penstock.config import PipelineConfig
+from penstock.config.models import CopyConfig
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.errors import CheckFailed
 from penstock.postgres.connect import connect
@@ -34,7 +35,7 @@ def make_config(tmp_path: Path) -> Callable[..., PipelineConfig]:
         return PipelineConfig.model_validate(
             {
                 "name": name,
-                "source": {"url": url, "tables": tables},
+                "source": {"url": url, "tables": tables, "copy": False},
                 "change_log": {"path": str(tmp_path / "deep" / "log")},
                 "destination": {"type": "discard"},
             }
@@ -272,6 +273,7 @@ class TestAnExistingSubscription:
         result = check(database, exclude=["b"])["publication"]
         assert result.status == "warning"
         assert "matching tables that are not in it: public.c" in result.detail
+        assert "`penstock run` brings it to what the patterns" in result.remedy
         assert "tables in it that no longer match: public.b" in result.detail
         result = check(database, exclude=["c"], insert_only=["b"])["publication"]
         assert result.status == "warning"
@@ -280,6 +282,28 @@ class TestAnExistingSubscription:
         results = check(database)
         assert failed(results) == ["slot"]
         assert "does not exist" in results["slot"].detail
+
+    def test_a_new_table_without_identity_does_not_stop_the_others(
+        self, conn: Connection, database: str, check: Check, make_config: Callable[..., Any]
+    ) -> None:
+        conn.execute(
+            "CREATE TABLE a (id int PRIMARY KEY);"
+            "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY LIST (id)"
+        )
+        ensure_subscription(conn, make_config(database))
+        conn.execute("CREATE TABLE bare (id int)")
+        result = check(database)["replica identity"]
+        assert result.status == "warning"
+        assert "new tables are left out" in result.detail
+        assert "public.bare (no primary key)" in result.detail
+        # One that is followed already is another matter: its updates fail now.
+        conn.execute(
+            "CREATE TABLE parts_1 PARTITION OF parts DEFAULT;"
+            "ALTER TABLE parts_1 REPLICA IDENTITY NOTHING"
+        )
+        results = check(database)
+        assert failed(results) == ["replica identity"]
+        assert "public.parts_1 (REPLICA IDENTITY NOTHING)" in results["replica identity"].detail
 
     def test_two_publications(
         self, conn: Connection, database: str, check: Check, make_config: Callable[..., Any]
@@ -334,6 +358,24 @@ class TestPrivileges:
         with psycopg.connect(database, autocommit=True) as admin:
             admin.execute("CREATE TABLE a (id int PRIMARY KEY)")
             return pg_server.url(admin.info.dbname, role)
+
+    def test_a_copy_has_to_read(
+        self, weak: str, conn: Connection, make_config: Callable[..., PipelineConfig]
+    ) -> None:
+        conn.execute(
+            "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY LIST (id);"
+            "CREATE TABLE parts_1 PARTITION OF parts DEFAULT;"
+            "GRANT SELECT ON a, parts TO PUBLIC"
+        )
+        config = make_config(weak)
+        source = config.source.model_copy(update={"copy_rows": CopyConfig()})
+        results = run_checks(config.model_copy(update={"source": source}))
+        (reading,) = [result for result in results if result.name == "table reading"]
+        assert reading.status == "failed"
+        # Each partition is read by itself.
+        assert reading.detail.startswith("the role may not read public.parts_1;")
+        assert "GRANT SELECT" in reading.remedy
+        assert "source.copy to false" in reading.remedy
 
     def test_each_missing_one_is_named_and_its_remedy_works(
         self, weak: str, role: str, database: str, check: Check

@@ -54,7 +54,7 @@ def make_config(
     return PipelineConfig.model_validate(
         {
             "name": name,
-            "source": {"url": url, "tables": tables},
+            "source": {"url": url, "tables": tables, "copy": False},
             "change_log": {"path": str(folder / "log")},
             "destination": {"type": "discard"},
         }
@@ -97,13 +97,14 @@ class TestEnsure:
         assert comment(conn, made.publication) == {
             "penstock": 1,
             "uuid": made.uuid,
+            "inserts": True,
             "start": format_lsn(made.start_lsn),
         }
         state = slot_state(conn, made.slot)
         assert state is not None
         assert (state.plugin, state.confirmed_flush) == ("pgoutput", made.start_lsn)
         judge_slot(state, made.slot, expected_start=made.start_lsn)
-        # A table that comes later changes nothing: the set is fixed for now.
+        # A table that comes later changes nothing here: reconcile_publication adds it.
         conn.execute("CREATE TABLE b (id int PRIMARY KEY)")
         assert ensure_subscription(conn, config) == made
         assert find_subscription(conn, config.name) == made
@@ -333,7 +334,7 @@ class TestInsertOnly:
             ensure_subscription(conn, config)
         assert theirs.publication in caught.value.message
         assert destroy_subscription(conn, config.name) == []
-        assert publications(conn) == [theirs.publication]
+        assert publications(conn) == list(theirs.publications)
         assert slots(conn) == [theirs.slot]
 
 
@@ -343,7 +344,7 @@ class TestDestroy:
         made = ensure_subscription(conn, config)
         assert destroy_subscription(conn, config.name) == [
             f"replication slot {made.slot}",
-            f"publication {made.publication}",
+            *(f"publication {publication}" for publication in made.publications),
         ]
         assert (publications(conn), slots(conn)) == ([], [])
         assert destroy_subscription(conn, config.name) == []
@@ -353,7 +354,8 @@ class TestDestroy:
     ) -> None:
         conn.execute("CREATE TABLE a (id int PRIMARY KEY)")
         made = ensure_subscription(conn, config)
-        conn.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(made.publication)))
+        for publication in made.publications:
+            conn.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(publication)))
         foreign = f"penstock_{config.name}_more_0123abcd"
         conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [foreign])
         assert destroy_subscription(conn, config.name) == [f"replication slot {made.slot}"]
@@ -375,7 +377,7 @@ class TestDestroy:
             assert read_source_status(conn, config.name).state == "streaming"
             with pytest.raises(SlotError, match=f"backend {reader.info.backend_pid}"):
                 destroy_subscription(conn, config.name)
-        assert publications(conn) == [made.publication]
+        assert publications(conn) == list(made.publications)
 
 
 class TestStatus:

@@ -103,6 +103,8 @@ def stripped(table: TableDefinition) -> TableDefinition:
         oid=0,
         replica_identity="d",
         identity_key=(),
+        indexes=(),
+        constraints=(),
         unique_keys=(),
         columns=tuple(
             replace(column, attnum=0, identity="d" if column.identity else "")

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
-from penstock.errors import LogError
-from penstock.lsn import Frontier
+from penstock.errors import BatchAgain, DestinationUnavailable, LogError
+from penstock.lsn import NOTHING, Frontier
 from penstock.pipeline.apply_batch import BatchCommitter, Delivered
 from penstock.pipeline.standing import Standing
 
@@ -20,7 +20,9 @@ def committer(tmp_path: Path) -> BatchCommitter:
     destination = MemoryDestination(MemoryOptions(), "shop")
     destination.open()
     log = ChangeLog(str(tmp_path))
-    return BatchCommitter(destination, log, "shop", 77, _SEEN.append)
+    committer = BatchCommitter(destination, log, "shop", 77, _SEEN.append)
+    committer.take_up(NOTHING, (), {})
+    return committer
 
 
 _SEEN: list[Delivered] = []
@@ -30,7 +32,6 @@ def test_capture_learns_of_a_commit_only_after_it(
     committer: BatchCommitter, tmp_path: Path
 ) -> None:
     log = ChangeLog(str(tmp_path))
-    assert log.reader("shop") is None
     committer([], Frontier(10, 20))
     state = log.reader("shop")
     assert state is not None
@@ -52,7 +53,8 @@ def test_a_batch_never_takes_the_destination_back(
 def test_what_is_confirmed_is_what_every_table_holds(
     committer: BatchCommitter, tmp_path: Path
 ) -> None:
-    committer.begin(Standing(Frontier(30, 35), {1: Frontier(10, 20), 2: Frontier(5, 6)}), {2})
+    committer.place({1: Frontier(10, 20)})
+    committer.take_up(Frontier(30, 35), {2}, {2: Frontier(5, 6)})
     log = ChangeLog(str(tmp_path))
 
     def confirmed() -> Frontier:
@@ -69,3 +71,49 @@ def test_what_is_confirmed_is_what_every_table_holds(
     committer([], Frontier(40, 45))
     assert committer.standing == Standing(Frontier(40, 45), {2: Frontier(5, 6)})
     assert confirmed() == Frontier(5, 6)
+
+
+def test_after_a_commit_that_failed_the_destination_is_asked_first(
+    committer: BatchCommitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether it was committed, so nobody knows what to expect there."""
+
+    def lose(*_: object) -> None:
+        raise DestinationUnavailable("lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryDestination, "commit", lose)
+        with pytest.raises(DestinationUnavailable):
+            committer([], Frontier(10, 20))
+    with pytest.raises(BatchAgain):
+        committer.commit_aside([], {1: Frontier(5, 6)})
+    committer.take_up(NOTHING, (), {})
+    committer([], Frontier(10, 20))
+    assert committer.standing.frontier == Frontier(10, 20)
+
+
+def test_a_table_that_is_copied_holds_the_log_from_before_its_snapshot(
+    committer: BatchCommitter, tmp_path: Path
+) -> None:
+    log = ChangeLog(str(tmp_path))
+
+    def held() -> Frontier:
+        state = log.reader("shop")
+        assert state is not None
+        return state.frontier
+
+    committer([], Frontier(10, 20))
+    committer.place({7: Frontier(10, 20)})
+    committer.take_up(NOTHING, {7}, {7: None})
+    committer([], Frontier(50, 60))
+    assert held() == Frontier(10, 20)
+    committer.place({7: Frontier(29, 30)})
+    assert held() == Frontier(29, 30)
+    committer.commit_aside([], {7: Frontier(50, 60)})
+    assert held() == Frontier(50, 60)
+    committer.take_up(NOTHING, (), {})
+    assert committer.standing.is_together(())
+    # One that starts again holds nothing.
+    committer.place({7: Frontier(29, 30)})
+    committer.free({7})
+    assert held() == Frontier(50, 60)

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from penstock.config import PipelineConfig, load_pipeline
+from penstock.config.models import CopyConfig
 from penstock.errors import ConfigError
 
 SMALLEST = """\
@@ -50,7 +51,17 @@ def test_the_smallest_file_has_every_default(load: Load, tmp_path: Path) -> None
     assert config.source.tables.include == ["public.*"]
     assert config.source.tables.exclude == []
     assert config.source.tables.insert_only == []
-    assert config.source.copy_rows is False
+    assert config.source.tables.on_remove == "keep"
+    assert config.source.tables.reconcile == pytest.approx(10)
+    assert config.source.copy_rows == CopyConfig(
+        parallelism=None,
+        chunk_bytes=64 * 2**20,
+        max_snapshot_age=86400.0,
+        max_wal=None,
+        on_max_wal="pause",
+        where={},
+        existing_rows="refuse",
+    )
     assert config.change_log.path == str(tmp_path / ".penstock" / "shop" / "log")
     assert config.change_log.confirm == "destination"
     assert config.change_log.segment_bytes == 16 * 2**20
@@ -73,8 +84,20 @@ def test_every_key(load: Load, tmp_path: Path) -> None:
 name: shop_2
 source:
   url: ${SHOP_URL}
-  tables: {include: ["shop.*", orders], exclude: ["shop.audit_?"], insert_only: ["shop.log_*"]}
-  copy: false
+  tables:
+    include: ["shop.*", orders]
+    exclude: ["shop.audit_?"]
+    insert_only: ["shop.log_*"]
+    on_remove: drop
+    reconcile: 500ms
+  copy:
+    parallelism: 8
+    chunk_bytes: 16MiB
+    max_snapshot_age: 2h
+    max_wal: 50GB
+    on_max_wal: restart
+    where: {orders: "placed > '2025-01-01'", '"My Shop"."a.b"': id > 7}
+    existing_rows: truncate
 change_log:
   path: here/log
   confirm: log
@@ -91,6 +114,18 @@ spark: {master: "spark://host:7077", conf: {spark.ui.enabled: false, spark.task.
     assert config.source.url.reveal() == "postgresql://penstock:pw@db/shop"
     assert config.source.tables.patterns.matches("shop", "audit_10")
     assert not config.source.tables.patterns.matches("shop", "audit_1")
+    assert (config.source.tables.on_remove, config.source.tables.reconcile) == ("drop", 0.5)
+    copy = config.source.copy_rows
+    assert copy is not None
+    assert (copy.parallelism, copy.chunk_bytes, copy.max_snapshot_age) == (8, 2**24, 7200.0)
+    assert (copy.max_wal, copy.on_max_wal, copy.existing_rows) == (
+        50 * 10**9,
+        "restart",
+        "truncate",
+    )
+    assert copy.condition("public", "orders") == "placed > '2025-01-01'"
+    assert copy.condition("My Shop", "a.b") == "id > 7"
+    assert copy.condition("shop", "orders") is None
     assert config.change_log.path == str(tmp_path / "here" / "log")
     assert config.change_log.segment_bytes == 65536
     assert config.change_log.grace == 0
@@ -105,7 +140,14 @@ def test_the_documented_file_is_right_and_names_every_key(load: Load) -> None:
     text = (Path(__file__).parents[2] / "docs" / "pipeline_file.md").read_text(encoding="utf-8")
     example = text.split("```yaml\n")[1].split("```")[0]
     config = load(example, {"SHOP_URL": "postgresql://penstock:pw@db/shop"})
-    for section in (config.source, config.source.tables, config.change_log, config.batch):
+    assert config.source.copy_rows is not None
+    for section in (
+        config.source,
+        config.source.tables,
+        config.source.copy_rows,
+        config.change_log,
+        config.batch,
+    ):
         for key, field in type(section).model_fields.items():
             name = field.alias or key
             assert key in section.model_fields_set, f"the example leaves out {name}"
@@ -162,9 +204,34 @@ def test_an_unknown_key_like_no_other_gets_the_list(load: Load) -> None:
     assert "batch.zzz: unknown key; known keys: buffer_bytes, max_age, max_bytes, max" in message
 
 
-def test_copy_is_refused_as_long_as_it_is_not_built(load: Load) -> None:
-    message = refusal(load, SMALLEST.replace("/shop\n", "/shop\n  copy: true\n", 1))
-    assert "source.copy: copying existing rows is not built yet" in message
+class TestCopy:
+    @staticmethod
+    def file(copy: str) -> str:
+        return SMALLEST.replace("/shop\n", f"/shop\n  copy: {copy}\n", 1)
+
+    @pytest.mark.parametrize(("text", "expected"), [("true", CopyConfig()), ("false", None)])
+    def test_yes_and_no(self, load: Load, text: str, expected: CopyConfig | None) -> None:
+        assert load(self.file(text)).source.copy_rows == expected
+
+    @pytest.mark.parametrize("text", ["", "no_thanks", "3", "[true]"])
+    def test_nothing_else(self, load: Load, text: str) -> None:
+        message = refusal(load, self.file(text))
+        assert "expected true, false or a mapping of keys to values" in message
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("{chunk_byte: 1MiB}", 'source.copy.chunk_byte: unknown key; did you mean "chunk_byte'),
+            ("{parallelism: 0}", "source.copy.parallelism: found 0; expected greater than or"),
+            ("{on_max_wal: stop}", "found 'stop'; expected 'pause' or 'restart'"),
+            ("{where: {'shop.*': id > 1}}", "source.copy.where: shop.* has a wildcard"),
+            ("{where: {a.b.c: id > 1}}", "source.copy.where: a.b.c is not a table such as"),
+            ("{where: {orders: a, public.orders: b}}", "orders and public.orders are the same"),
+            ("{where: {orders: ' '}}", "the condition of orders is empty"),
+        ],
+    )
+    def test_problems_are_named(self, load: Load, text: str, expected: str) -> None:
+        assert expected in refusal(load, self.file(text))
 
 
 def test_a_log_smaller_than_a_segment_is_refused(load: Load) -> None:

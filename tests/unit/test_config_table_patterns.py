@@ -92,3 +92,33 @@ def test_a_quoted_pattern_matches_exactly_its_own_name(schema: str, table: str, 
     patterns = TablePatterns([quoted])
     assert patterns.names(schema, table)
     assert patterns.matches(schema, other) == (other == table)
+
+
+class TestRules:
+    patterns = TablePatterns(["shop.*", "orders"], ["shop.audit_*"], ["shop.log_*"])
+
+    def test_they_win_over_include_and_exclude(self) -> None:
+        ruled = self.patterns.with_rules(
+            {
+                ("shop", "audit_1"): "add",
+                ("other", "items"): "add",
+                ("shop", "items"): "remove",
+                ("public", "orders"): "remove",
+            }
+        )
+        for name in [("shop", "audit_1"), ("other", "items")]:
+            assert ruled.matches(*name)
+            assert ruled.names(*name)
+            assert not ruled.excluded(*name)
+        for name in [("shop", "items"), ("public", "orders")]:
+            assert not ruled.matches(*name)
+            assert not ruled.names(*name)
+            assert ruled.excluded(*name)
+
+    def test_the_others_stay_as_they_were(self) -> None:
+        ruled = self.patterns.with_rules({("shop", "items"): "remove"})
+        assert ruled.matches("shop", "more")
+        assert not ruled.matches("shop", "audit_2")
+        assert ruled.names("public", "orders")
+        assert [pattern.text for pattern in ruled.insert_only] == ["shop.log_*"]
+        assert self.patterns.matches("shop", "items")

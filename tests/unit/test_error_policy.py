@@ -30,6 +30,8 @@ STOPPED: list[type[PenstockError]] = [
 ]
 OTHERWISE: dict[type[PenstockError], Action] = {
     errors.BatchAgain: Action.AGAIN,
+    errors.SnapshotGone: Action.AGAIN,
+    errors.TableRewritten: Action.AGAIN,
     errors.TableRefused: Action.SET_ASIDE,
 }
 

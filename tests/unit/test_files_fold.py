@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.contract import TableRows
 from penstock.destination.files import (
     FilesDestination,
     FilesOptions,
@@ -21,7 +20,6 @@ from penstock.destination.files import (
     list_files,
 )
 from penstock.errors import DestinationError
-from penstock.lsn import Frontier
 from penstock.pgoutput.messages import UNSET as UNKNOWN
 from penstock.table_schema import TableSchema
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
@@ -184,28 +182,6 @@ def test_a_column_that_nobody_sent_is_not_null(tmp_path: Path) -> None:
     destination = opened(tmp_path)
     destination.commit([destination.task_writer().write([builder.cut()])], builder.frontier)
     assert fold(tmp_path, "shop", "public", "items").rows == Counter([(1, UNKNOWN)])
-
-
-@pytest.mark.parametrize("file_format", ["parquet", "ndjson"])
-def test_copied_rows_lie_below_later_changes(tmp_path: Path, file_format: Format) -> None:
-    builder = ChangeBuilder()
-    with builder.transaction():
-        builder.update(ITEMS, "1", "new")
-        builder.delete(ITEMS, key=["2", None])
-    changes = builder.cut()
-    destination = opened(tmp_path, file_format)
-    rows = TableRows(
-        changes.tables[0].table,
-        (pa.array(["1", "2", "3"]), pa.array(["old", "gone", "kept"])),
-        3,
-        Frontier(5, 6),
-    )
-    destination.write_table_rows(rows, "all")
-    destination.commit([destination.task_writer().write([changes])], builder.frontier)
-    ids = (1, 3) if file_format == "parquet" else ("1", "3")
-    assert fold(tmp_path, "shop", "public", "items").rows == Counter(
-        [(ids[0], "new"), (ids[1], "kept")]
-    )
 
 
 def test_a_schema_change_and_a_change_of_identity(tmp_path: Path) -> None:

@@ -12,10 +12,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.destination.contract import TableRows
 from penstock.destination.files import FilesDestination, FilesOptions, list_files
 from penstock.errors import DecodeError
-from penstock.lsn import Frontier
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 
 DAY_MICROS = 86_400_000_000
@@ -216,27 +214,6 @@ def test_messages(tmp_path: Path) -> None:
         ("p", b"\xff\x00", True, 701, "message"),
         ("q", b"", False, None, "message"),
     ]
-
-
-def test_copied_rows(tmp_path: Path) -> None:
-    items = table("items", Column("id", "int8", key=True), Column("at", "date"))
-    builder = ChangeBuilder()
-    with builder.transaction():
-        builder.insert(items, "9", None)
-    changes = builder.cut()
-    destination = FilesDestination(FilesOptions(path=str(tmp_path)), "shop")
-    destination.open()
-    columns = (pa.array(["1"]), pa.array(["infinity"]))
-    rows = TableRows(changes.tables[0].table, columns, 1, Frontier(7, 8))
-    destination.write_table_rows(rows, "0/0")
-    (row,) = read(tmp_path, "public.items").to_pylist()
-    assert (row["_op"], row["id"], row["at"], row["_raw"]) == (
-        "read",
-        1,
-        None,
-        [("at", "infinity")],
-    )
-    assert (row["_commit_lsn"], row["_ordinal"], row["_commit_ts"]) == (7, 2**32, None)
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,15 @@ def test_a_frontier_survives_json(commit_lsn: int, end_lsn: int) -> None:
     assert frontier >= NOTHING
 
 
-def test_frontiers_order_by_commit_then_end() -> None:
-    """An idle advance moves only the end, and counts as progress."""
-    assert Frontier(5, 6) < Frontier(5, 9) < Frontier(7, 8)
-
-
 def test_json_of_a_frontier_has_one_spelling() -> None:
     """Spark compares offsets as text."""
     assert list(Frontier(1, 2).to_json().items()) == [("commit_lsn", "0/1"), ("end_lsn", "0/2")]
+
+
+def test_frontiers_are_ordered_by_the_wal_that_they_cover() -> None:
+    snapshot, idle, commit = Frontier(99, 100), Frontier(10, 120), Frontier(110, 118)
+    assert sorted([idle, commit, snapshot]) == [snapshot, commit, idle]
+    assert max(snapshot, idle) == idle
+    assert min(snapshot, idle) == snapshot
+    assert snapshot < commit <= idle > commit >= snapshot
+    assert Frontier(10, 100) < snapshot

@@ -92,3 +92,21 @@ def test_floors_cut_rows_truncates_and_messages() -> None:
     assert [[t.name for t in event.tables] for event in found.truncates] == [["notes"], ["notes"]]
 
     assert len(Floors().apply(changes)) == len(changes)
+
+
+def test_a_table_that_is_ahead_waits_for_the_others() -> None:
+    """Copied at a point that the stream, which has a backlog, has not reached yet."""
+    standing = Standing(f(10)).placed({7: f(30)})
+    assert standing.held == standing.start(()) == f(10)
+    assert standing.floors(()) == Floors(10, {7: 30}, frozenset())
+    assert not standing.is_together(())
+    standing = standing.after(f(20), ())
+    assert standing == Standing(f(20), {7: f(30)})
+    assert standing.after(f(30), ()) == standing.after(f(30), ()).together(()) == Standing(f(30))
+    assert standing.after(f(40), ()) == Standing(f(40))
+    # No commit came, but the WAL up to there was seen.
+    assert standing.after(Frontier(20, 50), ()) == Standing(Frontier(20, 50))
+    # The same point under another name.
+    assert Standing(Frontier(10, 30), {7: Frontier(29, 30)}).together(()) == Standing(
+        Frontier(10, 30)
+    )

@@ -46,7 +46,7 @@ COPIED = STATES[:7]
 ALLOWED = {
     *pairwise(state.phase for state in COPIED),
     ("init", "ready"),
-    *((state.phase, "init") for state in COPIED),
+    *((state.phase, "init") for state in STATES),
     *((state.phase, "errored") for state in STATES),
 }
 

@@ -21,7 +21,7 @@ from penstock.store import pipeline_store
 
 # What a change log consists of. Anything else in its folder is somebody's, and stays.
 _LOG_ENTRIES = {
-    *("segments", "readers", "epochs"),
+    *("segments", "readers", "epochs", "snapshots"),
     *("log.json", "tables.json", "capture.json", "barrier.json"),
 }
 

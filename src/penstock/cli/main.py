@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import capture, check, demo, destroy, init, run, status, verify
+from penstock.cli import capture, check, demo, destroy, init, run, snapshot, status, verify
 from penstock.cli.log import log_app
 from penstock.cli.tables import tables_app
 from penstock.cli.terminal import show_error
@@ -33,6 +33,7 @@ app = typer.Typer(
 app.command("check")(check.check)
 app.command("init")(init.init)
 app.command("run")(run.run)
+app.command("snapshot")(snapshot.snapshot)
 app.command("capture")(capture.capture)
 app.command("status")(status.status)
 app.command("verify")(verify.verify)

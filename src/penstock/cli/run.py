@@ -24,8 +24,10 @@ def run(
 ) -> None:
     """Run a pipeline: capture, Spark and destination, until Ctrl-C.
 
-    Makes publication and slot by itself when they do not exist. Ctrl-C or SIGTERM stops everything
-    in order; a second one stops at once. Started again, it goes on where the destination stands.
+    Makes publication and slot by itself when they do not exist, copies the rows that are there
+    (unless source.copy is false) and follows every change after that. Ctrl-C or SIGTERM stops
+    everything in order; a second one stops at once. Started again, it goes on where the
+    destination stands.
 
     \b
     Example:
@@ -33,6 +35,7 @@ def run(
       penstock run shop.yaml --until-caught-up    for a scheduler
     """
     from penstock.changelog.changelog import ChangeLog
+    from penstock.cli.copy_bars import CopyBars
     from penstock.cli.run_report import RunReport
     from penstock.pipeline.checks import run_all_checks
     from penstock.pipeline.run import Pipeline
@@ -44,13 +47,13 @@ def run(
     stopping.install()
 
     def tell(text: str) -> None:
-        # stdout may be where the changes go.
-        typer.echo(f"pipeline {config.name}: {text}", err=True)
+        bars.say(f"pipeline {config.name}: {text}")
 
-    tell("starting Spark and capture")
-    report = RunReport(ChangeLog(config.change_log.path), tell)
-    pipeline = Pipeline(config, file, observe=report, say=tell)
-    frontier = pipeline.run(stopping, until_caught_up=until_caught_up)
+    with CopyBars(tell) as bars:
+        tell("starting Spark and capture")
+        report = RunReport(ChangeLog(config.change_log.path), tell)
+        pipeline = Pipeline(config, file, observe=report, observe_copies=bars, say=tell)
+        frontier = pipeline.run(stopping, until_caught_up=until_caught_up)
     tell(f"stopped; the destination holds {frontier}")
 
 

@@ -83,6 +83,13 @@ def _show_tables(tables: TableStatus) -> None:
     if tables.phases:
         counts = ", ".join(f"{count} {phase}" for phase, count in tables.phases.items())
         say(f"tables        {counts}")
+    for table, copy in tables.copies.items():
+        left = copy.remaining_seconds
+        say(
+            f"copying       {table}: {copy.phase}, {bytes_text(copy.bytes_done)} of about "
+            f"{bytes_text(copy.bytes)}, {copy.rows:,} rows"
+            + ("" if left is None or not left else f", about {left:.0f} s left")
+        )
     for table, reason in tables.errored.items():
         say(f"errored       {table}: {reason}")
     for table, count in tables.dead_letters.items():

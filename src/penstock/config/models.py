@@ -17,7 +17,12 @@ from pydantic_core import PydanticCustomError
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.config.quantities import Duration, DurationOrZero, Size
-from penstock.config.table_patterns import PatternError, TablePatterns, parse_pattern
+from penstock.config.table_patterns import (
+    PatternError,
+    TablePatterns,
+    parse_pattern,
+    split_name,
+)
 
 MAX_NAME_LENGTH = 40
 """Leaves room for ``penstock_`` and a uuid's start within the 63 bytes of a slot's name."""
@@ -46,14 +51,49 @@ def _pattern(value: str) -> str:
     return value
 
 
-def _no_copy_yet(value: bool) -> bool:
-    if value:
+def _copy(value: object) -> object:
+    """true stands for all defaults, false for no copy; nothing at all is a slip of the pen."""
+    if isinstance(value, bool):
+        return {} if value else None
+    if not isinstance(value, dict | BaseModel):
         raise PydanticCustomError(
-            "not_built",
-            "copying existing rows is not built yet; set it to false to follow the changes "
-            "from now on",
+            "copy", "Input should be true, false or a mapping of keys to values"
         )
     return value
+
+
+def _conditions(value: dict[str, str]) -> dict[str, str]:
+    names: dict[tuple[str, str], str] = {}
+    for text, condition in value.items():
+        name = _one_table(text)
+        if name in names:
+            raise PydanticCustomError(
+                "table_twice",
+                "{first} and {second} are the same table; write one condition, with AND",
+                {"first": names[name], "second": text},
+            )
+        if not condition.strip():
+            raise PydanticCustomError(
+                "no_condition", "the condition of {table} is empty", {"table": text}
+            )
+        names[name] = text
+    return value
+
+
+def _one_table(text: str) -> tuple[str, str]:
+    try:
+        pattern = parse_pattern(text)
+    except PatternError as error:
+        raise PydanticCustomError(
+            "table_name",
+            "{table} is not a table such as shop.orders: {why}",
+            {"table": text, "why": error.why},
+        ) from None
+    if pattern.has_wildcard:
+        raise PydanticCustomError(
+            "table_name", "{table} has a wildcard; a condition is for one table", {"table": text}
+        )
+    return split_name(text)
 
 
 def _typed(value: dict[str, Any]) -> dict[str, Any]:
@@ -89,24 +129,55 @@ class TablesConfig(_Model):
     """Which tables to follow: every one that ``include`` matches and ``exclude`` does not.
 
     Of those that ``insert_only`` matches, inserts and truncates alone: they need no identity.
+    ``on_remove`` is what becomes of a table at the destination when it is followed no longer, and
+    ``reconcile`` how often the publications are compared with the patterns.
     """
 
     include: list[PatternText] = Field(default=["public.*"], min_length=1)
     exclude: list[PatternText] = []
     insert_only: list[PatternText] = []
+    on_remove: Literal["keep", "truncate", "drop"] = "keep"
+    reconcile: Duration = 10.0
 
     @property
     def patterns(self) -> TablePatterns:
         return TablePatterns(self.include, self.exclude, self.insert_only)
 
 
+class CopyConfig(_Model):
+    """How rows that are there before the stream are copied.
+
+    ``parallelism`` None leaves it to the pipeline how many tasks copy at a time. ``max_wal`` is how
+    much WAL, or with ``confirm: log`` change log, a copy may hold back until ``on_max_wal`` says
+    what happens; None sets no limit. ``existing_rows`` is about a target that holds rows which
+    Penstock did not bring.
+    """
+
+    parallelism: int | None = Field(default=None, ge=1)
+    chunk_bytes: Size = 64 * 2**20
+    max_snapshot_age: Duration = 24 * 3600.0
+    max_wal: Size | None = None
+    on_max_wal: Literal["pause", "restart"] = "pause"
+    where: Annotated[dict[str, str], AfterValidator(_conditions)] = {}
+    existing_rows: Literal["refuse", "truncate"] = "refuse"
+
+    def condition(self, schema: str, table: str) -> str | None:
+        """The SQL condition that rows of the table have to meet; None for all rows."""
+        for text, condition in self.where.items():
+            if split_name(text) == (schema, table):
+                return condition
+        return None
+
+
 class SourceConfig(_Model):
-    """The database to follow."""
+    """The database to follow. ``copy_rows`` is None where rows are not copied."""
 
     url: ConnectionUrl
     tables: TablesConfig = TablesConfig()
     # BaseModel has a method called copy, so the field needs another name than the key.
-    copy_rows: Annotated[bool, AfterValidator(_no_copy_yet)] = Field(default=False, alias="copy")
+    copy_rows: Annotated[CopyConfig | None, BeforeValidator(_copy)] = Field(
+        default=CopyConfig(), alias="copy"
+    )
 
 
 class ChangeLogConfig(_Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence, Set
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -79,8 +79,12 @@ def _known_keys(model: type[BaseModel] | None, path: KeyPath) -> list[str]:
             return []
         fields = {field.alias or key: field for key, field in model.model_fields.items()}
         annotation: Any = fields[str(part)].annotation if part in fields else None
-        is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-        model = annotation if is_model else None
+        models = [
+            kind
+            for kind in (annotation, *get_args(annotation))  # the second: of a model or None
+            if isinstance(kind, type) and issubclass(kind, BaseModel)
+        ]
+        model = models[0] if models else None
     if model is None:
         return []
     return sorted(field.alias or key for key, field in model.model_fields.items())

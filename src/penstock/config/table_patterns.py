@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
+
+Rule = Literal["add", "remove"]
+"""What a person said of one table, by its name: follow it, or do not, whatever the patterns say."""
+
+Rules = Mapping[tuple[str, str], Rule]
+"""By schema and name."""
 
 
 class PatternError(ValueError):
@@ -92,6 +100,7 @@ class TablePatterns:
     """The tables that some include pattern matches and no exclude pattern does.
 
     Of those that an insert_only pattern matches too, only inserts and truncates are followed.
+    ``rules`` are exceptions by name, which win over include and exclude.
     """
 
     def __init__(
@@ -99,21 +108,37 @@ class TablePatterns:
         include: Iterable[str],
         exclude: Iterable[str] = (),
         insert_only: Iterable[str] = (),
+        rules: Rules | None = None,
     ) -> None:
         self.include = tuple(parse_pattern(text) for text in include)
         self.exclude = tuple(parse_pattern(text) for text in exclude)
         self.insert_only = tuple(parse_pattern(text) for text in insert_only)
+        self.rules: Rules = rules or {}
+
+    def with_rules(self, rules: Rules) -> TablePatterns:
+        """The same patterns with these exceptions."""
+        same = copy.copy(self)
+        same.rules = rules
+        return same
 
     def matches(self, schema: str, table: str) -> bool:
+        if rule := self.rules.get((schema, table)):
+            return rule == "add"
         return any(pattern.matches(schema, table) for pattern in self.include) and not (
             self.excluded(schema, table)
         )
 
     def excluded(self, schema: str, table: str) -> bool:
+        if rule := self.rules.get((schema, table)):
+            return rule == "remove"
         return any(pattern.matches(schema, table) for pattern in self.exclude)
 
     def names(self, schema: str, table: str) -> bool:
-        """True where the user asked for exactly this table, by a pattern without wildcards."""
+        """True where the user asked for exactly this table: by a rule, or by a pattern without
+        wildcards.
+        """
+        if rule := self.rules.get((schema, table)):
+            return rule == "add"
         return self.matches(schema, table) and any(
             not pattern.has_wildcard and pattern.matches(schema, table) for pattern in self.include
         )

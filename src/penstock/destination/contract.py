@@ -11,12 +11,14 @@ Written after Spark's own writers: executors write and return receipts, the driv
 3. The driver calls ``commit(receipts, frontier)`` with one receipt of each task, in position order.
    When it returns, changes and frontier are durable, together. A batch that is replayed after a
    crash between the two leaves no trace where ``exactly_once`` is claimed.
+4. Rows that are there before the stream are copied chunk by chunk: tasks call
+   ``chunk_writer().write(rows)``, the driver ``commit_chunks(receipts)``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -24,6 +26,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
 from penstock.decode.changes import ChangeSet
+from penstock.errors import DestinationError
 from penstock.lsn import Frontier
 from penstock.table_definition import TableDefinition
 from penstock.table_schema import TableSchema
@@ -74,6 +77,55 @@ class TableRows:
         return self.count
 
 
+class ChunkReader(ABC):
+    """One chunk of a table that is copied, on the executor that copies it. Read it once, in the
+    form that suits the destination.
+
+    Raises SnapshotGone or TableRewritten where it cannot be read any more.
+    """
+
+    table: TableSchema
+    """The columns that come, in their order."""
+    chunk: str
+    """Its name: the same for the same rows of the same copy, whoever reads them."""
+    snapshot: Frontier
+    """The point at which it is read."""
+
+    @abstractmethod
+    def raw(self, *, binary: bool) -> Iterator[bytes]:
+        """What COPY TO STDOUT gives, in pieces of whole rows; binary with header and trailer."""
+
+    @abstractmethod
+    def texts(self) -> Iterator[TableRows]:
+        """Postgres's own texts, some thousand rows at a time."""
+
+    @abstractmethod
+    def typed(self) -> Iterator[pa.RecordBatch]:
+        """The same in Arrow types, as the stream's typed rows have them: the columns of
+        ``decode.flat_columns.flat_table``, then ``_raw``, texts of values that they cannot hold.
+        """
+
+
+@dataclass(frozen=True)
+class ChunkReceipt:
+    """What a task tells the driver of a chunk. ``content`` is for the destination that made it."""
+
+    rows: int
+    bytes: int
+    content: Receipt = b""
+
+
+class ChunkWriter(ABC):
+    """The executor's side of a copy. Pickled to the executors; opens what it needs."""
+
+    @abstractmethod
+    def write(self, rows: ChunkReader) -> ChunkReceipt:
+        """Write one chunk. May be called again with the same chunk: then it stands once.
+
+        Raises TableRefused where the destination does not take a row.
+        """
+
+
 class TaskWriter(ABC):
     """The executor's side. Pickled to the executors; opens what it needs when it writes."""
 
@@ -122,6 +174,12 @@ class Destination(ABC):
     def task_writer(self) -> TaskWriter:
         """A writer for the tasks of the next micro-batch; asked for again for each."""
 
+    def catchup_writer(self, tables: Collection[int]) -> TaskWriter:
+        """The same for a batch that brings only these tables (by oid) on, while the batches of
+        the others go on. One at a time. Only asked of destinations whose tables fail alone.
+        """
+        raise NotImplementedError(f"{self.name} has one position for all tables")
+
     @abstractmethod
     def commit(
         self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
@@ -134,13 +192,64 @@ class Destination(ABC):
         frontier moved past WAL that held nothing for us.
         """
 
-    @abstractmethod
-    def truncate_table(self, table: TableSchema) -> None:
-        """Empty a table before it is copied. An append destination keeps its history."""
+    # -- copies --------------------------------------------------------------------------------
+    # May be called by other threads than the one that commits, also while it does.
+
+    def has_foreign_rows(self, table: TableDefinition) -> bool:
+        """Whether a table holds rows that the pipeline did not bring. An append destination does
+        not mind.
+        """
+        return False
 
     @abstractmethod
-    def write_table_rows(self, rows: TableRows, chunk: str) -> None:
-        """Store copied rows durably. The same ``chunk`` of a table written twice stands once."""
+    def truncate_table(self, table: TableDefinition) -> None:
+        """Empty a table, and forget which chunks of it were written. An append destination keeps
+        its history.
+        """
+
+    @abstractmethod
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> ChunkWriter:
+        """A writer for the chunks of a table that ``prepare`` has seen.
+
+        With ``again`` they are read under a later snapshot than chunks that were written before: a
+        row that moved may be among both, and the one that is written now counts.
+        """
+
+    def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:  # noqa: B027 (most need none)
+        """Make chunks durable whose receipts these are, where the writers did not. A receipt of a
+        chunk that stands already changes nothing.
+        """
+
+    def finish_copy(self, table: TableDefinition) -> None:  # noqa: B027 (most need none)
+        """All chunks are written; the table's changes come next. Called again after a crash."""
+
+    def replaying(self, tables: Collection[int]) -> None:  # noqa: B027 (append needs none)
+        """From now on the changes of these tables (by oid) are replayed over copied rows: a change
+        of a row that is not there puts it there, or removes nothing. Where it does not say all of
+        the row, its keys are parked, to be read again.
+        """
+
+    def parked_keys(self, table: int) -> Sequence[tuple[str, ...]]:
+        """Keys of rows that have to be read again: texts in the order of the table's merge key."""
+        return ()
+
+    def settle_parked(self, rows: TableRows, keys: Sequence[tuple[str, ...]]) -> None:
+        """Put rows that were read again in place of what stands under the keys, and forget these.
+        Of a key that no row has, the row is removed.
+        """
+        raise NotImplementedError(f"{self.name} parks nothing")
+
+    def complete_table(self, table: TableDefinition) -> None:  # noqa: B027 (most need none)
+        """The table is what the source has at one point: add what had to wait for that (indexes,
+        constraints). Called again after a crash.
+        """
+
+    def drop_table(self, table: TableDefinition) -> None:
+        """Remove a table that is followed no longer, with its rows."""
+        raise DestinationError(
+            f"destination {self.name} cannot drop tables",
+            remedy="set source.tables.on_remove to keep",
+        )
 
     def dead_letters(self) -> Mapping[str, int]:
         """How many refused rows of each source table it keeps for a person to look at."""

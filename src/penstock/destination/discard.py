@@ -1,4 +1,4 @@
-"""``discard``: decodes every value to its type and writes nothing. It measures all the rest."""
+"""``discard``: reads all that it is given and writes nothing. It measures all the rest."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import json
 from collections.abc import Iterable, Sequence
 
 from penstock.decode.changes import ChangeSet, TableChanges
-from penstock.decode.typed import decode_text
 from penstock.destination.contract import (
     Behind,
     Capabilities,
+    ChunkReader,
+    ChunkReceipt,
+    ChunkWriter,
     Destination,
     DestinationOptions,
     Receipt,
-    TableRows,
     TaskWriter,
 )
 from penstock.lsn import Frontier
-from penstock.table_schema import TableSchema
+from penstock.table_definition import TableDefinition
 
 
 class DiscardOptions(DestinationOptions):
-    """It has none."""
+    """``typed``: copied rows are read into Arrow types, too, as streamed ones always are."""
+
+    typed: bool = False
 
 
 class DiscardWriter(TaskWriter):
@@ -36,8 +39,29 @@ class DiscardWriter(TaskWriter):
         return json.dumps({"changes": count, "bytes": size}).encode()
 
 
+class DiscardChunkWriter(ChunkWriter):
+    """Counts rows and bytes: those of COPY's text, or of the Arrow values."""
+
+    def __init__(self, typed: bool) -> None:
+        self._typed = typed
+
+    def write(self, rows: ChunkReader) -> ChunkReceipt:
+        count = size = 0
+        if self._typed:
+            for batch in rows.typed():
+                count += batch.num_rows
+                size += batch.nbytes
+        else:
+            for piece in rows.raw(binary=False):
+                count += piece.count(b"\n")  # within a value it would be escaped
+                size += len(piece)
+        return ChunkReceipt(count, size)
+
+
 class DiscardDestination(Destination):
-    """Counts what it is given: ``changes`` and ``bytes`` since it was made."""
+    """Counts what it is given: ``changes`` and ``bytes`` of the stream since it was made, and
+    ``copied_rows`` and ``copied_bytes`` of chunks.
+    """
 
     name = "discard"
     options_model = DiscardOptions
@@ -49,6 +73,8 @@ class DiscardDestination(Destination):
         super().__init__(options, pipeline)
         self.changes = 0
         self.bytes = 0
+        self.copied_rows = 0
+        self.copied_bytes = 0
 
     def open(self) -> None:
         """There is nothing to take over."""
@@ -66,13 +92,16 @@ class DiscardDestination(Destination):
             self.changes += receipt["changes"]
             self.bytes += receipt["bytes"]
 
-    def truncate_table(self, table: TableSchema) -> None:
+    def truncate_table(self, table: TableDefinition) -> None:
         """There is nothing to empty."""
 
-    def write_table_rows(self, rows: TableRows, chunk: str) -> None:
-        self.changes += len(rows)
-        for column, text in zip(rows.table.columns, rows.columns, strict=True):
-            self.bytes += decode_text(text, column.type, column.typmod).values.nbytes
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> DiscardChunkWriter:
+        return DiscardChunkWriter(self.options.typed)
+
+    def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
+        for receipt in receipts:
+            self.copied_rows += receipt.rows
+            self.copied_bytes += receipt.bytes
 
 
 def _decode(changes: TableChanges) -> int:

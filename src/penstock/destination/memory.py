@@ -10,9 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from penstock.decode.changes import ChangeSet, TableChanges
+from penstock.decode.row_values import READ_ORDINAL
 from penstock.destination.contract import (
     Behind,
     Capabilities,
+    ChunkReader,
+    ChunkReceipt,
+    ChunkWriter,
     Destination,
     DestinationOptions,
     Receipt,
@@ -21,6 +25,7 @@ from penstock.destination.contract import (
 )
 from penstock.errors import Fenced
 from penstock.lsn import Frontier, Position
+from penstock.table_definition import TableDefinition
 from penstock.table_schema import TableSchema
 
 TableName = tuple[str, str]
@@ -46,10 +51,15 @@ class MemoryChange:
 
 @dataclass
 class MemoryStore:
-    """What one pipeline has delivered."""
+    """What one pipeline has delivered.
+
+    ``copied`` are the rows that were copied, as changes with the op ``read``; ``chunks`` which
+    chunks of which table's present copy are among them.
+    """
 
     changes: list[MemoryChange] = field(default_factory=list)
-    copied: dict[tuple[TableName, str], list[Row]] = field(default_factory=dict)
+    copied: list[MemoryChange] = field(default_factory=list)
+    chunks: set[tuple[TableName, str]] = field(default_factory=set)
     frontier: Frontier | None = None
     driver: int = 0
 
@@ -80,6 +90,19 @@ class MemoryWriter(TaskWriter):
         return pickle.dumps(found)
 
 
+class MemoryChunkWriter(ChunkWriter):
+    """The rows travel in the receipt."""
+
+    def write(self, rows: ChunkReader) -> ChunkReceipt:
+        found: list[MemoryChange] = []
+        size = 0
+        for piece in rows.texts():
+            found += _copied(piece)
+            size += sum(column.nbytes for column in piece.columns)
+        content = pickle.dumps(((_name(rows.table), rows.chunk), found))
+        return ChunkReceipt(len(found), size, content)
+
+
 class MemoryDestination(Destination):
     """Keeps every change in order, with the frontier."""
 
@@ -107,6 +130,30 @@ class MemoryDestination(Destination):
     def commit(
         self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
     ) -> None:
+        store = self._own_store()
+        # Receipts come from our own writer, in this very process tree.
+        found = [change for receipt in receipts for change in pickle.loads(receipt)]  # noqa: S301
+        store.changes += found
+        store.frontier = frontier
+
+    def truncate_table(self, table: TableDefinition) -> None:
+        """It holds changes, not rows: history stays."""
+        store = self._own_store()
+        name = (table.schema, table.name)
+        store.chunks = {chunk for chunk in store.chunks if chunk[0] != name}
+
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> MemoryChunkWriter:
+        return MemoryChunkWriter()
+
+    def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
+        store = self._own_store()
+        for receipt in receipts:
+            chunk, found = pickle.loads(receipt.content)  # noqa: S301 (as in commit)
+            if chunk not in store.chunks:
+                store.chunks.add(chunk)
+                store.copied += found
+
+    def _own_store(self) -> MemoryStore:
         store = memory_store(self.pipeline)
         if store.driver != self._driver:
             raise Fenced(
@@ -114,21 +161,17 @@ class MemoryDestination(Destination):
                 f"over from driver {self._driver}",
                 remedy="stop this one; the other goes on where it stood",
             )
-        # Receipts come from our own writer, in this very process tree.
-        found = [change for receipt in receipts for change in pickle.loads(receipt)]  # noqa: S301
-        store.changes += found
-        store.frontier = frontier
+        return store
 
-    def truncate_table(self, table: TableSchema) -> None:
-        """It holds changes, not rows: history stays."""
 
-    def write_table_rows(self, rows: TableRows, chunk: str) -> None:
-        names = [column.name for column in rows.table.columns]
-        found: list[Row] = [{} for _ in range(len(rows))]
-        for name, column in zip(names, rows.columns, strict=True):
-            for row, value in zip(found, column.to_pylist(), strict=True):
-                row[name] = value
-        memory_store(self.pipeline).copied[_name(rows.table), chunk] = found
+def _copied(rows: TableRows) -> Iterator[MemoryChange]:
+    values: list[Row] = [{} for _ in range(len(rows))]
+    for column, texts in zip(rows.table.columns, rows.columns, strict=True):
+        for row, text in zip(values, texts.to_pylist(), strict=True):
+            row[column.name] = text
+    position = Position(rows.snapshot.commit_lsn, READ_ORDINAL)
+    for row in values:
+        yield MemoryChange(position, "read", (_name(rows.table),), row)
 
 
 def _changes(part: ChangeSet) -> Iterator[MemoryChange]:

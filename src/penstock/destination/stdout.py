@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
     Behind,
     Capabilities,
+    ChunkReader,
+    ChunkReceipt,
+    ChunkWriter,
     Destination,
     DestinationOptions,
     Receipt,
-    TableRows,
     TaskWriter,
 )
 from penstock.destination.encode.ndjson import encode_changes, read_lines
 from penstock.destination.encode.text_bytes import text_bytes
 from penstock.errors import DestinationError
 from penstock.lsn import Frontier
-from penstock.table_schema import TableSchema
+from penstock.table_definition import TableDefinition
 
 
 class StdoutOptions(DestinationOptions):
@@ -35,6 +38,19 @@ class StdoutWriter(TaskWriter):
         return b"".join(text_bytes(encode_changes(part).text) for part in changes)
 
 
+class StdoutChunkWriter(ChunkWriter):
+    """The same for copied rows."""
+
+    def write(self, rows: ChunkReader) -> ChunkReceipt:
+        count = 0
+        pieces = []
+        for piece in rows.texts():
+            count += len(piece)
+            pieces.append(text_bytes(read_lines(piece).text))
+        lines = b"".join(pieces)
+        return ChunkReceipt(count, len(lines), lines)
+
+
 class StdoutDestination(Destination):
     """Writes lines in commit order. What was written before a crash is written again."""
 
@@ -43,6 +59,11 @@ class StdoutDestination(Destination):
     capabilities = Capabilities(
         mode="append", exactly_once=False, remembers=False, atomic=False, batch_age=0.2
     )
+
+    def __init__(self, options: StdoutOptions, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        # Chunks are committed beside batches: the lines of one must not run into the other's.
+        self._printing = threading.Lock()
 
     def open(self) -> None:
         """There is nothing to repair, and no way to fence another writer of a terminal."""
@@ -56,17 +77,22 @@ class StdoutDestination(Destination):
     def commit(
         self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
     ) -> None:
-        _write(receipts)
+        with self._printing:
+            _write(receipts)
 
-    def truncate_table(self, table: TableSchema) -> None:
+    def truncate_table(self, table: TableDefinition) -> None:
         """A stream keeps its history."""
 
-    def write_table_rows(self, rows: TableRows, chunk: str) -> None:
-        """A chunk that is written twice is there twice: what is printed cannot be taken back."""
-        _write([text_bytes(read_lines(rows).text)])
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> StdoutChunkWriter:
+        return StdoutChunkWriter()
+
+    def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
+        """A chunk that is committed twice is there twice: what is printed cannot be taken back."""
+        with self._printing:
+            _write(receipt.content for receipt in receipts)
 
 
-def _write(pieces: Iterable[bytes | memoryview]) -> None:
+def _write(pieces: Iterable[bytes]) -> None:
     try:
         for piece in pieces:
             sys.stdout.buffer.write(piece)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.contract import Destination, Receipt
-from penstock.errors import LogError
+from penstock.errors import BatchAgain, LogError, PenstockError
 from penstock.failpoints import failpoint
 from penstock.lsn import NOTHING, Frontier
 from penstock.pipeline.standing import Standing
@@ -24,7 +25,11 @@ class Delivered:
 
 
 class BatchCommitter:
-    """Commits batches to the destination, then lets capture confirm them."""
+    """Commits batches to the destination, then lets capture confirm them.
+
+    Batches of the stream and those that bring single tables on come from two threads; they are
+    committed one at a time.
+    """
 
     def __init__(
         self,
@@ -41,30 +46,92 @@ class BatchCommitter:
         self._observe = observe
         self._read_up_to = NOTHING
         self._set_aside: Collection[int] = ()
+        self._is_unsure = True
+        self._placed: dict[int, Frontier] = {}
+        self.lock = threading.RLock()
+        """Held while something is committed: who changes the destination otherwise takes it."""
         self.standing = Standing()
 
-    def begin(self, standing: Standing, set_aside: Collection[int]) -> None:
-        """Take over where the destination stands, before a query reads on from there."""
-        self._set_aside = set_aside
-        self.standing = standing.without(set_aside)
-        self._read_up_to = self.standing.start(set_aside)
-        self._record()
+    def take_up(
+        self,
+        begin: Frontier,
+        set_aside: Collection[int],
+        waiting: Mapping[int, Frontier | None],
+    ) -> Standing:
+        """Ask the destination where it stands, before a query reads on from there.
+
+        ``begin`` is where it stands if it does not know. ``waiting`` are the tables that are set
+        aside while their changes wait, and where they stood when that began, as far as known.
+        """
+        with self.lock:
+            held = self._destination.committed()
+            if held is None and not self._destination.capabilities.remembers:
+                recorded = self._log.reader(self._reader)
+                held = recorded.frontier if recorded else None
+            # What was placed since the last commit is newer than what the destination knows.
+            told = {**self._destination.behind(), **self._placed}
+            standing = Standing(
+                held or begin,
+                {oid: at for oid, at in told.items() if oid not in set_aside or oid in waiting},
+            )
+            for oid, at in waiting.items():
+                known = [*filter(None, [at, told.get(oid)])]
+                standing = standing.placed({oid: max(known, default=standing.frontier)})
+            self.standing = standing = standing.together(set_aside)
+            self._set_aside = frozenset(set_aside)
+            self._read_up_to = standing.start(set_aside)
+            self._is_unsure = False
+            self._record()
+            return standing
 
     def __call__(self, receipts: list[Receipt], frontier: Frontier) -> None:
-        if frontier < self._read_up_to:
-            raise LogError(
-                f"a batch would take the destination back from {self._read_up_to} to {frontier}; "
-                "nothing of it was committed",
-                remedy="this is a bug in Penstock: please report it, with the change log's listing "
-                "(`penstock log inspect`)",
-            )
-        standing = self.standing.after(frontier, self._set_aside)
-        failpoint("driver.before_commit")
-        self._destination.commit(receipts, standing.frontier, standing.behind)
-        failpoint("driver.committed")
-        self.standing, self._read_up_to = standing, frontier
-        self._record()
+        with self.lock:
+            if frontier < self._read_up_to:
+                raise LogError(
+                    f"a batch would take the destination back from {self._read_up_to} to "
+                    f"{frontier}; nothing of it was committed",
+                    remedy="this is a bug in Penstock: please report it, with the change log's "
+                    "listing (`penstock log inspect`)",
+                )
+            standing = self.standing.after(frontier, self._set_aside)
+            failpoint("driver.before_commit")
+            self._commit(receipts, standing)
+            failpoint("driver.committed")
+            self._read_up_to = frontier
+            self._record()
         self._observe(Delivered(standing.frontier, len(receipts), time.time()))
+
+    def commit_aside(self, receipts: list[Receipt], tables: Mapping[int, Frontier]) -> None:
+        """Commit a batch that brings only ``tables`` on, each to where it stands then."""
+        with self.lock:
+            self._commit(receipts, self.standing.placed(tables))
+            self._record()
+
+    def place(self, tables: Mapping[int, Frontier]) -> None:
+        """Say where tables stand that are set aside; the next commit tells the destination."""
+        with self.lock:
+            self._placed.update(tables)
+            self.standing = self.standing.placed(tables)
+            self._record()
+
+    def free(self, tables: Collection[int]) -> None:
+        """Keep nothing for these tables any more."""
+        with self.lock:
+            self._placed = {oid: at for oid, at in self._placed.items() if oid not in tables}
+            self.standing = self.standing.freed(tables)
+            self._record()
+
+    def _commit(self, receipts: list[Receipt], standing: Standing) -> None:
+        if self._is_unsure:
+            raise BatchAgain("the last commit failed, and the destination was not asked since")
+        try:
+            self._destination.commit(receipts, standing.frontier, standing.behind)
+        except PenstockError:
+            # It may have been committed nevertheless.
+            self._is_unsure = True
+            raise
+        self.standing = standing
+        self._placed = {}
 
     def _record(self) -> None:
         """Tell capture what the destination holds."""

@@ -3,46 +3,83 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from penstock.errors import StoreUnavailable, TableRefused
+from penstock.lsn import Frontier
 from penstock.pipeline.table_state import (
     Errored,
     Init,
     ManualRetry,
     Ready,
     RetryPolicy,
+    SyncDone,
+    TableState,
     TimedRetry,
     retry_policy,
 )
 from penstock.store import Store
 from penstock.table_definition import TableDefinition
 
-_POLL_SECONDS = 2.0
+_POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class StreamPart:
+    """Which tables a query brings on.
+
+    ``known`` are all that the pipeline follows. Of those that are ``set_aside`` nothing is
+    delivered; for those of them that are ``waiting`` the log keeps their changes, from where they
+    stood when that began, as far as it is known here.
+    """
+
+    known: frozenset[int] = frozenset()
+    set_aside: frozenset[int] = frozenset()
+    waiting: Mapping[int, Frontier | None] = field(default_factory=dict)
+
+    def differs(self, other: StreamPart) -> bool:
+        """Whether a query of the one would be another query for the other."""
+        return (self.known, self.set_aside) != (other.known, other.set_aside)
 
 
 class FollowedTables:
-    """Which tables are set aside because of an error, and when they are tried again."""
+    """Which tables take part in the stream, which wait, and when a failed one is tried again.
 
-    def __init__(self, store: Store, say: Callable[[str], None]) -> None:
+    ``merges`` says that the destination holds the current rows: there a table takes no part in the
+    stream until it is copied. ``copies`` says that tables are copied at all.
+    """
+
+    def __init__(
+        self, store: Store, say: Callable[[str], None], *, merges: bool, copies: bool
+    ) -> None:
         self._store = store
         self._say = say
+        self._merges = merges
+        self._copies = copies
         self._attempts: dict[int, int] = {}
         self._next_poll = 0.0
-        self.set_aside: frozenset[int] = frozenset()
+        self._seen: dict[int, TableState] = {}
+        self.part = StreamPart()
 
     def enrol(self, definitions: Sequence[TableDefinition], lsn: int) -> None:
-        """Remember the tables; those that are new begin, without a copy, at once."""
+        """Remember tables; new ones are to be copied, or without copies begin at once."""
         self._store.store_table_schemas(definitions, lsn)
         known = self._store.get_table_states()
         new = [table.oid for table in definitions if table.oid not in known]
-        begun = [oid for oid, state in known.items() if isinstance(state, Init)]
         if new:
             self._store.update_table_states({oid: Init() for oid in new})
-        if new or begun:
-            self._store.update_table_states({oid: Ready() for oid in (*new, *begun)})
-        self.set_aside = self._errored()
+        if not self._copies:
+            begun = [oid for oid, state in known.items() if isinstance(state, Init)]
+            if new or begun:
+                self._store.update_table_states({oid: Ready() for oid in (*new, *begun)})
+        self._tell()
+
+    def take_part(self) -> StreamPart:
+        """What the next query is for, by the states as they are now."""
+        self.part = self._part()
+        return self.part
 
     def refuse(self, error: TableRefused) -> None:
         """Set a table aside; the others go on without it."""
@@ -52,11 +89,13 @@ class FollowedTables:
         if error.may_pass:
             policy = retry_policy(attempt, datetime.now(UTC))
         self._store.update_table_state(error.table, Errored(error.message, error.remedy, policy))
-        self.set_aside = self._errored()
         self._say(f"{error.message}; it is set aside, the other tables go on ({error.remedy})")
+        self._seen[error.table] = self._store.get_table_states()[error.table]
 
     def changed(self) -> bool:
-        """Whether other tables are set aside than before: somebody, or time, wants one retried."""
+        """Whether the query is for other tables than those that should take part now: a copy has
+        come to its end, or somebody, or time, wants a table retried.
+        """
         if time.monotonic() < self._next_poll:
             return False
         self._next_poll = time.monotonic() + _POLL_SECONDS
@@ -66,12 +105,50 @@ class FollowedTables:
         except StoreUnavailable:
             # It is asked again soon; meanwhile everything stays as it is.
             return False
-        errored = self._errored()
-        for oid in self.set_aside - errored:
-            self._say(f"{self._name(oid)} is tried again")
-        changed = errored != self.set_aside
-        self.set_aside = errored
-        return changed
+        self._tell()
+        return self._part().differs(self.part)
+
+    def joined(self, behind: Collection[int]) -> None:
+        """Tables whose replay met the stream are like all others from now on."""
+        done = [
+            oid
+            for oid, state in self._store.get_table_states().items()
+            if isinstance(state, SyncDone) and oid not in behind and oid not in self.part.set_aside
+        ]
+        if done:
+            self._store.update_table_states({oid: Ready() for oid in done})
+            self._tell()
+
+    @property
+    def are_settled(self) -> bool:
+        """Whether no table is on its way to be ready by itself."""
+        return all(
+            isinstance(state, Ready | Errored)
+            or self._store.get_wish(oid) in ("paused", "cancelled")
+            for oid, state in self._store.get_table_states().items()
+        )
+
+    def name(self, oid: int) -> str:
+        schema = self._store.get_table_schema(oid)
+        return f"table {schema.qualified_name}" if schema else f"the table with oid {oid}"
+
+    def _part(self) -> StreamPart:
+        states = self._store.get_table_states()
+        copies = self._store.get_copies()
+        aside = {
+            oid
+            for oid, state in states.items()
+            if isinstance(state, Errored)
+            or (self._merges and not isinstance(state, Ready | SyncDone))
+        }
+        waiting: dict[int, Frontier | None] = {}
+        for oid in aside:
+            if oid in copies and not isinstance(states[oid], Init):
+                first = copies[oid].first_lsn
+                waiting[oid] = Frontier(first - 1, first)
+            elif not self._copies:
+                waiting[oid] = None
+        return StreamPart(frozenset(states), frozenset(aside), waiting)
 
     def _retry_due(self) -> None:
         now = datetime.now(UTC)
@@ -83,10 +160,15 @@ class FollowedTables:
             ):
                 self._store.retry_table(oid)
 
-    def _errored(self) -> frozenset[int]:
-        states = self._store.get_table_states().items()
-        return frozenset(oid for oid, state in states if isinstance(state, Errored))
-
-    def _name(self, oid: int) -> str:
-        schema = self._store.get_table_schema(oid)
-        return f"table {schema.qualified_name}" if schema else f"the table with oid {oid}"
+    def _tell(self) -> None:
+        """Say which tables went on to another phase."""
+        states = self._store.get_table_states()
+        for oid, state in states.items():
+            before = self._seen.get(oid)
+            if before is None or before.phase == state.phase:
+                continue
+            if isinstance(before, Errored):
+                self._say(f"{self.name(oid)} is tried again")
+            else:
+                self._say(f"{self.name(oid)}: {before.phase} -> {state.phase}")
+        self._seen = states

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import psycopg
+from typing import TYPE_CHECKING
 
 from penstock.backoff import Backoff
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
-from penstock.destination.registry import make_destination
 from penstock.error_policy import Action, decide
 from penstock.errors import PenstockError, TableRefused
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter, Delivered
 from penstock.pipeline.capture_child import CaptureChild
+from penstock.pipeline.copies import make_copies
+from penstock.pipeline.copy_manager import CopyManager
+from penstock.pipeline.copy_progress import CopyView
 from penstock.pipeline.followed_tables import FollowedTables
-from penstock.pipeline.standing import Standing
-from penstock.postgres.definitions import read_definitions
+from penstock.pipeline.opened import opened_destination, spark_session
+from penstock.pipeline.subscribed_tables import SubscribedTables
 from penstock.postgres.pipeline_lock import KeptLock
 from penstock.postgres.slot import current_wal_lsn
 from penstock.postgres.subscription import Subscription, ensure_subscription
@@ -34,9 +36,11 @@ if TYPE_CHECKING:
     from penstock.spark.query import PipelineQuery
 
 _TURN_SECONDS = 0.1
+_VIEW_SECONDS = 0.5
 
 Stopping = Callable[[], bool]
 Observe = Callable[[Delivered], None]
+ObserveCopies = Callable[[list[CopyView]], None]
 
 
 def ignore(_delivered: Delivered) -> None:
@@ -52,12 +56,15 @@ class Pipeline:
         file: Path,
         *,
         observe: Observe = ignore,
+        observe_copies: ObserveCopies = lambda _copies: None,
         say: Callable[[str], None] = print,
     ) -> None:
         self._config = config
         self._file = file
         self._observe = observe
+        self._observe_copies = observe_copies
         self._say = say
+        self._next_view = 0.0
         self._log = ChangeLog(config.change_log.path)
 
     def run(
@@ -71,93 +78,68 @@ class Pipeline:
 
         Returns what the destination holds. A session that is passed in is left running.
         """
-        application = f"penstock {self._config.name} run"
-        with KeptLock(self._config.source.url, self._config.name, application) as lock:
-            conn = lock.conn
-            subscription = ensure_subscription(conn, self._config)
-            target = current_wal_lsn(conn) if until_caught_up else 0
-            with self._open_destination() as destination, self._open_store(destination) as store:
-                tables = self._enrol(conn, subscription, destination, store)
-                committer = BatchCommitter(
-                    destination, self._log, self._config.name, target, self._observe
+        config = self._config
+        application = f"penstock {config.name} run"
+        with KeptLock(config.source.url, config.name, application) as lock:
+            subscription = ensure_subscription(lock.conn, config)
+            target = current_wal_lsn(lock.conn) if until_caught_up else 0
+            with opened_destination(config) as destination, self._open_store(destination) as store:
+                tables = FollowedTables(
+                    store,
+                    self._say,
+                    merges=destination.capabilities.mode == "merge",
+                    copies=config.source.copy_rows is not None,
                 )
-                self._take_up(committer, destination, subscription, tables)
-                with self._session(spark) as session, self._capture() as capture:
-                    take_up = partial(self._take_up, committer, destination, subscription, tables)
-                    watch = partial(self._watch, capture, lock, Backoff(), stopping)
-                    self._supervise(
+                committer = BatchCommitter(
+                    destination, self._log, config.name, target, self._observe
+                )
+                subscribed = SubscribedTables(
+                    config, destination, store, tables, committer, self._say
+                )
+                subscribed.enrol(lock.conn, subscription)
+                self._take_up(committer, subscription, tables)
+                with (
+                    spark_session(config, spark) as session,
+                    self._capture() as capture,
+                    self._copies(session, destination, store, tables, committer) as copies,
+                ):
+                    run = _Run(
                         session,
                         destination,
                         committer,
                         tables,
-                        take_up,
-                        watch,
-                        stopping,
-                        target,
+                        copies,
+                        take_up=partial(self._take_up, committer, subscription, tables),
+                        watch=partial(
+                            self._watch, capture, lock, subscribed, copies, Backoff(), stopping
+                        ),
+                        stopping=stopping,
+                        target=target,
                     )
+                    self._supervise(run)
             return committer.standing.frontier
 
     @contextmanager
-    def _open_destination(self) -> Iterator[Destination]:
-        config = self._config
-        destination = make_destination(
-            config.destination_type, config.destination_options, config.name
-        )
-        try:
-            destination.open()
-            yield destination
-        finally:
-            destination.close()
-
-    @contextmanager
     def _open_store(self, destination: Destination) -> Iterator[Store]:
-        """Where the states of tables are kept, if a table of this destination can fail alone."""
+        """Where the states of tables are kept, if they have more than one."""
         config = self._config
-        lasting = destination.capabilities.tables_fail_alone or config.store.url is not None
+        lasting = (
+            destination.capabilities.tables_fail_alone
+            or config.source.copy_rows is not None
+            or config.store.url is not None
+        )
         with pipeline_store(config) if lasting else MemoryStore(config.name) as store:
             store.open()
             yield store
 
-    def _enrol(
-        self,
-        conn: psycopg.Connection[Any],
-        subscription: Subscription,
-        destination: Destination,
-        store: Store,
-    ) -> FollowedTables:
-        definitions = read_definitions(conn, subscription.tables, subscription.publications)
-        destination.prepare(definitions)
-        tables = FollowedTables(store, self._say)
-        tables.enrol(definitions, subscription.start_lsn)
-        return tables
-
     def _take_up(
-        self,
-        committer: BatchCommitter,
-        destination: Destination,
-        subscription: Subscription,
-        tables: FollowedTables,
+        self, committer: BatchCommitter, subscription: Subscription, tables: FollowedTables
     ) -> None:
         """Go on where the destination stands, or if it does not know, where it was last seen."""
-        held = destination.committed()
-        if held is None and not destination.capabilities.remembers:
-            recorded = self._log.reader(self._config.name)
-            held = recorded.frontier if recorded else None
-        start = held or Frontier(0, subscription.start_lsn)
-        committer.begin(Standing(start, destination.behind()), tables.set_aside)
-
-    @contextmanager
-    def _session(self, given: SparkSession | None) -> Iterator[SparkSession]:
-        if given is not None:
-            yield given
-            return
-        from penstock.spark.session import end_session, make_session
-
-        session = make_session(self._config.name, self._config.spark)
-        try:
-            yield session
-        finally:
-            end_session(session)
+        part = tables.take_part()
+        begin = Frontier(0, subscription.start_lsn)
+        standing = committer.take_up(begin, part.set_aside, part.waiting)
+        tables.joined(standing.behind)
 
     @contextmanager
     def _capture(self) -> Iterator[CaptureChild]:
@@ -168,65 +150,94 @@ class Pipeline:
         finally:
             capture.stop()
 
-    def _supervise(
+    @contextmanager
+    def _copies(
         self,
         spark: SparkSession,
         destination: Destination,
-        committer: BatchCommitter,
+        store: Store,
         tables: FollowedTables,
-        take_up: Callable[[], None],
-        watch: Callable[[], None],
-        stopping: Stopping,
-        target: int,
-    ) -> None:
+        committer: BatchCommitter,
+    ) -> Iterator[CopyManager | None]:
+        if self._config.source.copy_rows is None:
+            yield None
+            return
+        copies = make_copies(
+            self._config,
+            self._file,
+            spark,
+            destination,
+            store,
+            tables,
+            committer,
+            self._log,
+            self._say,
+        )
+        copies.start()
+        try:
+            yield copies
+        finally:
+            copies.stop()
+
+    def _supervise(self, run: _Run) -> None:
         """Keep the query going; returns when it is time to stop."""
         pause = Backoff()
-        while not stopping():
+        while not run.stopping():
             try:
-                with self._query(spark, destination, committer, tables) as query:
-                    while not stopping() and not tables.changed():
+                with self._query(run) as query:
+                    while not run.stopping() and not run.tables.changed():
                         if query.wait(_TURN_SECONDS):
                             # Ended by somebody else, without an error: a new one takes its place.
                             break
-                        if target and _has_reached(committer.standing, target, tables):
+                        run.tables.joined(run.committer.standing.behind)
+                        if run.has_reached_target():
                             return
-                        watch()
+                        run.watch()
             except PenstockError as error:
                 action = decide(error)
-                if isinstance(error, TableRefused) and destination.capabilities.tables_fail_alone:
-                    tables.refuse(error)
+                fails_alone = run.destination.capabilities.tables_fail_alone
+                if isinstance(error, TableRefused) and fails_alone:
+                    run.tables.refuse(error)
                 elif action in (Action.STOP, Action.SET_ASIDE):
                     raise
                 else:
-                    self._say(f"{error.message}; going on from {committer.standing.frontier}")
+                    self._say(f"{error.message}; going on from {run.committer.standing.frontier}")
                     if action is Action.RETRY:
-                        pause.wait(stopping)
-            self._until_there(take_up, watch, pause, stopping)
+                        pause.wait(run.stopping)
+            self._until_there(run, pause)
 
-    def _until_there(
-        self,
-        take_up: Callable[[], None],
-        watch: Callable[[], None],
-        pause: Backoff,
-        stopping: Stopping,
-    ) -> None:
+    def _until_there(self, run: _Run, pause: Backoff) -> None:
         """Ask the destination where it stands, until it answers; capture goes on meanwhile."""
-        while not stopping():
+        while not run.stopping():
             try:
-                watch()
-                take_up()
+                run.watch()
+                run.take_up()
                 return
             except PenstockError as error:
                 if decide(error) is not Action.RETRY:
                     raise
                 self._say(error.message)
-                pause.wait(stopping)
+                pause.wait(run.stopping)
 
     def _watch(
-        self, capture: CaptureChild, lock: KeptLock, pause: Backoff, stopping: Stopping
+        self,
+        capture: CaptureChild,
+        lock: KeptLock,
+        subscribed: SubscribedTables,
+        copies: CopyManager | None,
+        pause: Backoff,
+        stopping: Stopping,
     ) -> None:
-        """See to it that capture runs, and that nobody takes this pipeline for a stopped one."""
+        """See to it that everything runs beside the query, and that nobody takes this pipeline for
+        a stopped one.
+        """
         lock.keep()
+        subscribed.reconcile(lock.conn)
+        if copies is not None:
+            copies.check()
+            if time.monotonic() >= self._next_view:
+                self._next_view = time.monotonic() + _VIEW_SECONDS
+                self._observe_copies(copies.views())
         try:
             ended = capture.ended()
         except PenstockError as error:
@@ -239,13 +250,7 @@ class Pipeline:
             pause.wait(stopping)
             capture.start()
 
-    def _query(
-        self,
-        spark: SparkSession,
-        destination: Destination,
-        committer: BatchCommitter,
-        tables: FollowedTables,
-    ) -> PipelineQuery:
+    def _query(self, run: _Run) -> PipelineQuery:
         from penstock.spark.query import PipelineQuery, QuerySettings
 
         batch = self._config.batch
@@ -254,19 +259,39 @@ class Pipeline:
             batch.max_bytes,
             batch.max_growth,
             batch.buffer_bytes,
-            batch.max_age or destination.capabilities.batch_age,
+            batch.max_age or run.destination.capabilities.batch_age,
         )
-        standing = committer.standing
+        standing, part = run.committer.standing, run.tables.part
         return PipelineQuery(
-            spark,
+            run.spark,
             settings,
-            standing.start(tables.set_aside),
-            destination.task_writer,
-            standing.floors(tables.set_aside),
-            committer,
+            standing.start(part.set_aside),
+            run.destination.task_writer,
+            standing.floors(part.set_aside, part.known),
+            run.committer,
         )
 
 
-def _has_reached(standing: Standing, target: int, tables: FollowedTables) -> bool:
-    """Whether every table that can go on has got there."""
-    return standing.frontier.end_lsn >= target and standing.is_together(tables.set_aside)
+@dataclass(frozen=True)
+class _Run:
+    """What one run has at hand."""
+
+    spark: SparkSession
+    destination: Destination
+    committer: BatchCommitter
+    tables: FollowedTables
+    copies: CopyManager | None
+    take_up: Callable[[], None]
+    watch: Callable[[], None]
+    stopping: Stopping
+    target: int
+
+    def has_reached_target(self) -> bool:
+        """Whether every table that can go on has got where it was to get."""
+        standing = self.committer.standing
+        return (
+            bool(self.target)
+            and standing.frontier.end_lsn >= self.target
+            and standing.is_together(self.tables.part.set_aside)
+            and self.tables.are_settled
+        )

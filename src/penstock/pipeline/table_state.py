@@ -129,7 +129,7 @@ class Ready:
 @dataclass(frozen=True)
 class Errored:
     """Nothing of it is delivered while the others go on; the log keeps its changes. Set by whoever
-    met the error. It ends by a retry or a rollback only, back to the state before.
+    met the error. It ends by a retry or a rollback, back to the state before, or by a resync.
     """
 
     phase: ClassVar[Phase] = "errored"
@@ -141,7 +141,7 @@ class Errored:
 TableState = Init | DataSync | FinishedCopy | SyncWait | Catchup | SyncDone | Ready | Errored
 
 # What may follow by an ordinary update. Not listed: errored, which may follow everything.
-# Back to init leads from every state in which work would have to be done again from the start.
+# Back to init leads from every state: a person may have any table copied anew.
 _NEXT: Mapping[Phase, frozenset[Phase]] = {
     "init": frozenset({"data_sync", "ready"}),
     "data_sync": frozenset({"finished_copy", "init"}),
@@ -150,7 +150,7 @@ _NEXT: Mapping[Phase, frozenset[Phase]] = {
     "catchup": frozenset({"sync_done", "init"}),
     "sync_done": frozenset({"ready", "init"}),
     "ready": frozenset({"init"}),
-    "errored": frozenset(),
+    "errored": frozenset({"init"}),
 }
 
 _WITHOUT_VALUES: Mapping[str, TableState] = {
@@ -175,7 +175,8 @@ def transition(old: TableState | None, new: TableState) -> TableState:
     if isinstance(old, Errored):
         raise StoreError(
             f"A table in state errored cannot become {new.phase}: it failed ({old.reason}).",
-            remedy="`penstock tables retry` puts it back into the state before the error.",
+            remedy="`penstock tables retry` puts it back into the state before the error; "
+            "`penstock tables resync` copies it anew.",
         )
     allowed = ", ".join([*sorted(_NEXT[old.phase]), "errored"])
     raise StoreError(

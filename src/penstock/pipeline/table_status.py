@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -9,24 +10,28 @@ from typing import Any
 from penstock.config.models import PipelineConfig
 from penstock.destination.registry import make_destination
 from penstock.errors import PenstockError
-from penstock.pipeline.table_state import Errored
+from penstock.pipeline.copy_progress import CopyView, copy_view
+from penstock.pipeline.table_state import Errored, Ready
 from penstock.store import pipeline_store
 
 
 @dataclass
 class TableStatus:
     """``phases`` counts tables by state; ``errored`` says why; ``dead_letters`` counts rows.
+    ``copies`` are those that are under way.
 
     ``problems`` name what could not be asked.
     """
 
     phases: dict[str, int] = field(default_factory=dict)
+    copies: dict[str, CopyView] = field(default_factory=dict)
     errored: dict[str, str] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        copies = {table: view.to_json() for table, view in self.copies.items()}
+        return {**asdict(self), "copies": copies}
 
 
 def read_table_status(config: PipelineConfig) -> TableStatus:
@@ -49,8 +54,14 @@ def _ask_store(config: PipelineConfig, status: TableStatus) -> None:
             return
         store.load_table_states()
         store.load_table_schemas()
+        store.load_copies()
         states = store.get_table_states()
         status.phases = dict(Counter(state.phase for state in states.values()))
+        for oid, copy in store.get_copies().items():
+            schema, state = store.get_table_schema(oid), states.get(oid)
+            if schema is not None and state is not None and not isinstance(state, Ready):
+                name = schema.qualified_name
+                status.copies[name] = copy_view(name, state.phase, copy, time.time())
         for oid, state in states.items():
             if isinstance(state, Errored):
                 schema = store.get_table_schema(oid)

@@ -13,6 +13,7 @@ import psycopg
 from psycopg.rows import namedtuple_row
 
 from penstock.postgres.catalogue import TableName
+from penstock.postgres.index_definitions import constraints_of, indexes_of
 from penstock.postgres.source_errors import source_errors
 from penstock.table_definition import (
     ColumnDefinition,
@@ -171,6 +172,7 @@ def definitions_of(
         oids = [row.oid for row in found]
         columns = _grouped(_rows(conn, _COLUMNS, oids))
         keys = _grouped(_rows(conn, _KEYS, oids))
+        indexes, constraints = indexes_of(conn, oids), constraints_of(conn, oids)
         published = _published(conn, publications)
         types = _Types(
             conn,
@@ -189,6 +191,8 @@ def definitions_of(
             types=types.needed_by(
                 _TypeUse(column.type, column.typmod) for column in columns.get(row.oid, [])
             ),
+            indexes=tuple(indexes.get(row.oid, ())),
+            constraints=tuple(constraints.get(row.oid, ())),
             **_keys(keys.get(row.oid, [])),
         )
         for row in found

@@ -25,7 +25,11 @@ SELECT l.pid, a.application_name, a.client_addr::text, a.backend_start::text
 """
 
 
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS = 0.5
+RETAKEN_SECONDS = 2 * _LOOK_SECONDS
+"""How long the lock of a running pipeline is free at most, where its connection was cut and the
+server answers.
+"""
 
 
 class PipelineLock:

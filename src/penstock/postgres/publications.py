@@ -1,17 +1,19 @@
-"""The one or two publications of a pipeline: made, found and dropped together.
+"""The two publications of a pipeline: made, found, changed and dropped together.
 
 The COMMENT of the first one holds a uuid and, once the slot exists, "start", the slot's point.
 Tables of which only inserts and truncates are followed are in a second publication, since what is
-published is a property of a publication. "inserts" in the first one's comment says that there is
-a second; that one's own comment says whose it is, because its name could be that of the first
-publication of another pipeline.
+published is a property of a publication. It is made at once, also without tables: before Postgres
+18, a slot cannot be read with a publication that is younger than what is read. "inserts" in the
+first one's comment says that there is a second; that one's own comment says whose it is, because
+its name could be that of the first publication of another pipeline. Such a pipeline does without a
+second one, and has no tables of that kind.
 """
 
 from __future__ import annotations
 
 import json
 import uuid as uuids
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +41,26 @@ class Publications:
     insert_only: tuple[TableName, ...]
 
 
+@dataclass(frozen=True)
+class Membership:
+    """Which publication each table is in, and what it is called, both by oid."""
+
+    names: tuple[str, ...]
+    homes: Mapping[int, str]
+    tables: Mapping[int, TableName]
+
+
+_MEMBERSHIP = """
+SELECT p.pubname::text, coalesce(obj_description(p.oid, 'pg_publication'), ''),
+       c.oid::bigint, n.nspname::text, c.relname::text
+  FROM pg_publication p
+  LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid
+  LEFT JOIN pg_class c ON c.oid = r.prrelid
+  LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE p.pubname = ANY(%s)
+"""
+
+
 def publication_name(name: str) -> str:
     return f"penstock_{name}"
 
@@ -60,16 +82,18 @@ def create_publications(
     apart = set(insert_only)
     followed = [table for table in tables if table not in apart]
     _create(conn, names[0], followed, "insert, update, delete, truncate")
-    if insert_only:
-        names.append(inserts_publication_name(name))
-        if _read_comment(conn, names[1]) is not None:
-            raise SourceError(
-                f"The source has a publication {names[1]} that is not of pipeline {name}, which "
-                "needs this name for the tables of source.tables.insert_only.",
-                remedy=_other_name(names[1]),
-            )
-        _create(conn, names[1], insert_only, "insert, truncate")
-        _comment(conn, names[1], {**_remark(uuid), "inserts_of": name})
+    second = inserts_publication_name(name)
+    is_free = _read_comment(conn, second) is None
+    if insert_only and not is_free:
+        raise SourceError(
+            f"The source has a publication {second} that is not of pipeline {name}, which "
+            "needs this name for the tables of source.tables.insert_only.",
+            remedy=_other_name(second),
+        )
+    if is_free:
+        names.append(second)
+        _create(conn, second, insert_only, "insert, truncate")
+        _comment(conn, second, {**_remark(uuid), "inserts_of": name})
     made = Publications(tuple(names), uuid, None, tuple(tables), tuple(insert_only))
     record_start(conn, made, None)
     return made
@@ -100,11 +124,7 @@ def read_publications(conn: psycopg.Connection[Any], name: str) -> Publications 
     if "inserts" in remark:
         names.append(inserts_publication_name(name))
         if _inserts_uuid(conn, name) != remark["uuid"]:
-            raise SourceError(
-                f"The publication {names[1]}, made together with {names[0]}, is gone or is "
-                "another one now: changes of its tables may have been missed since.",
-                remedy="`penstock destroy` and `penstock run` start anew.",
-            )
+            raise _second_is_gone(*names)
     return Publications(
         tuple(names),
         remark["uuid"],
@@ -112,6 +132,51 @@ def read_publications(conn: psycopg.Connection[Any], name: str) -> Publications 
         tables=_tables(conn, names),
         insert_only=_tables(conn, names[1:]),
     )
+
+
+def read_membership(conn: psycopg.Connection[Any], name: str) -> Membership:
+    """What the pipeline's publications hold, by one query.
+
+    Raises SourceError where they are gone, or are not what was made.
+    """
+    first, second = publication_name(name), inserts_publication_name(name)
+    rows = conn.execute(_MEMBERSHIP, [[first, second]]).fetchall()
+    comments: dict[str, str] = {row[0]: row[1] for row in rows}
+    if first not in comments:
+        raise SourceError(
+            f"The publication {first} of pipeline {name} is gone: changes may have been missed "
+            "since.",
+            remedy="`penstock destroy` and `penstock run` start anew.",
+        )
+    remark = _parse_remark(name, comments[first])
+    names = [first]
+    if "inserts" in remark:
+        if _parse_inserts_uuid(name, comments.get(second)) != remark["uuid"]:
+            raise _second_is_gone(first, second)
+        names.append(second)
+    homes: dict[int, str] = {}
+    tables: dict[int, TableName] = {}
+    for publication, _comment_text, oid, schema, table in rows:
+        if publication in names and oid is not None:
+            homes[oid] = publication
+            tables[oid] = TableName(schema, table)
+    return Membership(tuple(names), homes, tables)
+
+
+def alter_publication(
+    conn: psycopg.Connection[Any],
+    publication: str,
+    *,
+    add: Sequence[TableName] = (),
+    drop: Sequence[TableName] = (),
+) -> None:
+    """Change its tables: one statement for all that leave, one for all that come."""
+    for tables, statement in (
+        (drop, "ALTER PUBLICATION {} DROP TABLE {}"),
+        (add, "ALTER PUBLICATION {} ADD TABLE {}"),
+    ):
+        if tables:
+            conn.execute(sql.SQL(statement).format(sql.Identifier(publication), _listed(tables)))
 
 
 def own_publications(conn: psycopg.Connection[Any], name: str) -> dict[str, str]:
@@ -135,19 +200,20 @@ def drop_publications(conn: psycopg.Connection[Any], names: Iterable[str]) -> No
 def _create(
     conn: psycopg.Connection[Any], publication: str, tables: Sequence[TableName], what: str
 ) -> None:
-    # ONLY: a table that inherits from this one is matched by its own name.
-    listed = sql.SQL(", ").join(
-        sql.SQL("ONLY {}").format(sql.Identifier(*table)) for table in tables
-    )
     conn.execute(
         sql.SQL(
             "CREATE PUBLICATION {} {} WITH (publish = {}, publish_via_partition_root = true)"
         ).format(
             sql.Identifier(publication),
-            sql.SQL("FOR TABLE {}").format(listed) if tables else sql.SQL(""),
+            sql.SQL("FOR TABLE {}").format(_listed(tables)) if tables else sql.SQL(""),
             sql.Literal(what),
         )
     )
+
+
+def _listed(tables: Sequence[TableName]) -> sql.Composed:
+    # ONLY: a table that inherits from this one is matched by its own name.
+    return sql.SQL(", ").join(sql.SQL("ONLY {}").format(sql.Identifier(*table)) for table in tables)
 
 
 def _remark(uuid: str) -> dict[str, Any]:
@@ -174,10 +240,11 @@ def _read_comment(conn: psycopg.Connection[Any], publication: str) -> str | None
 
 def _first_remark(conn: psycopg.Connection[Any], name: str) -> dict[str, Any] | None:
     """What the comment of the pipeline's first publication holds; None without one."""
-    publication = publication_name(name)
-    comment = _read_comment(conn, publication)
-    if comment is None:
-        return None
+    comment = _read_comment(conn, publication_name(name))
+    return None if comment is None else _parse_remark(name, comment)
+
+
+def _parse_remark(name: str, comment: str) -> dict[str, Any]:
     try:
         remark: dict[str, Any] = json.loads(comment)
         if remark["penstock"] != _COMMENT_VERSION or "inserts_of" in remark:
@@ -186,6 +253,7 @@ def _first_remark(conn: psycopg.Connection[Any], name: str) -> dict[str, Any] | 
             parse_lsn(remark["start"])
         return {**remark, "uuid": str(uuids.UUID(remark["uuid"]))}
     except (ValueError, KeyError, TypeError, AttributeError):
+        publication = publication_name(name)
         raise SourceError(
             f"The source has a publication {publication} that this version of Penstock did not "
             f"make for pipeline {name}: its comment is {comment!r}.",
@@ -195,12 +263,23 @@ def _first_remark(conn: psycopg.Connection[Any], name: str) -> dict[str, Any] | 
 
 def _inserts_uuid(conn: psycopg.Connection[Any], name: str) -> str | None:
     """The uuid in the comment of the pipeline's second publication; None where it has none."""
-    comment = _read_comment(conn, inserts_publication_name(name))
+    return _parse_inserts_uuid(name, _read_comment(conn, inserts_publication_name(name)))
+
+
+def _parse_inserts_uuid(name: str, comment: str | None) -> str | None:
     try:
         remark = json.loads(comment or "")
         return str(remark["uuid"]) if remark["inserts_of"] == name else None
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _second_is_gone(first: str, second: str) -> SourceError:
+    return SourceError(
+        f"The publication {second}, made together with {first}, is gone or is another one now: "
+        "changes of its tables may have been missed since.",
+        remedy="`penstock destroy` and `penstock run` start anew.",
+    )
 
 
 def _other_name(publication: str) -> str:

@@ -18,10 +18,12 @@ from typing import Any
 import psycopg
 
 from penstock.config.models import PipelineConfig
+from penstock.config.table_patterns import Rules
 from penstock.errors import CheckFailed, PenstockError, SlotError
 from penstock.lsn import parse_lsn
 from penstock.postgres.catalogue import TableName, read_tables
 from penstock.postgres.connect import connect
+from penstock.postgres.open_transactions import describe_open_writers
 from penstock.postgres.pipeline_lock import PipelineLock
 from penstock.postgres.publications import (
     Publications,
@@ -82,9 +84,12 @@ def ensure_subscription(
     conn: psycopg.Connection[Any],
     config: PipelineConfig,
     *,
+    rules: Rules | None = None,
     slot_wait: float = SLOT_WAIT_SECONDS,
 ) -> Subscription:
     """Make the pipeline's publications and slot, or return those that exist.
+
+    ``rules`` are exceptions from the patterns, by name.
 
     ``conn`` is in autocommit mode. What a call created is removed again where it fails. An existing
     subscription is returned as it is; whether its slot is still good is for judge_slot to say.
@@ -97,7 +102,7 @@ def ensure_subscription(
         _remove(conn, config.name)
         uuid = str(uuids.uuid4())
         try:
-            return _create(conn, config, uuid, slot_wait)
+            return _create(conn, config, rules or {}, uuid, slot_wait)
         except BaseException as error:
             # Also for Ctrl-C: a slot that nobody reads would fill the source's disk.
             _undo(conn, config, uuid, error)
@@ -115,12 +120,13 @@ def destroy_subscription(conn: psycopg.Connection[Any], name: str) -> list[str]:
 
 
 def _create(
-    conn: psycopg.Connection[Any], config: PipelineConfig, uuid: str, slot_wait: float
+    conn: psycopg.Connection[Any], config: PipelineConfig, rules: Rules, uuid: str, slot_wait: float
 ) -> Subscription:
     slot = slot_name(config.name, uuid)
     publication = publication_name(config.name)
     with source_errors(f"creating the publication {publication}"), conn.transaction():
-        selection = select_tables(read_tables(conn), config.source.tables.patterns)
+        patterns = config.source.tables.patterns.with_rules(rules)
+        selection = select_tables(read_tables(conn), patterns)
         if not selection.published:
             raise CheckFailed(
                 "No table of the source matches source.tables; nothing was created.",
@@ -170,27 +176,12 @@ def _create_slot(
         except psycopg.errors.QueryCanceled:
             raise SlotError(
                 f"The replication slot {slot} could not be created within {slot_wait:g} s: it "
-                f"waits for transactions that were open before. Open now: {_open_writers(conn)}.",
+                "waits for transactions that were open before. Open now: "
+                f"{describe_open_writers(conn)}.",
                 remedy="End or commit them, then run the command again.",
             ) from None
     assert row is not None  # noqa: S101 (the function returns one row or raises)
     return parse_lsn(row[0])
-
-
-def _open_writers(conn: psycopg.Connection[Any]) -> str:
-    # From pg_locks, which shows every session to every role, unlike pg_stat_activity.
-    rows = conn.execute(
-        "SELECT DISTINCT l.pid, a.usename, a.application_name"
-        "  FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid"
-        " WHERE l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted"
-    ).fetchall()
-    texts = [
-        f"pid {pid} (user {user}, application {application or 'unknown'})"
-        if pid is not None
-        else "a prepared transaction (see pg_prepared_xacts)"
-        for pid, user, application in rows
-    ]
-    return ", ".join(texts) or "none any more"
 
 
 def _undo(

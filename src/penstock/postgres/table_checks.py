@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from psycopg import sql
 
 from penstock.postgres.catalogue import CatalogueTable
-from penstock.postgres.finding import Finding, Source, listed
+from penstock.postgres.finding import Finding, Source, Status, listed
 from penstock.postgres.subscription import find_subscription
 
 
@@ -65,15 +65,31 @@ def replica_identity(source: Source) -> Finding:
         return Finding("passed", "every row can be identified")
     reasons = listed(f"{_name(table)} ({table.missing_identity})" for table in without)
     first = _identifier(without[0])
+    remedy = (
+        f"Add a primary key that is not deferrable; or ALTER TABLE {first} REPLICA IDENTITY USING "
+        f"INDEX <unique index>; or ALTER TABLE {first} REPLICA IDENTITY FULL (larger WAL); or put "
+        "the table into source.tables.insert_only, which follows its inserts and truncates alone; "
+        "or into source.tables.exclude."
+    )
+    if source.subscription is not None and not any(_is_followed(source, t) for t in without):
+        return Finding(
+            "warning",
+            f"new tables are left out, because their rows cannot be identified: {reasons}",
+            remedy,
+        )
     return Finding(
         "failed",
         f"rows cannot be identified in {reasons}; once published, every UPDATE and DELETE there "
         "would fail in your application",
-        f"Add a primary key that is not deferrable; or ALTER TABLE {first} REPLICA IDENTITY USING "
-        f"INDEX <unique index>; or ALTER TABLE {first} REPLICA IDENTITY FULL (larger WAL); or put "
-        "the table into source.tables.insert_only, which follows its inserts and truncates alone; "
-        "or into source.tables.exclude.",
+        remedy,
     )
+
+
+def _is_followed(source: Source, table: CatalogueTable) -> bool:
+    """Whether it is in the publication already, by itself or with its root."""
+    names = {t.oid: t.table_name for t in source.selection.published}
+    published = set() if source.subscription is None else set(source.subscription.tables)
+    return any(names.get(oid) in published for oid in (table.oid, *table.ancestors))
 
 
 def publication(source: Source) -> Finding:
@@ -101,9 +117,8 @@ def publication(source: Source) -> Finding:
         return Finding(
             "warning",
             "; ".join([detail, *differences]),
-            "Tables, and what is followed of them, are fixed when the pipeline is created: run "
-            "`penstock destroy` and `penstock init` to take the new ones. Changes in between are "
-            "not captured.",
+            "Nothing, if that is what you want: `penstock run` brings it to what the patterns, "
+            "`penstock tables add` and `penstock tables remove` ask for.",
         )
     return Finding("passed", detail)
 
@@ -136,13 +151,15 @@ def ownership(source: Source) -> Finding:
     ]
     if not foreign:
         return Finding("passed", "the role owns every table that is to be published")
+    # While the pipeline exists, it goes on without them.
+    status: Status = "failed" if source.subscription is None else "warning"
     role = sql.Identifier(source.value("SELECT current_user::text"))
     grants = [
         sql.SQL("GRANT {} TO {}").format(sql.Identifier(owner), role).as_string(None)
         for owner in sorted({table.owner for table in foreign})
     ]
     return Finding(
-        "failed",
+        status,
         "only an owner may publish a table; the role does not own "
         + listed(f"{_name(table)} (owner {table.owner})" for table in foreign),
         f"Run as a superuser: {'; '.join(grants)};  or make a role of your own the owner of these "
@@ -151,14 +168,19 @@ def ownership(source: Source) -> Finding:
 
 
 def reading(source: Source) -> Finding:
-    unreadable = [table for table in source.selection.published if not table.selectable]
+    copied = source.config.source.copy_rows is not None
+    selection = source.selection
+    # A copy reads each partition by itself.
+    tables = selection.published + (selection.through_root if copied else ())
+    unreadable = [table for table in tables if not table.selectable]
     if not unreadable:
         return Finding("passed", "the role may read every table")
     return Finding(
-        "warning",
+        "failed" if copied and source.subscription is None else "warning",
         f"the role may not read {listed(map(_name, unreadable))}; following changes works without, "
         "copying or comparing rows does not",
-        f"Run as the owner: {_grants(unreadable)}",
+        f"Run as the owner: {_grants(unreadable)}"
+        + (" Or set source.copy to false." if copied else ""),
     )
 
 

@@ -42,6 +42,30 @@ class TableSelection:
         )
 
 
+def why_not_added(selection: TableSelection, *, copied: bool) -> dict[int, str]:
+    """The tables of ``published`` that must not be added to a publication, with the reason, by oid.
+
+    Publishing a table without identity makes the application's UPDATE and DELETE fail. Of a
+    partitioned table every leaf counts. ``copied`` says that their rows are to be read, too.
+    """
+    need = {table.oid for table in selection.needing_identity}
+    reasons: dict[int, str] = {}
+    for table in selection.published:
+        if not table.owned:
+            reasons[table.oid] = f"only its owner {table.owner} may publish it"
+    for table in selection.published + selection.through_root:
+        if table.oid in need and table.missing_identity:
+            why = f"its rows cannot be identified ({table.missing_identity})"
+        elif copied and not table.selectable:
+            why = "the role may not read it"
+        else:
+            continue
+        reasons.setdefault(table.oid, why)
+        for root in table.ancestors:
+            reasons.setdefault(root, f"its partition {table.table_name}: {why}")
+    return {table.oid: reasons[table.oid] for table in selection.published if table.oid in reasons}
+
+
 def select_tables(tables: Iterable[CatalogueTable], patterns: TablePatterns) -> TableSelection:
     """A partition is published by itself only where none of its ancestors is."""
     tables = list(tables)

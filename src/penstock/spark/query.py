@@ -155,7 +155,7 @@ class PipelineQuery:
     def _reason(self, error: StreamingQueryException) -> PenstockError:
         text = str(error)
         failure = self._commits.failure
-        return failure or error_from_text(text) or QueryFailed(_first_lines(text))
+        return failure or error_from_text(text) or QueryFailed(first_lines(text))
 
 
 class _Commits:
@@ -212,6 +212,6 @@ def _new_checkpoint(log_path: str) -> str:
     return tempfile.mkdtemp(prefix=prefix, dir=parent)
 
 
-def _first_lines(text: str) -> str:
+def first_lines(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "the Spark query failed: " + " ".join(lines[:3])[:600]

@@ -76,11 +76,11 @@ class TaskFunction:
                     {
                         "first": [task.pointers[0].segment if task.pointers else ""],
                         "frontier": [json.dumps(task.frontier.to_json())],
-                        "receipt": [self._write(task)],
+                        "receipt": [self.write(task)],
                     }
                 )
 
-    def _write(self, task: TaskInput) -> bytes:
+    def write(self, task: TaskInput) -> bytes:
         if not task.pointers:
             return b""
         with marked_errors():

@@ -1,13 +1,22 @@
-"""What a pipeline remembers of its tables: their states, their definitions, their targets."""
+"""What a pipeline remembers of its tables: states, definitions, targets, copies, wishes."""
 
 from __future__ import annotations
 
 from penstock.config.models import PipelineConfig
 from penstock.store.contract import Store
+from penstock.store.copies import ChunkDone, CopyProgress, Wish
 from penstock.store.memory import MemoryStore
 from penstock.store.postgres import PostgresStore
 
-__all__ = ["MemoryStore", "PostgresStore", "Store", "pipeline_store"]
+__all__ = [
+    "ChunkDone",
+    "CopyProgress",
+    "MemoryStore",
+    "PostgresStore",
+    "Store",
+    "Wish",
+    "pipeline_store",
+]
 
 
 def pipeline_store(config: PipelineConfig) -> PostgresStore:

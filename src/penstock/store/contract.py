@@ -8,10 +8,9 @@ cache never knows of something that a restart would not find.
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -19,6 +18,7 @@ from typing import Self
 
 from penstock.errors import StoreError
 from penstock.pipeline.table_state import Errored, TableState, transition
+from penstock.store.copies import CopyStore
 from penstock.table_definition import TableDefinition
 
 
@@ -38,18 +38,14 @@ class SchemaVersion:
     definition: TableDefinition
 
 
-class Store(ABC):
-    """One pipeline's states, schemas and mappings. May be shared by threads.
+class Store(CopyStore):
+    """One pipeline's states, schemas and mappings, and its copies. May be shared by threads.
 
     Raises StoreUnavailable where another try may succeed, StoreError for everything else.
     """
 
     def __init__(self, pipeline: str) -> None:
-        self.pipeline = pipeline
-        # Held from a write to its entry in the cache: a reload in between would undo the entry.
-        # Readers do not take it, since a write may take long; so what they read is replaced as a
-        # whole and never changed.
-        self._lock = threading.RLock()
+        super().__init__(pipeline)
         self._states: dict[int, StateRecord] = {}
         self._schemas: dict[int, list[SchemaVersion]] = {}
         self._mappings: dict[int, str] = {}
@@ -72,6 +68,9 @@ class Store(ABC):
             self.load_table_states()
             self.load_table_schemas()
             self.load_table_mappings()
+            self.load_copies()
+            self.load_wishes()
+            self.load_rules()
 
     # -- states ----------------------------------------------------------------------------------
 
@@ -205,21 +204,33 @@ class Store(ABC):
             self._write_mappings(mappings)
             self._mappings = {**self._mappings, **mappings}
 
-    # -- the pipeline as a whole -----------------------------------------------------------------
+    # -- whole tables, and the pipeline as a whole ------------------------------------------------
+
+    def forget_tables(self, tables: Iterable[int]) -> None:
+        """Remove all that is kept of tables that left. Rules stay: they are about names."""
+        gone = set(tables)
+        with self._lock:
+            self._remove_tables(gone)
+            self._states = {t: v for t, v in self._states.items() if t not in gone}
+            self._schemas = {t: v for t, v in self._schemas.items() if t not in gone}
+            self._mappings = {t: v for t, v in self._mappings.items() if t not in gone}
+            self._copies = {t: v for t, v in self._copies.items() if t not in gone}
+            self._wishes = {t: v for t, v in self._wishes.items() if t not in gone}
 
     def forget_pipeline(self) -> bool:
         """Remove all that is kept of this pipeline; whether there was anything."""
         with self._lock:
             removed = self._remove_pipeline()
             self._states, self._schemas, self._mappings = {}, {}, {}
+            self._copies, self._wishes, self._rules = {}, {}, {}
             return removed
 
     # -- what a store does -----------------------------------------------------------------------
 
-    def close(self) -> None:  # noqa: B027 (some hold nothing)
+    def close(self) -> None:
         """Let go of what is held."""
 
-    def _set_up(self) -> None:  # noqa: B027 (some need none)
+    def _set_up(self) -> None:
         """Make or bring up to date what the store consists of."""
 
     @abstractmethod
@@ -243,6 +254,9 @@ class Store(ABC):
 
     @abstractmethod
     def _write_mappings(self, mappings: Mapping[int, str]) -> None: ...
+
+    @abstractmethod
+    def _remove_tables(self, tables: Collection[int]) -> None: ...
 
     @abstractmethod
     def _remove_pipeline(self) -> bool: ...

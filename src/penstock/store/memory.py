@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
+from penstock.config.table_patterns import Rule
 from penstock.pipeline.table_state import Errored, TableState
+from penstock.snapshot.chunk import CopyPlan
 from penstock.store.contract import SchemaVersion, StateRecord, Store
+from penstock.store.copies import ChunkDone, ChunkKey, CopyProgress, TableKey, Wish
 from penstock.table_definition import TableDefinition
 
 
@@ -18,6 +23,15 @@ class PipelineRecords:
     states: dict[int, list[StateRecord]] = field(default_factory=dict)
     schemas: dict[int, dict[int, TableDefinition]] = field(default_factory=dict)
     mappings: dict[int, str] = field(default_factory=dict)
+    copies: dict[int, CopyProgress] = field(default_factory=dict)
+    worker: str | None = None
+    claims: dict[int, str] = field(default_factory=dict)
+    wishes: dict[int, Wish] = field(default_factory=dict)
+    rules: dict[TableKey, Rule] = field(default_factory=dict)
+
+
+# Stores of several threads may share their records, as connections share a database's.
+_TURN = threading.Lock()
 
 
 class MemoryStore(Store):
@@ -41,7 +55,7 @@ class MemoryStore(Store):
             current = chain[-1].state if chain else None
             self._next_state(table, current, state)
             if current != state:
-                # After an error there can only be another one, which takes its place.
+                # What follows an error, another one or a new beginning, takes its place.
                 kept = chain[:-1] if isinstance(current, Errored) else chain
                 chains[table] = [*kept, StateRecord(state, datetime.now(UTC))]
         self._mine.states.update(chains)
@@ -73,6 +87,104 @@ class MemoryStore(Store):
 
     def _write_mappings(self, mappings: Mapping[int, str]) -> None:
         self._mine.mappings.update(mappings)
+
+    # -- copies ----------------------------------------------------------------------------------
+
+    def _read_copies(self) -> dict[int, CopyProgress]:
+        return dict(self._mine.copies)
+
+    def _write_new_copies(
+        self, plans: Mapping[int, CopyPlan], ids: Mapping[int, str], lsn: int
+    ) -> datetime:
+        now = datetime.now(UTC)
+        for table, plan in plans.items():
+            self._mine.copies[table] = CopyProgress(table, ids[table], lsn, lsn, 1, plan, now)
+        return now
+
+    def _write_snapshot(self, ids: Mapping[int, str], lsn: int) -> None:
+        self._require_copies(ids)
+        for table in ids:
+            copy = self._mine.copies[table]
+            self._mine.copies[table] = replace(copy, last_lsn=lsn, snapshots=copy.snapshots + 1)
+
+    def _write_chunks(self, ids: Mapping[int, str], done: Mapping[ChunkKey, ChunkDone]) -> None:
+        self._require_copies(ids)
+        for (table, number), chunk in done.items():
+            copy = self._mine.copies[table]
+            self._mine.copies[table] = replace(copy, done={**copy.done, number: chunk})
+
+    def _remove_copies(self, tables: Collection[int]) -> None:
+        for table in tables:
+            self._mine.copies.pop(table, None)
+
+    def _require_copies(self, ids: Mapping[int, str]) -> None:
+        for table, copy_id in ids.items():
+            copy = self._mine.copies.get(table)
+            if copy is None or copy.copy_id != copy_id:
+                raise self._copy_is_gone(table)
+
+    def _write_worker(self, worker: str) -> None:
+        with _TURN:
+            if self._mine.worker != worker:
+                self._mine.worker = worker
+                self._mine.claims.clear()
+
+    def _take_claims(self, worker: str, tables: Collection[int]) -> set[int]:
+        with _TURN:
+            if self._mine.worker != worker:
+                raise self._fenced(worker, self._mine.worker)
+            self._mine.claims.update(dict.fromkeys(tables, worker))
+            return set(tables)
+
+    def _read_claims(self) -> dict[int, str]:
+        return dict(self._mine.claims)
+
+    def _remove_claims(self, worker: str, tables: Collection[int] | None) -> None:
+        with _TURN:
+            for table, holder in list(self._mine.claims.items()):
+                if holder == worker and (tables is None or table in tables):
+                    del self._mine.claims[table]
+
+    def _read_wishes(self) -> dict[int, Wish]:
+        return dict(self._mine.wishes)
+
+    def _write_wishes(self, wishes: Mapping[int, Wish | None]) -> None:
+        for table, wish in wishes.items():
+            if wish is None:
+                self._mine.wishes.pop(table, None)
+            else:
+                self._mine.wishes[table] = wish
+
+    def _remove_wishes(self, wishes: Mapping[int, Wish]) -> None:
+        for table, wish in wishes.items():
+            if self._mine.wishes.get(table) == wish:
+                del self._mine.wishes[table]
+
+    def _read_rules(self) -> dict[TableKey, Rule]:
+        return dict(self._mine.rules)
+
+    def _write_rules(self, rules: Mapping[TableKey, Rule | None]) -> None:
+        for name, rule in rules.items():
+            if rule is None:
+                self._mine.rules.pop(name, None)
+            else:
+                self._mine.rules[name] = rule
+
+    # -- whole tables, and the pipeline as a whole ------------------------------------------------
+
+    def _remove_tables(self, tables: Collection[int]) -> None:
+        mine = self._mine
+        kept: tuple[dict[int, Any], ...] = (
+            mine.states,
+            mine.schemas,
+            mine.mappings,
+            mine.copies,
+            mine.claims,
+            mine.wishes,
+        )
+        for of_tables in kept:
+            for table in tables:
+                of_tables.pop(table, None)
 
     def _remove_pipeline(self) -> bool:
         return self._records.pop(self.pipeline, PipelineRecords()) != PipelineRecords()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, sql
 
 from penstock.errors import StoreError
 
@@ -79,7 +79,85 @@ CREATE TABLE penstock.table_mapping (
 );
 """,
     ),
+    Migration(
+        2,
+        "copies",
+        """
+-- A table's copy: what it consists of, the points of its first and its newest snapshot. Another
+-- copy_id means that the table has started again.
+CREATE TABLE penstock.table_copy (
+    pipeline text NOT NULL,
+    table_oid oid NOT NULL,
+    copy_id uuid NOT NULL,
+    first_lsn pg_lsn NOT NULL,
+    last_lsn pg_lsn NOT NULL,
+    snapshots int NOT NULL DEFAULT 1,
+    plan json NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, table_oid)
+);
+
+-- The chunks of a copy that are done.
+CREATE TABLE penstock.copy_chunk (
+    pipeline text NOT NULL,
+    table_oid oid NOT NULL,
+    number int NOT NULL,
+    rows bigint NOT NULL,
+    bytes bigint NOT NULL,
+    done_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, table_oid, number),
+    FOREIGN KEY (pipeline, table_oid) REFERENCES penstock.table_copy ON DELETE CASCADE
+);
+
+-- The one worker that may take copies, and those it has taken.
+CREATE TABLE penstock.copy_worker (
+    pipeline text PRIMARY KEY,
+    worker text NOT NULL,
+    since timestamptz NOT NULL DEFAULT now()
+);
+CREATE TABLE penstock.copy_claim (
+    pipeline text NOT NULL,
+    table_oid oid NOT NULL,
+    worker text NOT NULL,
+    claimed_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, table_oid)
+);
+
+-- What a person wants of a table: paused, cancelled, resync.
+CREATE TABLE penstock.table_wish (
+    pipeline text NOT NULL,
+    table_oid oid NOT NULL,
+    wish text NOT NULL,
+    since timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, table_oid)
+);
+
+-- Exceptions from the patterns of the pipeline file, by name: add, remove.
+CREATE TABLE penstock.table_rule (
+    pipeline text NOT NULL,
+    schema_name text NOT NULL,
+    table_name text NOT NULL,
+    rule text NOT NULL,
+    since timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, schema_name, table_name)
+);
+""",
+    ),
 )
+
+TABLES_BY_OID = (
+    "table_state",
+    "table_schema",
+    "table_mapping",
+    "table_wish",
+    "copy_claim",
+    "copy_chunk",
+    "table_copy",
+)
+"""Those that hold what is kept of single tables; one that refers to another comes before it."""
+
+TABLES = (*TABLES_BY_OID, "copy_worker", "table_rule")
+"""All that hold something of a pipeline."""
 
 
 def has_store(conn: psycopg.Connection[Any]) -> bool:
@@ -125,10 +203,8 @@ def drop_store(conn: psycopg.Connection[Any]) -> None:
     What belongs to another role stays, empty.
     """
     with suppress(errors.InsufficientPrivilege), conn.transaction():
-        conn.execute(
-            "DROP TABLE penstock.table_state, penstock.table_schema, penstock.table_mapping,"
-            " penstock.store_migrations"
-        )
+        names = [sql.Identifier("penstock", name) for name in (*TABLES, "store_migrations")]
+        conn.execute(sql.SQL("DROP TABLE {}").format(sql.SQL(", ").join(names)))
         row = conn.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone()
         if row and row[0]:
             _drop_empty_schema(conn)

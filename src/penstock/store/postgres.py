@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -24,10 +24,16 @@ from penstock.pipeline.table_state import (
 )
 from penstock.postgres.connect import Party, connect, without_secrets
 from penstock.store.contract import SchemaVersion, StateRecord, Store
-from penstock.store.migrations import drop_store, has_store, lock_store, migrate
+from penstock.store.migrations import (
+    TABLES,
+    TABLES_BY_OID,
+    drop_store,
+    has_store,
+    lock_store,
+    migrate,
+)
+from penstock.store.postgres_copies import Connection, PostgresCopies
 from penstock.table_definition import TableDefinition
-
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 _CURRENT_STATES = """
 SELECT DISTINCT ON (table_oid) table_oid, state::text, since
@@ -67,10 +73,9 @@ _SET_MAPPING = """
 INSERT INTO penstock.table_mapping (pipeline, table_oid, destination) VALUES (%s, %s::oid, %s)
 ON CONFLICT (pipeline, table_oid) DO UPDATE SET destination = excluded.destination
 """
-_TABLES = ("table_state", "table_schema", "table_mapping")
 
 
-class PostgresStore(Store):
+class PostgresStore(PostgresCopies, Store):
     """Connects when it is first used, and again when the connection is found dead.
 
     ``url_key`` is where in the pipeline file the URL comes from; errors name it.
@@ -119,7 +124,7 @@ class PostgresStore(Store):
                     written[table] = current
                     continue
                 if current is not None and isinstance(current.state, Errored):
-                    # After an error there can only be another one, which takes its place.
+                    # What follows an error, another one or a new beginning, takes its place.
                     replaced.append((self.pipeline, table, step))
                 appended.append((self.pipeline, table, step + 1, Json(state_to_json(state))))
                 written[table] = StateRecord(state, now)
@@ -196,6 +201,17 @@ class PostgresStore(Store):
         with self._transaction(f"recording the targets of {len(mappings)} tables") as conn:
             conn.cursor().executemany(_SET_MAPPING, values)
 
+    # -- whole tables, and the pipeline as a whole ------------------------------------------------
+
+    def _remove_tables(self, tables: Collection[int]) -> None:
+        with self._transaction(f"removing what is kept of {len(tables)} tables") as conn:
+            for name in TABLES_BY_OID:
+                table = sql.Identifier("penstock", name)
+                delete = sql.SQL(
+                    "DELETE FROM {} WHERE pipeline = %s AND table_oid = ANY (%s::oid[])"
+                )
+                conn.execute(delete.format(table), [self.pipeline, list(tables)])
+
     def _remove_pipeline(self) -> bool:
         """Rows of this pipeline; with those of the last one the store itself."""
         with self._transaction(f"removing the state of pipeline {self.pipeline}") as conn:
@@ -204,7 +220,7 @@ class PostgresStore(Store):
                 return False
             migrate(conn)  # refuses a store of a newer Penstock, which may keep more than we know
             removed, others = 0, False
-            for name in _TABLES:
+            for name in TABLES:
                 table = sql.Identifier("penstock", name)
                 # Nobody comes in between before it is clear whether anybody is left.
                 conn.execute(sql.SQL("LOCK TABLE {} IN EXCLUSIVE MODE").format(table))

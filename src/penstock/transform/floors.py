@@ -15,12 +15,13 @@ class Floors:
     """A change counts if its commit LSN is above its table's floor.
 
     ``general`` is the floor of all that ``tables`` (by oid) does not name. Nothing of the tables in
-    ``left_out`` counts.
+    ``left_out`` counts, nor of any that ``known`` does not name, unless that is None.
     """
 
     general: int = 0
     tables: Mapping[int, int] = field(default_factory=dict)
     left_out: frozenset[int] = frozenset()
+    known: frozenset[int] | None = None
 
     def apply(self, changes: ChangeSet) -> ChangeSet:
         """The changes that count."""
@@ -45,11 +46,14 @@ class Floors:
         )
 
     def _wants(self, oid: int, commit_lsn: int) -> bool:
-        return oid not in self.left_out and commit_lsn > self.tables.get(oid, self.general)
+        return not self._is_left_out(oid) and commit_lsn > self.tables.get(oid, self.general)
+
+    def _is_left_out(self, oid: int) -> bool:
+        return oid in self.left_out or (self.known is not None and oid not in self.known)
 
     def _above(self, changes: TableChanges) -> TableChanges:
         oid, count = changes.table.oid, len(changes)
-        if oid in self.left_out:
+        if self._is_left_out(oid):
             return changes.part(0, 0)
         floor = self.tables.get(oid, self.general)
         if not count or changes.commit_lsn[0] > floor:

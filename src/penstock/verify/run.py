@@ -25,7 +25,7 @@ from penstock.pipeline.run import Pipeline
 from penstock.postgres.catalogue import TableName
 from penstock.postgres.connect import connect
 from penstock.postgres.definitions import read_definitions
-from penstock.postgres.pipeline_lock import PipelineLock
+from penstock.postgres.pipeline_lock import RETAKEN_SECONDS, PipelineLock
 from penstock.postgres.source_errors import source_errors
 from penstock.postgres.subscription import SLOT_WAIT_SECONDS, Subscription, find_subscription
 from penstock.table_definition import TableDefinition
@@ -208,6 +208,17 @@ class _Driver:
         return self._reached or time.monotonic() > self._deadline
 
     def _is_running(self) -> bool:
+        """Whether somebody holds the pipeline's lock. One whose connection was just cut takes it
+        again: only a lock that stays free is nobody's.
+        """
+        last_look = time.monotonic() + RETAKEN_SECONDS
+        while not self._is_locked():
+            if time.monotonic() > last_look:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def _is_locked(self) -> bool:
         try:
             with PipelineLock(self._conn, self._config.name, patience=0):
                 return False

@@ -1,92 +1,43 @@
-"""The driver's side of ``files``, and the task writer that it sends to the executors."""
+"""The driver's side of ``files``."""
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal
 
-from pydantic import Field, model_validator
-from pydantic_core import PydanticCustomError
-
-from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
     Behind,
     Capabilities,
+    ChunkReceipt,
     Destination,
-    DestinationOptions,
     Receipt,
-    TableRows,
-    TaskWriter,
 )
 from penstock.destination.files import durable
-from penstock.destination.files.layout import ControlFolder, chunk_file, date_folder, table_folder
+from penstock.destination.files.layout import (
+    ControlFolder,
+    date_folder,
+    earlier_chunk_file,
+    table_folder,
+)
 from penstock.destination.files.manifest import (
     Manifest,
     Manifests,
     StagedFile,
     files_from_json,
-    files_to_json,
 )
-from penstock.destination.files.ndjson_encoding import NdjsonEncoding
-from penstock.destination.files.parquet_encoding import ParquetEncoding
-from penstock.destination.files.rows import Encoding, parts
-from penstock.destination.files.staging import Staging, keep_schemas
+from penstock.destination.files.options import FilesOptions
+from penstock.destination.files.writers import FilesChunkWriter, FilesWriter
 from penstock.errors import DestinationError, Fenced
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
-from penstock.table_schema import TableSchema
-
-Format = Literal["parquet", "ndjson"]
-Compression = Literal["zstd", "snappy", "none"]
+from penstock.table_definition import TableDefinition
 
 # A driver that opens competes only with one that commits at the same moment.
 _MOST_CLAIMS = 100
-
-
-class FilesOptions(DestinationOptions):
-    """``path`` is a folder that driver and executors all see."""
-
-    path: str = Field(min_length=1)
-    format: Format = "parquet"
-    compression: Compression = "zstd"
-
-    @model_validator(mode="after")
-    def _compression_is_of_parquet(self) -> FilesOptions:
-        if self.format == "ndjson" and "compression" in self.model_fields_set:
-            raise PydanticCustomError(
-                "ndjson_compression", "compression applies to the format parquet only"
-            )
-        return self
-
-
-class FilesWriter(TaskWriter):
-    """Writes a task's changes into the staging folder; the receipt says where they are to go."""
-
-    def __init__(self, root: Path, pipeline: str, options: FilesOptions) -> None:
-        self._root = root
-        self._pipeline = pipeline
-        self._options = options
-
-    def write(self, changes: Iterable[ChangeSet]) -> Receipt:
-        encoding = _encoding(self._options)
-        with durable.explained(self._root):
-            staging = _staging(self._root, self._pipeline, self._options)
-        try:
-            for run in changes:
-                for part in parts(run, encoding):
-                    with durable.explained(self._root):
-                        staging.write(part, encoding.suffix)
-            with durable.explained(self._root):
-                files = staging.finish()
-        except BaseException:
-            staging.abandon()
-            raise
-        failpoint("files.staged")
-        return json.dumps(files_to_json(files)).encode()
 
 
 class FilesDestination(Destination):
@@ -107,7 +58,10 @@ class FilesDestination(Destination):
         self._control = ControlFolder(self._root, pipeline)
         self._manifests = Manifests(self._control.manifests)
         self._epoch = uuid.uuid4().hex
+        # Batches and chunks are committed by different threads, into one series of manifests.
+        self._committing = threading.Lock()
         self._number: int | None = None
+        self._frontier: Frontier | None = None
         self._moving: tuple[StagedFile, ...] = ()
 
     def check(self) -> tuple[str, ...]:
@@ -151,6 +105,7 @@ class FilesDestination(Destination):
             number = 1 if last is None else last.number + 1
             frontier = None if last is None else last.frontier
             if self._manifests.create(Manifest(number, self._epoch, frontier, ())):
+                self._frontier = frontier
                 return number
         raise self._fenced()
 
@@ -164,34 +119,71 @@ class FilesDestination(Destination):
     def commit(
         self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
     ) -> None:
+        files = [file for receipt in receipts for file in files_from_json(json.loads(receipt))]
+        with self._committing, durable.explained(self._root):
+            self._move_rest()
+            self._commit(files, frontier)
+
+    def truncate_table(self, table: TableDefinition) -> None:
+        """Files hold changes, not rows: history stays. Chunks that are copied already get other
+        names, so that the next copy's do not meet them.
+        """
+        folder = self._root / table_folder(table.schema, table.name) / date_folder(None)
+        with self._committing, durable.explained(self._root):
+            self._move_rest()
+            self._check_not_fenced()
+            present = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+            unique = uuid.uuid4().hex[:12]
+            renamed = {name: earlier_chunk_file(name, self.pipeline, unique) for name in present}
+            durable.move((folder / old, folder / new) for old, new in renamed.items() if new)
+
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> FilesChunkWriter:
+        return FilesChunkWriter(self._root, self.pipeline, self.options)
+
+    def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
+        files = [
+            file for receipt in receipts for file in files_from_json(json.loads(receipt.content))
+        ]
+        with self._committing, durable.explained(self._root):
+            self._move_rest()
+            new: dict[str, StagedFile] = {}
+            for file in files:
+                staged = self._control.staging / file.staged
+                if (self._root / file.final).exists():
+                    staged.unlink(missing_ok=True)
+                elif not staged.exists():
+                    self._check_not_fenced()
+                    raise DestinationError(
+                        f"destination files: {staged}, with a chunk that was copied for "
+                        f"{file.final}, is not there any more",
+                        remedy="keep other programs out of the folder _penstock, and start again: "
+                        "the chunk is copied again",
+                    )
+                elif new.setdefault(file.final, file).staged != file.staged:
+                    staged.unlink()
+            if new:
+                self._commit(list(new.values()), self._frontier)
+
+    def _commit(self, files: Sequence[StagedFile], frontier: Frontier | None) -> None:
+        """Write the next manifest, and then move the files. The lock is held."""
         if self._number is None:
             raise DestinationError("destination files: commit() before open()")
-        files = tuple(file for receipt in receipts for file in files_from_json(json.loads(receipt)))
-        with durable.explained(self._root):
-            self._move(self._moving)  # of the last commit, if that failed on the way
-            number = self._number + 1
-            if not self._manifests.create(Manifest(number, self._epoch, frontier, files)):
-                raise self._fenced()
-            self._number, self._moving = number, files
-            failpoint("files.manifest_written")
-            self._move(files)
-            self._moving = ()
+        manifest = Manifest(self._number + 1, self._epoch, frontier, tuple(files))
+        if not self._manifests.create(manifest):
+            raise self._fenced()
+        self._number, self._frontier, self._moving = manifest.number, frontier, manifest.files
+        failpoint("files.manifest_written")
+        self._move_rest()
 
-    def truncate_table(self, table: TableSchema) -> None:
-        """Files hold changes, not rows: history stays."""
+    def _move_rest(self) -> None:
+        """Move what the last commit named, if that failed on the way."""
+        self._move(self._moving)
+        self._moving = ()
 
-    def write_table_rows(self, rows: TableRows, chunk: str) -> None:
-        encoding = _encoding(self.options)
-        folder = self._root / table_folder(rows.table.schema, rows.table.name) / date_folder(None)
-        with durable.explained(self._root):
-            staging = _staging(self._root, self.pipeline, self.options)
-            keep_schemas(self._control, [rows.table])
-            data = encoding.read(rows)
-            path, sink = staging.new_file(data.schema, encoding.suffix)
-            sink.write(data)
-            sink.close()
-            durable.sync(path)
-            durable.move([(path, folder / chunk_file(chunk, self.pipeline, encoding.suffix))])
+    def _check_not_fenced(self) -> None:
+        last = self._manifests.newest()
+        if last is not None and last.epoch != self._epoch:
+            raise self._fenced()
 
     def _move(self, files: Iterable[StagedFile]) -> None:
         durable.move(
@@ -204,11 +196,3 @@ class FilesDestination(Destination):
             f"{self._root}",
             remedy="stop this one, or the other; what this one did not commit is left to the other",
         )
-
-
-def _encoding(options: FilesOptions) -> Encoding:
-    return ParquetEncoding() if options.format == "parquet" else NdjsonEncoding()
-
-
-def _staging(root: Path, pipeline: str, options: FilesOptions) -> Staging:
-    return Staging(ControlFolder(root, pipeline), pipeline, options.compression)

@@ -50,6 +50,15 @@ def chunk_file(chunk: str, pipeline: str, suffix: str) -> str:
     return f"read-{_shortened(encode_name(chunk), 120)}-{encode_name(pipeline)}{suffix}"
 
 
+def earlier_chunk_file(name: str, pipeline: str, unique: str) -> str | None:
+    """What the file of a chunk is called once the table is copied anew: its old name is for the
+    chunk that comes then. None if it is not such a file, or called so already.
+    """
+    # No encoded name has a dot, so that this one is never a chunk's.
+    match = re.fullmatch(rf"(read-[^.]+)(-{re.escape(encode_name(pipeline))}\.\w+)", name)
+    return None if match is None else f"{match[1]}.{unique}{match[2]}"
+
+
 def last_commit_lsn(name: str, pipeline: str) -> int | None:
     """The commit LSN of the last change in a file; 0 for copied rows; None if it is not ours."""
     owner = re.escape(encode_name(pipeline))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from penstock.decode.changes import MessageEvent, TableChanges, TruncateEvent
-from penstock.destination.contract import TableRows
+from penstock.destination.contract import ChunkReader
 from penstock.destination.encode.ndjson import (
     message_line,
     read_lines,
@@ -32,8 +32,10 @@ class NdjsonEncoding:
     def messages(self, events: Sequence[MessageEvent]) -> pa.Table:
         return _table(pa.concat_arrays([message_line(event).text for event in events]))
 
-    def read(self, rows: TableRows) -> pa.Table:
-        return _table(read_lines(rows).text)
+    def copied(self, rows: ChunkReader) -> Iterator[pa.Table]:
+        for piece in rows.texts():
+            if len(piece):
+                yield _table(read_lines(piece).text)
 
 
 def _table(lines: pa.Array) -> pa.Table:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from penstock.decode.changes import MessageEvent, TableChanges, TruncateEvent
 from penstock.decode.flat_columns import MESSAGE_SCHEMA, flat_table
 from penstock.decode.flat_rows import (
-    decode_columns,
     flat_changes,
     flat_truncate,
     row_columns,
     stamp_columns,
 )
 from penstock.decode.row_values import READ_ORDINAL
-from penstock.destination.contract import TableRows
+from penstock.destination.contract import ChunkReader
 from penstock.table_schema import TableSchema
 
 
@@ -40,16 +39,20 @@ class ParquetEncoding:
         ]
         return pa.Table.from_arrays(columns, schema=MESSAGE_SCHEMA)
 
-    def read(self, rows: TableRows) -> pa.Table:
-        table, count = rows.table, len(rows)
-        columns, raw = decode_columns(table, rows.columns, count)
-        columns += [
-            pa.repeat("read", count),
-            pa.repeat(pa.scalar(rows.snapshot.commit_lsn, pa.int64()), count),
-            pa.repeat(pa.scalar(READ_ORDINAL, pa.int64()), count),
-            pa.nulls(count, pa.int64()),
-            pa.nulls(count, pa.int64()),
-            pa.nulls(count, pa.timestamp("us", "UTC")),
-            *row_columns(table, count, raw),
-        ]
-        return pa.Table.from_arrays(columns, schema=flat_table(table).schema)
+    def copied(self, rows: ChunkReader) -> Iterator[pa.Table]:
+        """A chunk's typed rows have the columns of flat rows and ``_raw``; here come the others."""
+        table = rows.table
+        schema = flat_table(table).schema
+        for batch in rows.typed():
+            if count := batch.num_rows:
+                *columns, raw = batch.columns
+                columns += [
+                    pa.repeat("read", count),
+                    pa.repeat(pa.scalar(rows.snapshot.commit_lsn, pa.int64()), count),
+                    pa.repeat(pa.scalar(READ_ORDINAL, pa.int64()), count),
+                    pa.nulls(count, pa.int64()),
+                    pa.nulls(count, pa.int64()),
+                    pa.nulls(count, pa.timestamp("us", "UTC")),
+                    *row_columns(table, count, raw),
+                ]
+                yield pa.Table.from_arrays(columns, schema=schema)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.decode.changes import ChangeSet, MessageEvent, Stamp, TableChanges, TruncateEvent
 from penstock.decode.row_values import Ints
-from penstock.destination.contract import TableRows
+from penstock.destination.contract import ChunkReader
 from penstock.destination.files.layout import MESSAGES, table_folder
 from penstock.lsn import Position
 from penstock.table_schema import TableSchema
@@ -67,14 +67,16 @@ class Part:
 
 
 class Encoding(Protocol):
-    """How a format encodes rows. All ``data`` of one table version has one schema."""
+    """How a format encodes rows. All ``data`` of one table version has one schema. Copied rows come
+    piece by piece, none of them empty.
+    """
 
     suffix: str
 
     def changes(self, changes: TableChanges) -> pa.Table: ...
     def truncate(self, table: TableSchema, event: TruncateEvent) -> pa.Table: ...
     def messages(self, events: Sequence[MessageEvent]) -> pa.Table: ...
-    def read(self, rows: TableRows) -> pa.Table: ...
+    def copied(self, rows: ChunkReader) -> Iterator[pa.Table]: ...
 
 
 def parts(changes: ChangeSet, encoding: Encoding) -> Iterator[Part]:

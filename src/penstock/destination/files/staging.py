@@ -12,11 +12,19 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.decode.row_values import READ_ORDINAL
+from penstock.destination.contract import ChunkReader
 from penstock.destination.encode.text_bytes import text_bytes
 from penstock.destination.files import durable
-from penstock.destination.files.layout import ControlFolder, data_file, date_folder
+from penstock.destination.files.layout import (
+    ControlFolder,
+    chunk_file,
+    data_file,
+    date_folder,
+    table_folder,
+)
 from penstock.destination.files.manifest import StagedFile
-from penstock.destination.files.rows import Part, Rows
+from penstock.destination.files.rows import Part
 from penstock.lsn import Position
 from penstock.table_schema import TableSchema
 
@@ -53,33 +61,49 @@ class _LineSink:
 
 
 class _OpenFile:
-    """One file of one table version and day, open for more rows in position order."""
+    """One file of one table version and day, open for more rows in position order; or one of a
+    chunk, whose rows have all the same position.
+    """
 
-    def __init__(self, path: Path, sink: _Sink, folder: str, version: str, first: Position) -> None:
+    def __init__(
+        self,
+        path: Path,
+        sink: _Sink,
+        folder: str,
+        version: str,
+        first: Position,
+        chunk: str | None = None,
+    ) -> None:
         self.path = path
         self.version = version
         self._sink = sink
         self._folder = folder
         self._first = self._last = first
+        self._chunk = chunk
         self._rows = 0
 
-    def write(self, rows: Rows) -> None:
-        self._sink.write(rows.data)
-        self._rows += len(rows)
-        self._last = rows.last
+    def write(self, data: pa.Table, last: Position) -> None:
+        self._sink.write(data)
+        self._rows += data.num_rows
+        self._last = last
 
     def finish(self, pipeline: str) -> StagedFile:
         """Close the file and say where it is to go."""
         self._sink.close()
-        name = data_file(self._first, self._last, pipeline, self.path.stem[:12], self.path.suffix)
         return StagedFile(
             staged=self.path.name,
-            final=f"{self._folder}/{name}",
+            final=f"{self._folder}/{self._final_name(pipeline)}",
             rows=self._rows,
             bytes=self.path.stat().st_size,
             first=str(self._first),
             last=str(self._last),
         )
+
+    def _final_name(self, pipeline: str) -> str:
+        if self._chunk is not None:
+            return chunk_file(self._chunk, pipeline, self.path.suffix)
+        unique = self.path.stem[:12]
+        return data_file(self._first, self._last, pipeline, unique, self.path.suffix)
 
     def abandon(self) -> None:
         # Whatever made the task fail may stand in the way of closing, too.
@@ -89,7 +113,8 @@ class _OpenFile:
 
 
 class Staging:
-    """Takes the parts of one task and gives the list of files that hold them.
+    """Takes the parts of one task, or the pieces of one chunk, and gives the list of files that
+    hold them.
 
     Rows are written as they come, so memory does not grow with the task.
     """
@@ -116,12 +141,24 @@ class Staging:
                 self._make_room()
                 if part.table is not None:
                     self._schemas[version] = part.table
-                path, sink = self.new_file(rows.data.schema, suffix)
+                path, sink = self._new_file(rows.data.schema, suffix)
                 file = _OpenFile(path, sink, folder, version, rows.first)
             self._open[folder] = file  # the last one is the one that was used last
-            file.write(rows)
+            file.write(rows.data, rows.last)
 
-    def new_file(self, schema: pa.Schema, suffix: str) -> tuple[Path, _Sink]:
+    def write_copied(self, data: pa.Table, chunk: ChunkReader, suffix: str) -> None:
+        """One more piece of a chunk. All of it goes into one file."""
+        table = chunk.table
+        folder = f"{table_folder(table.schema, table.name)}/{date_folder(None)}"
+        position = Position(chunk.snapshot.commit_lsn, READ_ORDINAL)
+        if folder not in self._open:
+            version = table.fingerprint
+            self._schemas[version] = table
+            path, sink = self._new_file(data.schema, suffix)
+            self._open[folder] = _OpenFile(path, sink, folder, version, position, chunk.chunk)
+        self._open[folder].write(data, position)
+
+    def _new_file(self, schema: pa.Schema, suffix: str) -> tuple[Path, _Sink]:
         path = self._control.staging / f"{uuid.uuid4().hex}{suffix}"
         if suffix == ".parquet":
             return path, _ParquetSink(path, schema, self._compression)
@@ -131,7 +168,7 @@ class Staging:
         """All files, durable."""
         while self._open:
             self._finish_oldest()
-        keep_schemas(self._control, self._schemas.values())
+        _keep_schemas(self._control, self._schemas.values())
         staging = self._control.staging
         durable.sync_all(staging / file.staged for file in self._finished)
         durable.sync(staging)
@@ -153,7 +190,7 @@ class Staging:
         self._finished.append(self._open.pop(oldest).finish(self._pipeline))
 
 
-def keep_schemas(control: ControlFolder, tables: Iterable[TableSchema]) -> None:
+def _keep_schemas(control: ControlFolder, tables: Iterable[TableSchema]) -> None:
     """Keep definitions under the name that ``_schema_version`` gives them."""
     files = {control.schemas / f"{table.fingerprint}.json": table for table in tables}
     durable.write_all(

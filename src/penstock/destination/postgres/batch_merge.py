@@ -34,8 +34,11 @@ class BatchMerge:
         position: Position,
         strict: bool,
         dead_letter: bool,
+        replayed: frozenset[int] = frozenset(),
     ) -> None:
-        """``position`` is where the batch ends."""
+        """``position`` is where the batch ends; ``replayed`` are tables whose changes come over
+        copied rows.
+        """
         self._conn = conn
         self._pipeline = pipeline
         self._stages = stages
@@ -43,6 +46,7 @@ class BatchMerge:
         self._position = position
         self._strict = strict
         self._letters_of = pipeline if dead_letter else None
+        self._replayed = replayed
 
     def run(self, *, thorough: bool) -> None:
         """Merge every table. Quickly, which raises Odd or psycopg's error where that does not do;
@@ -52,7 +56,14 @@ class BatchMerge:
         is_history = any(stage.kind == "history" for stage in self._stages.values())
         parts = self._batch.parts(with_truncated=is_history)
         merges = {
-            oid: TableMerge(self._conn, self._stages[oid], parts[oid], strict=self._strict)
+            oid: TableMerge(
+                self._conn,
+                self._pipeline,
+                self._stages[oid],
+                parts[oid],
+                strict=self._strict,
+                replayed=oid in self._replayed,
+            )
             for oid in sorted(parts)
         }
         self._count(

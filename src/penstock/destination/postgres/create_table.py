@@ -16,6 +16,7 @@ from penstock.config.table_patterns import split_name
 from penstock.destination.postgres.table_names import TableNames
 from penstock.table_definition import (
     ColumnDefinition,
+    ConstraintDefinition,
     TableDefinition,
     TypeDefinition,
     TypeName,
@@ -76,6 +77,13 @@ def at_target(
         columns=tuple(columns),
         primary_key=table.primary_key if kept.issuperset(table.primary_key) else (),
         types=tuple(_moved_definition(kind, renamed) for kind in table.types),
+        indexes=tuple(
+            replace(index, definition=_requalified(index.definition, renamed) or "")
+            for index in table.indexes
+        ),
+        constraints=tuple(
+            _moved_constraint(constraint, names, renamed) for constraint in table.constraints
+        ),
     )
 
 
@@ -149,7 +157,7 @@ def create_table(table: TableDefinition, without: Collection[str] = ()) -> list[
     statements = [_create_sequence(column, sequence) for column, sequence in owned]
     lines = [_column(column) for column in columns]
     if table.primary_key:
-        lines.append(sql.SQL("PRIMARY KEY ({})").format(_names(table.primary_key)))
+        lines.append(primary_key(table))
     statements.append(
         sql.SQL("CREATE TABLE {} ({})").format(name, sql.SQL(", ").join(lines)),
     )
@@ -163,6 +171,10 @@ def create_table(table: TableDefinition, without: Collection[str] = ()) -> list[
     if table.merge_key and set(table.merge_key) != set(table.primary_key):
         statements.append(create_key_index(table))
     return statements
+
+
+def primary_key(table: TableDefinition) -> sql.Composed:
+    return sql.SQL("PRIMARY KEY ({})").format(_names(table.primary_key))
 
 
 def create_key_index(table: TableDefinition) -> sql.Composed:
@@ -275,6 +287,18 @@ def _moved_definition(kind: TypeDefinition, renamed: Renamed) -> TypeDefinition:
         constraints=tuple(_requalified(check, renamed) or "" for check in kind.constraints),
         default=_requalified(kind.default, renamed),
     )
+
+
+def _moved_constraint(
+    constraint: ConstraintDefinition, names: TableNames, renamed: Renamed
+) -> ConstraintDefinition:
+    references = constraint.references
+    if references is not None:
+        target = names.target(*references)
+        renamed = {**renamed, references: target}
+        references = target
+    definition = _requalified(constraint.definition, renamed) or ""
+    return replace(constraint, definition=definition, references=references)
 
 
 def _requalified(expression: str | None, renamed: Renamed) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -12,13 +12,14 @@ import psycopg
 from penstock.destination.contract import (
     Behind,
     Capabilities,
+    ChunkWriter,
     Destination,
     Receipt,
     TableRows,
 )
 from penstock.destination.postgres import history
 from penstock.destination.postgres.batch_merge import BatchMerge
-from penstock.destination.postgres.copied_rows import forget_chunks, write_chunk
+from penstock.destination.postgres.chunk_writer import PostgresChunkWriter, passes_binary
 from penstock.destination.postgres.dead_letters import count_letters, forget_staged
 from penstock.destination.postgres.merge import Odd, is_odd
 from penstock.destination.postgres.options import PostgresOptions
@@ -39,15 +40,19 @@ from penstock.destination.postgres.session import (
     is_passing,
     open_session,
 )
+from penstock.destination.postgres.session_pool import SessionPool
 from penstock.destination.postgres.stage import (
+    CATCHUP_LANE,
     LANES,
     Stage,
-    StagedColumn,
+    drop_stages,
     empty_stages,
     ensure_stages,
-    staging_name,
 )
+from penstock.destination.postgres.staging_plan import planned_stages
+from penstock.destination.postgres.table_copies import TableCopies
 from penstock.destination.postgres.table_names import TableNames
+from penstock.destination.postgres.target_record import read_records
 from penstock.destination.postgres.target_sequences import advance_sequences
 from penstock.destination.postgres.target_table import TargetTable, ensure_targets
 from penstock.destination.postgres.task_writer import PostgresWriter
@@ -55,7 +60,6 @@ from penstock.errors import DestinationError, DestinationUnavailable
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier, Position
 from penstock.table_definition import TableDefinition
-from penstock.table_schema import TableSchema
 
 # A staging table that is scanned with less than this left over in it is not worth emptying.
 _SWEEP_BYTES = 8 * 2**20
@@ -85,9 +89,22 @@ class PostgresDestination(Destination):
         self._held = Progress(0, None, {})
         self._targets: dict[int, TargetTable] = {}
         self._lane = LANES[0]
-        self._stages: dict[int, dict[int, Stage]] = {lane: {} for lane in LANES}
+        # Replaced, never changed: other threads read them while tables are prepared.
+        self._stages: dict[int, dict[int, Stage]] = {lane: {} for lane in (*LANES, CATCHUP_LANE)}
+        self._catching_up: set[int] = set()
+        self._replaying: frozenset[int] = frozenset()
+        self._replayed: dict[int, frozenset[int]] = {}
         self._left: dict[Stage, int] = {}
         self._sequences_due = 0.0
+        self._names = TableNames(options.target_schema, options.tables)
+        self._pool = SessionPool(self._connect)
+        self._copies = TableCopies(
+            self._pool,
+            pipeline,
+            self._names,
+            lambda: self._held.epoch,
+            has_history=options.mode == "append",
+        )
 
     # -- before the first batch ------------------------------------------------------------------
 
@@ -104,43 +121,38 @@ class PostgresDestination(Destination):
             self._held = replace(self._progress(conn), epoch=epoch)
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
-        names = TableNames(self._options.target_schema, self._options.tables)
+        wanted = definitions
         if self._options.mode == "append":
-            definitions = [history.definition(table) for table in definitions]
-        with self._session() as conn, conn.transaction():
-            targets = ensure_targets(conn, definitions, names)
+            wanted = [history.definition(table) for table in definitions]
+        lanes = (*LANES, CATCHUP_LANE)
+        with (
+            self._pool.session() as conn,
+            destination_errors("preparing tables"),
+            conn.transaction(),
+        ):
+            records = read_records(conn, self.pipeline)
+            created = {oid: record.target for oid, record in records.items() if record.created}
+            targets = ensure_targets(conn, wanted, self._names, created)
             if not self._triggers_are_off(conn):
                 refuse_actions(conn, targets)
-            extras = _extras(conn, targets)
-            stages = {
-                lane: [
-                    self._stage(target, own, lane)
-                    for target, own in zip(targets, extras, strict=True)
-                ]
-                for lane in LANES
-            }
-            ensure_stages(conn, [stage for lane in LANES for stage in stages[lane]])
-        self._targets |= {target.source_oid: target for target in targets}
-        for lane in LANES:
-            self._stages[lane] |= {stage.oid: stage for stage in stages[lane]}
-
-    def _stage(self, target: TargetTable, extras: tuple[str, ...], lane: int) -> Stage:
-        columns = [column for column in target.columns if not column.is_generated]
-        if self._options.mode == "append":
-            columns = [column for column in columns if not history.is_own(column.name)]
-        names = [column.name for column in columns]
-        keyed = self._options.mode == "merge" and bool(target.merge_key)
-        kind = "history" if self._options.mode == "append" else "keyed" if keyed else "counted"
-        return Stage(
-            oid=target.source_oid,
-            source=target.source_qualified_name,
-            target=(target.schema, target.name),
-            staging=staging_name(self.pipeline, target.source_oid, lane),
-            kind=kind,  # type: ignore[arg-type]
-            columns=tuple(StagedColumn(c.name, c.type, c.is_user_defined) for c in columns),
-            key=tuple(names.index(name) for name in target.merge_key) if keyed else (),
-            extras=extras if keyed else (),
-        )
+            stages = planned_stages(
+                conn,
+                self.pipeline,
+                targets,
+                lanes,
+                has_history=self._options.mode == "append",
+            )
+            # Those that are known may be in use by tasks.
+            new = [s for lane in LANES for s in stages[lane] if self._stages[lane].get(s.oid) != s]
+            ensure_stages(conn, new)
+            known = self._stages[CATCHUP_LANE]
+            drop_stages(conn, [s for s in stages[CATCHUP_LANE] if s.oid not in known])
+            is_new = self._progress(conn).frontier is None
+            self._copies.prepared(conn, definitions, targets, is_new=is_new)
+        self._targets = {**self._targets, **{target.source_oid: target for target in targets}}
+        for lane in lanes:
+            made = {stage.oid: stage for stage in stages[lane]}
+            self._stages[lane] = {**self._stages[lane], **made}
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -152,12 +164,27 @@ class PostgresDestination(Destination):
 
     def task_writer(self) -> PostgresWriter:
         self._lane = LANES[(LANES.index(self._lane) + 1) % len(LANES)]
+        return self._writer(self._lane, self._stages[self._lane])
+
+    def catchup_writer(self, tables: Collection[int]) -> PostgresWriter:
+        stages = {oid: self._stages[CATCHUP_LANE][oid] for oid in tables}
+        missing = [stage for oid, stage in stages.items() if oid not in self._catching_up]
+        if missing:
+            with self._pool.session() as conn, destination_errors("preparing to catch up"):
+                ensure_stages(conn, missing)
+            self._catching_up |= stages.keys()
+        return self._writer(CATCHUP_LANE, stages)
+
+    def _writer(self, lane: int, stages: Mapping[int, Stage]) -> PostgresWriter:
+        # Kept: a batch is merged as it was staged, whatever is replayed by then.
+        replaying = self._replayed[lane] = self._replaying
         return PostgresWriter(
             self._options.url,
             self.pipeline,
-            self._lane,
-            self._stages[self._lane],
+            lane,
+            stages,
             self._options.dead_letter,
+            replaying,
         )
 
     def commit(
@@ -198,6 +225,7 @@ class PostgresDestination(Destination):
                     position=Position(progress.frontier.commit_lsn, 0),
                     strict=self._options.on_conflict == "error",
                     dead_letter=self._options.dead_letter,
+                    replayed=self._replayed.get(batch.lane, frozenset()),
                 )
                 merge.run(thorough=thorough)
             failpoint("postgres.merged")
@@ -227,16 +255,58 @@ class PostgresDestination(Destination):
 
     # -- copies ----------------------------------------------------------------------------------
 
-    def truncate_table(self, table: TableSchema) -> None:
-        if self._options.mode == "append":
-            return
-        with self._session() as conn, destination_errors("emptying a table"), conn.transaction():
-            forget_chunks(conn, self.pipeline, self._stages[LANES[0]][table.oid])
+    def has_foreign_rows(self, table: TableDefinition) -> bool:
+        """Whether the target holds rows that Penstock never wrote, which a copy would remove."""
+        merges = self._options.mode == "merge"
+        return merges and self._copies.has_foreign_rows(self._targets[table.oid])
 
-    def write_table_rows(self, rows: TableRows, chunk: str) -> None:
-        stage = self._stages[LANES[0]][rows.table.oid]
-        with self._session() as conn, destination_errors("copying rows"), conn.transaction():
-            write_chunk(conn, self.pipeline, stage, rows, chunk)
+    def truncate_table(self, table: TableDefinition) -> None:
+        self._copies.truncate(table, self._targets[table.oid])
+
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> ChunkWriter:
+        stage = self._stages[CATCHUP_LANE][table.oid]
+        again = again and stage.kind == "keyed"
+        return PostgresChunkWriter(
+            self._options.url,
+            self.pipeline,
+            stage,
+            self._copies.begin_chunks(table, self._targets[table.oid], again=again),
+            again,
+            passes_binary(table, stage),
+            self._options.dead_letter,
+            self._options.disable_triggers,
+        )
+
+    def finish_copy(self, table: TableDefinition) -> None:
+        self._copies.finish(table, self._targets[table.oid])
+
+    def replaying(self, tables: Collection[int]) -> None:
+        merges = self._options.mode == "merge"
+        self._replaying = frozenset(tables) if merges else frozenset()
+
+    def parked_keys(self, table: int) -> Sequence[tuple[str, ...]]:
+        return self._copies.parked(table)
+
+    def settle_parked(self, rows: TableRows, keys: Sequence[tuple[str, ...]]) -> None:
+        stage = self._stages[CATCHUP_LANE][rows.table.oid]
+        letters_of = self.pipeline if self._options.dead_letter else None
+        self._copies.settle(stage, rows, keys, letters_of)
+
+    def complete_table(self, table: TableDefinition) -> None:
+        self._catching_up.discard(table.oid)
+        self._copies.complete(table, self._stages[CATCHUP_LANE][table.oid])
+
+    def drop_table(self, table: TableDefinition) -> None:
+        self._catching_up.discard(table.oid)
+        stages = [lane[table.oid] for lane in self._stages.values() if table.oid in lane]
+        self._copies.drop(table, self._targets[table.oid], stages)
+        self._targets = {o: target for o, target in self._targets.items() if o != table.oid}
+        for lane, kept in self._stages.items():
+            self._stages[lane] = {o: stage for o, stage in kept.items() if o != table.oid}
+
+    def notes(self, table: int) -> Sequence[str]:
+        """Which indexes and constraints of a table the destination could not make, and why."""
+        return self._copies.notes(table)
 
     # -- for people ------------------------------------------------------------------------------
 
@@ -251,6 +321,7 @@ class PostgresDestination(Destination):
             return forget_pipeline(conn, self.pipeline)
 
     def close(self) -> None:
+        self._pool.close()
         if self._conn is None:
             return
         with suppress(psycopg.Error, DestinationError):
@@ -303,25 +374,3 @@ class PostgresDestination(Destination):
     def _progress(self, conn: Connection) -> Progress:
         found = read_progress(conn, self.pipeline) if has_own_tables(conn) else None
         return found or Progress(0, None, {})
-
-
-def _extras(conn: Connection, targets: Sequence[TargetTable]) -> list[tuple[str, ...]]:
-    """For each target the columns that only it has."""
-    rows = conn.execute(
-        "SELECT n.nspname, c.relname, array_agg(a.attname::text ORDER BY a.attnum)"
-        " FROM unnest(%s::text[], %s::text[]) AS wanted (schema, name)"
-        " JOIN pg_namespace n ON n.nspname = wanted.schema"
-        " JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name"
-        " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped"
-        " AND a.attgenerated = '' GROUP BY 1, 2",
-        [[target.schema for target in targets], [target.name for target in targets]],
-    )
-    columns = {(schema, name): names for schema, name, names in rows}
-    return [
-        tuple(
-            name
-            for name in columns.get((target.schema, target.name), ())
-            if name not in {column.name for column in target.columns}
-        )
-        for target in targets
-    ]

@@ -59,13 +59,22 @@ class TableMerge:
     """Merges the parts of one table. What goes wrong is for the caller's savepoint to undo."""
 
     def __init__(
-        self, conn: Connection, stage: Stage, parts: Sequence[Part], *, strict: bool
+        self,
+        conn: Connection,
+        pipeline: str,
+        stage: Stage,
+        parts: Sequence[Part],
+        *,
+        strict: bool,
+        replayed: bool = False,
     ) -> None:
+        """``replayed``: the rows come over copied ones, staged as ReplayedRows are."""
         self._conn = conn
         self._stage = stage
         self._parts = parts
-        self._strict = strict
-        self._numbers = {"parts": [part.part for part in parts]}
+        self._strict = strict and not replayed
+        self._replayed = replayed
+        self._numbers = {"parts": [part.part for part in parts], "pipeline": pipeline}
 
     # -- the quick way ---------------------------------------------------------------------------
 
@@ -79,7 +88,9 @@ class TableMerge:
 
         So the statements of many tables can travel together.
         """
-        if self._stage.kind == "keyed":
+        if self._stage.kind == "keyed" and self._replayed:
+            yield from self._quick_replayed()
+        elif self._stage.kind == "keyed":
             yield from self._quick_keyed()
         elif self._stage.kind == "counted":
             yield from self._quick_counted()
@@ -131,6 +142,26 @@ class TableMerge:
             raise Odd
         if self._strict and gone is not None and gone.rowcount != counts.deletes + counts.rekeys:
             raise Odd
+
+    def _quick_replayed(self) -> Iterator[None]:
+        """No row is expected to be there, and none to be missing."""
+        self._compose()
+        self._complete_replayed()
+        if total(self._parts, "deletes"):
+            self._send(merge_sql.delete, rekeys=False)
+        if total(self._parts, "updates"):
+            for unique in self._stage.unique:
+                self._send(merge_sql.delete_outdated, unique)
+            self._send(merge_sql.upsert)
+        yield
+
+    def _complete_replayed(self) -> None:
+        """Make rows whole from what stands under their key; park what cannot be made whole."""
+        if total(self._parts, "incomplete"):
+            self._send(merge_sql.complete, only_rekeys=False)
+        if total(self._parts, "incomplete") or total(self._parts, "rekeys"):
+            self._send(merge_sql.park)
+            self._send(merge_sql.forget_parked)
 
     def _expected(self) -> _Counts:
         names = ("inserts", "updates", "rekeys", "deletes", "incomplete")
@@ -214,8 +245,14 @@ class TableMerge:
         Returns how many became letters, since the row that they change is missing.
         """
         self._compose()
-        self._send(merge_sql.complete, only_rekeys=False)
-        missing = self._rows(merge_sql.unmatched, incomplete=not self._strict)
+        missing: list[str] = []
+        if self._replayed:
+            self._complete_replayed()
+            for unique in self._stage.unique:
+                self._send(merge_sql.delete_outdated, unique)
+        else:
+            self._send(merge_sql.complete, only_rekeys=False)
+            missing = self._rows(merge_sql.unmatched, incomplete=not self._strict)
         for row in missing:
             self._refuse_missing(row, letters_of)
         self._send(merge_sql.save_before)

@@ -425,6 +425,58 @@ def forget_row(stage: Stage) -> Statement:
     return sql.SQL("UPDATE {} s SET op = '-' WHERE s.ctid = %(row)s::tid").format(stage.staging_id)
 
 
+def upsert(stage: Stage) -> Statement:
+    """Put every whole row where it belongs, whether or not there is one. For replayed rows."""
+    sets = _comma(
+        sql.SQL("{0} = excluded.{0}").format(_name(stage, index))
+        for index in range(len(stage.columns))
+        if index not in stage.key
+    )
+    action = sql.SQL("UPDATE SET {}").format(sets) if sets.as_string(None) else sql.SQL("NOTHING")
+    return sql.SQL("{} AND s.unset IS NULL ON CONFLICT ({}) DO {}").format(
+        insert(stage, "U"), _comma(_name(stage, index) for index in stage.key), action
+    )
+
+
+def delete_outdated(stage: Stage, unique: Sequence[int]) -> Statement:
+    """Remove rows that have what whole staged ones of another key take. For replayed rows.
+
+    Such a row is of another time than the staged one, and a change of it is still to come.
+    """
+    return sql.SQL(
+        "DELETE FROM {} t USING {} s WHERE {} AND s.op = 'U' AND s.unset IS NULL AND {}"
+        " AND NOT ({})"
+    ).format(
+        target(stage),
+        stage.staging_id,
+        _PARTS,
+        _and(
+            sql.SQL("{} = {}").format(
+                _identifier("t", stage.columns[index].name), _value(stage, index)
+            )
+            for index in unique
+        ),
+        _same_key(stage, _key_after(stage)),
+    )
+
+
+def park(stage: Stage) -> Statement:
+    """Remember the keys of replayed rows that are not known whole, after ``complete``."""
+    key = _comma(sql.SQL("{}::text").format(_c(index)) for index in stage.key)
+    return sql.SQL(
+        "INSERT INTO penstock.parked_key (pipeline, source_table, key)"
+        " SELECT %(pipeline)s, {}, ARRAY[{}] FROM {} s"
+        " WHERE {} AND (s.op = 'P' OR s.op = 'U' AND s.unset IS NOT NULL)"
+    ).format(sql.Literal(stage.oid), key, stage.staging_id, _PARTS)
+
+
+def forget_parked(stage: Stage) -> Statement:
+    """Let staged rows do nothing that were parked."""
+    return sql.SQL(
+        "UPDATE {} s SET op = '-' WHERE {} AND s.op = 'U' AND s.unset IS NOT NULL"
+    ).format(stage.staging_id, _PARTS)
+
+
 def staged_row(stage: Stage) -> Statement:
     """One staged row for a person: its position, how many of it, its op, its values as texts.
 

@@ -1,4 +1,4 @@
-"""The schema ``penstock`` at the destination: progress, dead letters, copied chunks, staging."""
+"""The schema ``penstock`` at the destination: progress, dead letters, copies, staging."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
-from penstock.destination.postgres import dead_letters, progress
+from penstock.destination.postgres import dead_letters, progress, target_record
 from penstock.destination.postgres.session import Connection, destination_errors
 from penstock.destination.postgres.stage import SCHEMA
 from penstock.destination.postgres.target_table import TargetTable
 from penstock.errors import DestinationError
-
-COPIED_CHUNK = """CREATE TABLE IF NOT EXISTS penstock.copied_chunk (
-    pipeline text,
-    source_table bigint,
-    chunk text,
-    PRIMARY KEY (pipeline, source_table, chunk)
-)"""
 
 # So that two pipelines that start at once do not both create.
 _LOCK = 0x70656E73746F636B
@@ -30,8 +23,9 @@ def ensure_own_tables(conn: Connection) -> None:
         exists = conn.execute("SELECT to_regnamespace(%s) IS NOT NULL", [SCHEMA]).fetchone()
         if not exists or not exists[0]:
             conn.execute("CREATE SCHEMA penstock")
-        for statement in (progress.TABLE, *dead_letters.TABLES, COPIED_CHUNK):
+        for statement in (progress.TABLE, *dead_letters.TABLES, *target_record.TABLES):
             conn.execute(statement.encode())
+        target_record.add_chunk_counts(conn)
 
 
 def has_own_tables(conn: Connection) -> bool:
@@ -51,7 +45,10 @@ def forget_pipeline(conn: Connection, pipeline: str) -> list[str]:
         ).fetchall()
         for (name,) in staging:
             conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(SCHEMA, name)))
-        for table in ("progress", "copied_chunk", "stage_dead_letter"):
+        for table in ("progress", "stage_dead_letter", *target_record.NAMES):
+            there = conn.execute("SELECT to_regclass(%s)::text", [f"{SCHEMA}.{table}"]).fetchone()
+            if there == (None,):
+                continue  # an earlier version had fewer
             conn.execute(
                 sql.SQL("DELETE FROM {} WHERE pipeline = %s").format(sql.Identifier(SCHEMA, table)),
                 [pipeline],

@@ -46,6 +46,8 @@ class Stage:
     """Indexes of the columns that identify a row; empty unless ``kind`` is keyed."""
     extras: tuple[str, ...] = ()
     """Columns that only the target has, and that a row made anew must not lose."""
+    unique: tuple[tuple[int, ...], ...] = ()
+    """Other columns that no two rows share, by index."""
 
     def __hash__(self) -> int:
         # Statements are looked up by it all the time; hashing every column shows.
@@ -86,6 +88,8 @@ LANES = (0, 1)
 """Batches take turns with two staging tables for each target: one is merged and emptied while the
 next batch is staged in the other.
 """
+CATCHUP_LANE = 2
+"""For batches that bring only some tables on, while those of the others go on."""
 
 
 def staging_name(pipeline: str, oid: int, lane: int) -> str:
@@ -132,6 +136,17 @@ def ensure_stages(conn: Connection, stages: Sequence[Stage]) -> None:
             )
         )
     empty_stages(conn, left)
+
+
+def drop_stages(conn: Connection, stages: Iterable[Stage]) -> None:
+    """Drop those of the staging tables that are there."""
+    found = conn.execute(
+        "SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
+        " AND relname = ANY(%s)",
+        [SCHEMA, [stage.staging for stage in stages]],
+    )
+    for (name,) in found.fetchall():
+        conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(SCHEMA, name)))
 
 
 def empty_stages(conn: Connection, stages: Iterable[Stage]) -> None:

@@ -98,11 +98,11 @@ class KeyedRows(StagedRows):
         if rows.is_all_inserts:
             self._all["op"] = "I"
         else:
-            self._all["op"] = _letters(rows.op)
+            self._all["op"] = letters(rows.op)
             self._unset = [rows.unset(place) for place in places]
             if any(mask is not None for mask in self._unset):
                 numbers = [str(index + 1) for index in range(len(places))]
-                self._all["unset"], self._incomplete = _array_texts(numbers, self._unset, len(rows))
+                self._all["unset"], self._incomplete = array_texts(numbers, self._unset, len(rows))
         for index, place in enumerate(places):
             self._all[f"c{index + 1}"] = rows.text(place)
         if (rows.op == REKEY).any():
@@ -178,7 +178,7 @@ class HistoryRows(StagedRows):
         masks = [values.unset(place) for place in places]
         if any(mask is not None for mask in masks):
             names = [_array_element(column.name) for column in stage.columns]
-            self._all["unset"], _ = _array_texts(names, masks, count)
+            self._all["unset"], _ = array_texts(names, masks, count)
         if len(changes.old_rows):
             has_old = np.zeros(count, bool)
             has_old[changes.old_rows] = True
@@ -236,14 +236,14 @@ def _numbers(values: Ints) -> pa.Array:
     return pa.array(values).cast(pa.string())
 
 
-def _letters(op: npt.NDArray[np.uint8]) -> pa.Array:
+def letters(op: npt.NDArray[np.uint8]) -> pa.Array:
     offsets = np.arange(len(op) + 1, dtype=np.int32)
     return pa.Array.from_buffers(
         pa.string(), len(op), [None, pa.py_buffer(offsets), pa.py_buffer(op)]
     )
 
 
-def _array_texts(
+def array_texts(
     elements: Sequence[str], masks: Sequence[Mask | None], count: int
 ) -> tuple[pa.Array, Mask]:
     """For each row an array literal of the elements whose mask is set; null where none is.

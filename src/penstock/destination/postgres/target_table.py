@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from penstock.destination.postgres.create_table import (
 from penstock.destination.postgres.session import Connection, destination_errors, said
 from penstock.destination.postgres.table_differences import table_differences, type_differences
 from penstock.destination.postgres.table_names import TableNames
+from penstock.destination.postgres.target_keys import shared_keys, unique_columns
 from penstock.errors import DestinationError
 from penstock.postgres.catalogue import TableName
 from penstock.postgres.definitions import definitions_of, qualified_names, types_of
@@ -60,7 +61,9 @@ class TargetTable:
     ``columns`` are in the source's order; neither columns that only the target has are among them
     nor those that the stream never sends. ``merge_key`` is empty where rows are told apart by all
     their values. ``sequences`` are (column, qualified sequence) that local inserts would draw from.
-    ``notes`` say what could not be made as it is in the source.
+    ``oid`` is the target's own. ``unique`` are columns that no two rows share, neither here nor in
+    the source, beside the merge key; only of targets that we did not make. ``notes`` say what could
+    not be made as it is in the source.
     """
 
     source_oid: int
@@ -73,6 +76,8 @@ class TargetTable:
     sequences: tuple[tuple[str, str], ...] = ()
     created: bool = False
     notes: tuple[str, ...] = ()
+    oid: int = 0
+    unique: tuple[tuple[str, ...], ...] = ()
 
     @property
     def source_qualified_name(self) -> str:
@@ -97,18 +102,6 @@ SELECT n.nspname, t.typname
   JOIN pg_type t ON t.typnamespace = n.oid AND t.typname = wanted.name
 """
 
-# What ON CONFLICT takes: an index over plain columns and all rows that is checked at once.
-_UNIQUE = """
-SELECT i.indrelid::bigint, array_agg(a.attname::text)
-  FROM pg_index i
- CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)
-  LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
- WHERE i.indrelid = ANY (%s::oid[]) AND i.indisunique AND i.indisvalid AND i.indimmediate
-   AND NOT i.indisexclusion AND i.indpred IS NULL AND k.place <= i.indnkeyatts
- GROUP BY i.indrelid, i.indexrelid
-HAVING bool_and(a.attname IS NOT NULL)
-"""
-
 _OWNED_SEQUENCES = """
 SELECT d.refobjid::bigint, a.attname::text, format('%%I.%%I', n.nspname, s.relname)
   FROM pg_depend d
@@ -122,40 +115,54 @@ SELECT d.refobjid::bigint, a.attname::text, format('%%I.%%I', n.nspname, s.relna
 
 
 def ensure_targets(
-    conn: Connection, definitions: Sequence[TableDefinition], names: TableNames
+    conn: Connection,
+    definitions: Sequence[TableDefinition],
+    names: TableNames,
+    created: Mapping[int, int] | None = None,
 ) -> list[TargetTable]:
     """The targets of these tables, in this order, inside the caller's transaction.
 
     What is missing is created: schemas, types, tables. What exists is compared. One
     DestinationError lists every difference of every table; nothing has been created or written
     then. Raises ConfigError where the mapping itself does not work out.
+
+    ``created`` are tables (by oid in the source) whose targets (by their own) we made before: they
+    may lack the key while they are copied.
     """
     names.check(definitions)
     with destination_errors("preparing tables"), qualified_names(conn):
-        return _Preparation(conn, definitions, names).targets()
+        return _Preparation(conn, definitions, names, created or {}).targets()
+
+
+def wanted_targets(
+    conn: Connection, definitions: Sequence[TableDefinition], names: TableNames
+) -> list[TableDefinition]:
+    """The tables as they should be in this database."""
+    extensions: dict[str, str] = dict(
+        conn.execute(
+            "SELECT extname, nspname FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace"
+        ).fetchall()
+    )
+    virtual = conn.info.server_version >= 180000
+    return [at_target(table, names, extensions, virtual_columns=virtual) for table in definitions]
 
 
 class _Preparation:
     """One call of ``ensure_targets``: what was wanted, found and made."""
 
     def __init__(
-        self, conn: Connection, definitions: Sequence[TableDefinition], names: TableNames
+        self,
+        conn: Connection,
+        definitions: Sequence[TableDefinition],
+        names: TableNames,
+        created: Mapping[int, int],
     ) -> None:
         self._conn = conn
         self._sources = definitions
+        self._created = created
         self._problems: list[str] = []
         self._notes: dict[int, list[str]] = {table.oid: [] for table in definitions}
-        self._extensions: dict[str, str] = dict(
-            conn.execute(
-                "SELECT extname, nspname FROM pg_extension"
-                " JOIN pg_namespace n ON n.oid = extnamespace"
-            )
-        )
-        virtual = conn.info.server_version >= 180000
-        self._wanted = [
-            at_target(table, names, self._extensions, virtual_columns=virtual)
-            for table in definitions
-        ]
+        self._wanted = wanted_targets(conn, definitions, names)
 
     def targets(self) -> list[TargetTable]:
         relations = self._relations((table.schema, table.name) for table in self._wanted)
@@ -322,9 +329,7 @@ class _Preparation:
             )
         }
         oids = [table.oid for table in found.values()]
-        unique: dict[int, list[frozenset[str]]] = {}
-        for oid, columns in self._conn.execute(_UNIQUE, [oids]):
-            unique.setdefault(oid, []).append(frozenset(columns))
+        unique = unique_columns(self._conn, oids)
         sequences: dict[int, dict[str, str]] = {}
         for oid, column, sequence in self._conn.execute(_OWNED_SEQUENCES, [oids]):
             sequences.setdefault(oid, {})[column] = sequence
@@ -333,13 +338,18 @@ class _Preparation:
             target = found.get((wanted.schema, wanted.name))
             if target is None:
                 continue  # a problem was noted when it was not made, or no table
-            differences = table_differences(wanted, target, unique.get(target.oid, []))
+            keys = unique.get(target.oid, [])
+            is_ours = source.oid in created or self._created.get(source.oid) == target.oid
+            if is_ours:
+                keys = [*keys, frozenset(wanted.merge_key)]
+            differences = table_differences(wanted, target, keys)
             self._problems += [f"{wanted.qualified_name}: {text}" for text in differences]
             targets.append(
                 replace(
                     _target_table(source, wanted, target, sequences.get(target.oid, {})),
                     created=source.oid in created,
                     notes=tuple(self._notes[source.oid]),
+                    unique=() if is_ours else shared_keys(wanted, keys),
                 )
             )
         return targets
@@ -370,6 +380,7 @@ def _target_table(
             for name in names
         ),
         merge_key=wanted.merge_key,
+        oid=target.oid,
         sequences=tuple((name, sequences[name]) for name in names if name in sequences),
     )
 

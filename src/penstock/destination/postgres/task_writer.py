@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,6 +20,7 @@ from penstock.destination.encode.text_bytes import text_bytes
 from penstock.destination.postgres.dead_letters import Letter, refusal, stage_letter
 from penstock.destination.postgres.halving import refused_rows
 from penstock.destination.postgres.receipt import Part, StagedBatch, StagedRun, Truncated
+from penstock.destination.postgres.replayed_rows import ReplayedRows
 from penstock.destination.postgres.session import (
     Connection,
     as_destination_error,
@@ -54,6 +55,8 @@ class PostgresWriter(TaskWriter):
     lane: int
     stages: Mapping[int, Stage]
     dead_letter: bool
+    replayed: frozenset[int] = frozenset()
+    """Tables whose changes come over rows that were copied."""
 
     def write(self, changes: Iterable[ChangeSet]) -> bytes:
         runs = []
@@ -61,7 +64,7 @@ class PostgresWriter(TaskWriter):
             try:
                 runs.append(self._stage_run(run))
             except psycopg.Error as error:
-                _forget_session(self.url)
+                forget_session(self.url, "task")
                 raise as_destination_error(error, "staging rows") from error
         return StagedBatch(self.lane, tuple(runs)).to_bytes()
 
@@ -83,12 +86,15 @@ class PostgresWriter(TaskWriter):
             for load in self._loads(part, tables)
         ]
         parts = _Staging(
-            _session(self.url, self.pipeline),
+            kept_session(self.url, "task", self._connect),
             loads,
             self.pipeline if self.dead_letter else None,
         ).run()
         failpoint("postgres.staged")
         return StagedRun(tuple(truncates), tuple(parts))
+
+    def _connect(self) -> Connection:
+        return open_session(self.url, f"penstock {self.pipeline} task", _SESSION)
 
     def _alike(
         self, tables: Sequence[TableChanges], truncates: Sequence[Truncated]
@@ -115,13 +121,18 @@ class PostgresWriter(TaskWriter):
         return (
             one.table.oid != other.table.oid
             and first.kind == second.kind == "keyed"
+            and not self.replayed.intersection((first.oid, second.oid))
             and first.key == second.key
-            and _columns(first, one.table) == _columns(second, other.table)
+            and column_places(first, one.table) == column_places(second, other.table)
         )
 
     def _loads(self, part: int, tables: Sequence[TableChanges]) -> Iterator[_Load]:
         stages = [self.stages[changes.table.oid] for changes in tables]
-        rows = staged_rows(stages[0], _columns(stages[0], tables[0].table), tables)
+        places = column_places(stages[0], tables[0].table)
+        if tables[0].table.oid in self.replayed and stages[0].kind == "keyed":
+            rows: StagedRows = ReplayedRows(stages[0], places, tables[0])
+        else:
+            rows = staged_rows(stages[0], places, tables)
         lines = None if len(tables) == 1 else _lines(part, rows, 0, len(rows))
         for stage, (first, last) in zip(stages, pairwise(rows.bounds), strict=True):
             if last > first:
@@ -270,7 +281,7 @@ def _after_truncates(changes: TableChanges, truncates: Sequence[Truncated]) -> T
     return changes.part(int(len(later) - later.sum()), len(later))
 
 
-def _columns(stage: Stage, table: TableSchema) -> list[int]:
+def column_places(stage: Stage, table: TableSchema) -> list[int]:
     """For each staged column its place in the table as the stream announced it."""
     places = {column.name: index for index, column in enumerate(table.columns)}
     wanted = {column.name for column in stage.columns}
@@ -299,16 +310,19 @@ def _unknown(table: TableSchema) -> TableRefused:
     )
 
 
-def _session(url: ConnectionUrl, pipeline: str) -> Connection:
-    key = url.reveal()
+def kept_session(
+    url: ConnectionUrl, purpose: str, open_one: Callable[[], Connection]
+) -> Connection:
+    """The session that this process keeps for a purpose; made where there is none."""
+    key = f"{purpose} {url.reveal()}"
     conn = _sessions.get(key)
     if conn is None or conn.closed:
-        conn = open_session(url, f"penstock {pipeline} task", _SESSION)
+        conn = open_one()
         _sessions[key] = conn
     return conn
 
 
-def _forget_session(url: ConnectionUrl) -> None:
-    conn = _sessions.pop(url.reveal(), None)
+def forget_session(url: ConnectionUrl, purpose: str) -> None:
+    conn = _sessions.pop(f"{purpose} {url.reveal()}", None)
     if conn is not None:
         conn.close()

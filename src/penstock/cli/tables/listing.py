@@ -1,0 +1,131 @@
+"""`penstock tables list`: each table with its state, its copy, and what a person wants of it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.tables.named_tables import phase_text, quoted, shown_name, some
+from penstock.cli.terminal import bytes_text, say
+from penstock.config import load_pipeline
+from penstock.lsn import format_lsn
+from penstock.pipeline.table_state import Errored, TimedRetry, state_to_json
+from penstock.store import CopyProgress, Store, Wish, pipeline_store
+
+_WISHES: dict[Wish, str] = {
+    "paused": "its copy is paused; `penstock tables resume` lets it go on",
+    "cancelled": "its copy was cancelled; `penstock tables resync` begins a new one",
+    "resync": "it is to be copied anew",
+}
+
+
+def list_tables(
+    file: PipelineFile,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON array, for other programs.")
+    ] = False,
+) -> None:
+    """Show each table with its state, since when, how far its copy is, and what is wanted of it.
+
+    For errored tables: why, and what to do. docs/table_states.md explains the states.
+
+    \b
+    Example:
+      penstock tables list shop.yaml
+      penstock tables list shop.yaml --json | jq '.[] | select(.state.phase == "errored")'
+    """
+    config = load_pipeline(file)
+    with pipeline_store(config) as store:
+        tables: list[tuple[str, int]] = []
+        if store.exists():
+            store.open()
+            tables = sorted((shown_name(store, table), table) for table in store.get_table_states())
+        if as_json:
+            say(json.dumps([_to_json(store, name, table) for name, table in tables], indent=2))
+            return
+        if tables:
+            width = max(len("table"), *(len(name) for name, _ in tables))
+            say(f"{'table':<{width}}  {'state':<23}  since")
+            for name, table in tables:
+                _show(store, name, table, width)
+        else:
+            say(f"Pipeline {config.name} has recorded no tables yet; `penstock run` does.")
+        _show_rules(store)
+
+
+def _show(store: Store, name: str, table: int, width: int) -> None:
+    state, since = store.get_table_state(table), store.get_state_since(table)
+    say(f"{name:<{width}}  {phase_text(state):<23}  {_time(since) if since else ''}".rstrip())
+    if copy := store.get_copy(table):
+        say(f"{'':<{width}}  copied: {_progress(copy)}")
+    if wish := store.get_wish(table):
+        say(f"{'':<{width}}  wanted: {_WISHES[wish]}")
+    if not isinstance(state, Errored):
+        return
+    say(f"{'':<{width}}  why: {state.reason}")
+    if state.solution:
+        say(f"{'':<{width}}  what to do: {state.solution}")
+    if isinstance(state.retry, TimedRetry):
+        when = f"by itself at {_time(state.retry.next_at)}, attempt {state.retry.attempt}"
+    else:
+        when = "when `penstock tables retry` asks for it"
+    say(f"{'':<{width}}  next try: {when}")
+
+
+def _progress(copy: CopyProgress) -> str:
+    return (
+        f"{len(copy.done)} of {len(copy.plan.chunks)} chunks, {copy.rows_done:,} rows, "
+        f"{bytes_text(_planned_bytes_done(copy))} of about {bytes_text(copy.plan.bytes)}"
+    )
+
+
+def _planned_bytes_done(copy: CopyProgress) -> int:
+    """On the source's disk, so that it can be compared with what there is in all."""
+    return sum(chunk.bytes for chunk in copy.plan.chunks if chunk.number in copy.done)
+
+
+def _show_rules(store: Store) -> None:
+    rules = store.get_rules()
+    for rule, text in (
+        ("add", "Followed because of `penstock tables add`"),
+        ("remove", "Left out because of `penstock tables remove`"),
+    ):
+        names = sorted(quoted(*name) for name, kept in rules.items() if kept == rule)
+        if names:
+            say(f"{text}: {some(names)}")
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _to_json(store: Store, name: str, table: int) -> dict[str, Any]:
+    state, since = store.get_table_state(table), store.get_state_since(table)
+    copy = store.get_copy(table)
+    return {
+        "table": name,
+        "oid": table,
+        "state": None if state is None else state_to_json(state),
+        "since": None if since is None else since.astimezone(UTC).isoformat(),
+        "destination": store.get_table_mapping(table),
+        "copy": None if copy is None else _copy_to_json(copy),
+        "wish": store.get_wish(table),
+    }
+
+
+def _copy_to_json(copy: CopyProgress) -> dict[str, Any]:
+    return {
+        "chunks": len(copy.plan.chunks),
+        "chunks_done": len(copy.done),
+        "rows_done": copy.rows_done,
+        "bytes": copy.plan.bytes,
+        "bytes_done": _planned_bytes_done(copy),
+        "first_lsn": format_lsn(copy.first_lsn),
+        "last_lsn": format_lsn(copy.last_lsn),
+        "snapshots": copy.snapshots,
+        "started_at": copy.started_at.astimezone(UTC).isoformat(),
+    }

@@ -1,0 +1,92 @@
+"""Tables as people name them on the command line, and as they are shown to them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from penstock.config import PipelineConfig
+from penstock.config.table_patterns import split_name
+from penstock.errors import ConfigError, StoreError
+from penstock.lsn import format_lsn
+from penstock.pipeline.table_state import Catchup, SyncDone, TableState
+from penstock.postgres.catalogue import TableName
+from penstock.store import Store, pipeline_store
+
+NAME_HELP = "As in the pipeline file: schema.table, or table for one of public."
+
+TableNames = Annotated[list[str], typer.Argument(metavar="TABLE...", help=NAME_HELP)]
+
+TAKEN_UP = (
+    "A running pipeline takes this up within seconds; otherwise the next `penstock run` does."
+)
+
+
+def parse_names(texts: Iterable[str]) -> list[TableName]:
+    """Each table once, in the order given."""
+    try:
+        return list(dict.fromkeys(TableName(*split_name(text)) for text in texts))
+    except ValueError as error:
+        raise ConfigError(
+            f"{error}.", remedy="Write schema.table, such as public.orders."
+        ) from None
+
+
+@contextmanager
+def recorded_store(config: PipelineConfig) -> Iterator[Store]:
+    """The pipeline's store, loaded; nothing is created for a pipeline that never ran."""
+    with pipeline_store(config) as store:
+        if not store.exists():
+            raise StoreError(
+                f"Pipeline {config.name} has recorded no tables yet.",
+                remedy="`penstock run` records them when it starts.",
+            )
+        store.open()
+        yield store
+
+
+def find_tables(store: Store, texts: Iterable[str]) -> list[int]:
+    """The tables of these names that the pipeline has recorded; raises where it lacks one."""
+    found = []
+    for name in parse_names(texts):
+        table = store.find_table(*name)
+        if table is None or store.get_table_state(table) is None:
+            known = sorted(shown_name(store, table) for table in store.get_table_states())
+            raise StoreError(
+                f"Pipeline {store.pipeline} has no table {name}; nothing was changed.",
+                remedy=f"It has {some(known)}." if known else "It has recorded no tables yet.",
+            )
+        found.append(table)
+    return found
+
+
+def some(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def shown_name(store: Store, table: int) -> str:
+    definition = store.get_table_schema(table)
+    return quoted(definition.schema, definition.name) if definition else f"oid {table}"
+
+
+def quoted(schema: str, name: str) -> str:
+    """A name that can be given back to a command: odd ones in quotes."""
+    return ".".join(
+        part if re.fullmatch(r'[^."\s]+', part) else '"' + part.replace('"', '""') + '"'
+        for part in (schema, name)
+    )
+
+
+def phase_text(state: TableState | None) -> str:
+    if state is None:
+        return "without a state"
+    return (
+        f"{state.phase} {format_lsn(state.lsn)}"
+        if isinstance(state, Catchup | SyncDone)
+        else state.phase
+    )

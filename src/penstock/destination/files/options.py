@@ -1,0 +1,29 @@
+"""What the pipeline file says of ``files``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from penstock.destination.contract import DestinationOptions
+
+Format = Literal["parquet", "ndjson"]
+Compression = Literal["zstd", "snappy", "none"]
+
+
+class FilesOptions(DestinationOptions):
+    """``path`` is a folder that driver and executors all see."""
+
+    path: str = Field(min_length=1)
+    format: Format = "parquet"
+    compression: Compression = "zstd"
+
+    @model_validator(mode="after")
+    def _compression_is_of_parquet(self) -> FilesOptions:
+        if self.format == "ndjson" and "compression" in self.model_fields_set:
+            raise PydanticCustomError(
+                "ndjson_compression", "compression applies to the format parquet only"
+            )
+        return self

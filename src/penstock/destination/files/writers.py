@@ -1,0 +1,87 @@
+"""The executors' side of ``files``: changes and copied rows into the staging folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from penstock.decode.changes import ChangeSet
+from penstock.destination.contract import (
+    ChunkReader,
+    ChunkReceipt,
+    ChunkWriter,
+    Receipt,
+    TaskWriter,
+)
+from penstock.destination.files import durable
+from penstock.destination.files.layout import ControlFolder
+from penstock.destination.files.manifest import files_to_json
+from penstock.destination.files.ndjson_encoding import NdjsonEncoding
+from penstock.destination.files.options import FilesOptions
+from penstock.destination.files.parquet_encoding import ParquetEncoding
+from penstock.destination.files.rows import Encoding, parts
+from penstock.destination.files.staging import Staging
+from penstock.failpoints import failpoint
+
+
+class FilesWriter(TaskWriter):
+    """Writes a task's changes into the staging folder; the receipt says where they are to go."""
+
+    def __init__(self, root: Path, pipeline: str, options: FilesOptions) -> None:
+        self._root = root
+        self._pipeline = pipeline
+        self._options = options
+
+    def write(self, changes: Iterable[ChangeSet]) -> Receipt:
+        encoding = _encoding(self._options)
+        staging = _staging(self._root, self._pipeline, self._options)
+        try:
+            for run in changes:
+                for part in parts(run, encoding):
+                    with durable.explained(self._root):
+                        staging.write(part, encoding.suffix)
+            with durable.explained(self._root):
+                files = staging.finish()
+        except BaseException:
+            staging.abandon()
+            raise
+        failpoint("files.staged")
+        return json.dumps(files_to_json(files)).encode()
+
+
+class FilesChunkWriter(ChunkWriter):
+    """Writes a chunk into one file in the staging folder, piece by piece; none if it is empty."""
+
+    def __init__(self, root: Path, pipeline: str, options: FilesOptions) -> None:
+        self._root = root
+        self._pipeline = pipeline
+        self._options = options
+
+    def write(self, rows: ChunkReader) -> ChunkReceipt:
+        encoding = _encoding(self._options)
+        staging = _staging(self._root, self._pipeline, self._options)
+        try:
+            for data in encoding.copied(rows):
+                with durable.explained(self._root):
+                    staging.write_copied(data, rows, encoding.suffix)
+            with durable.explained(self._root):
+                files = staging.finish()
+        except BaseException:
+            staging.abandon()
+            raise
+        failpoint("files.staged")
+        return ChunkReceipt(
+            sum(file.rows for file in files),
+            sum(file.bytes for file in files),
+            json.dumps(files_to_json(files)).encode(),
+        )
+
+
+def _encoding(options: FilesOptions) -> Encoding:
+    return ParquetEncoding() if options.format == "parquet" else NdjsonEncoding()
+
+
+def _staging(root: Path, pipeline: str, options: FilesOptions) -> Staging:
+    with durable.explained(root):
+        return Staging(ControlFolder(root, pipeline), pipeline, options.compression)

@@ -1,0 +1,218 @@
+"""A copy manager with everything that it needs: the source, Spark, the holders of snapshots."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.changelog.changelog import ChangeLog
+from penstock.config.models import CopyConfig, PipelineConfig
+from penstock.destination.contract import ChunkReceipt, Destination, TableRows
+from penstock.errors import TableRefused
+from penstock.lsn import Frontier
+from penstock.pipeline.apply_batch import BatchCommitter
+from penstock.pipeline.copy_manager import CopyManager, Positions
+from penstock.pipeline.copy_queue import CopyUnit
+from penstock.pipeline.finish_copies import FinishAtOnce, FinishCopies
+from penstock.pipeline.followed_tables import FollowedTables
+from penstock.pipeline.held_snapshots import HeldSnapshots
+from penstock.pipeline.held_wal import HeldWal
+from penstock.pipeline.replay import Replay
+from penstock.postgres.connect import connect
+from penstock.postgres.subscription import SLOT_WAIT_SECONDS, find_subscription
+from penstock.snapshot.chunk import CopyPlan
+from penstock.snapshot.held_snapshot import HeldSnapshot
+from penstock.snapshot.keys import read_keys
+from penstock.snapshot.plan import plan_copy
+from penstock.snapshot.relations import CopySource, read_relations
+from penstock.snapshot.slot_snapshot import slot_snapshot
+from penstock.store import Store
+from penstock.table_definition import TableDefinition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def make_copies(
+    config: PipelineConfig,
+    file: Path,
+    spark: SparkSession,
+    destination: Destination,
+    store: Store,
+    tables: FollowedTables,
+    committer: BatchCommitter,
+    log: ChangeLog,
+    say: Callable[[str], None],
+) -> CopyManager:
+    """For a pipeline with a stream, beside which tables are copied."""
+    from penstock.spark.jobs import run_replay
+
+    source = _Source(config, spark, destination, store, say)
+    batch = config.batch
+    replay = Replay(
+        destination,
+        committer,
+        log,
+        batch.max_bytes,
+        partial(run_replay, spark, config.change_log.path, batch.buffer_bytes),
+        source.check,
+    )
+    finish = FinishCopies(destination, store, committer, replay, source.read_again, tables.refuse)
+    return source.manager(file, tables, committer, finish, say, one_snapshot=False)
+
+
+def make_copies_only(
+    config: PipelineConfig,
+    file: Path,
+    spark: SparkSession,
+    destination: Destination,
+    store: Store,
+    tables: FollowedTables,
+    positions: Positions,
+    say: Callable[[str], None],
+) -> CopyManager:
+    """For copies at one point, with no stream."""
+    source = _Source(config, spark, destination, store, say)
+    finish = FinishAtOnce(destination, store, tables.refuse)
+    return source.manager(file, tables, positions, finish, say, one_snapshot=True)
+
+
+class _Source:
+    """The source's side of copies."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        spark: SparkSession,
+        destination: Destination,
+        store: Store,
+        say: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._copy = config.source.copy_rows or CopyConfig()
+        self._spark = spark
+        self._destination = destination
+        self._store = store
+        self._say = say
+        self._application = f"penstock {config.name} copy"
+        self._sources: dict[int, CopySource] = {}
+        self._lock = threading.Lock()
+        self._manager: CopyManager | None = None
+
+    def manager(
+        self,
+        file: Path,
+        tables: FollowedTables,
+        positions: Positions,
+        finish: FinishCopies | FinishAtOnce,
+        say: Callable[[str], None],
+        *,
+        one_snapshot: bool,
+    ) -> CopyManager:
+        config, copy = self._config, self._copy
+        slots = self._spark.sparkContext.defaultParallelism
+        self._manager = CopyManager(
+            self._destination,
+            self._store,
+            tables,
+            positions,
+            HeldSnapshots(config, file, max_age=copy.max_snapshot_age, check=self.check, say=say),
+            self.plans,
+            self.copy_unit,
+            finish,
+            parallelism=copy.parallelism or slots,
+            unit_bytes=copy.chunk_bytes,
+            worker=str(uuid.uuid4()),
+            one_snapshot=one_snapshot,
+            over_budget=HeldWal(config, copy.max_wal).over_budget,
+            pause_over_budget=copy.on_max_wal == "pause",
+            say=say,
+        )
+        return self._manager
+
+    def check(self) -> None:
+        """Ends what takes long when the pipeline ends."""
+        if self._manager is not None:
+            self._manager.check_stopping()
+
+    def plans(self, tables: Sequence[TableDefinition]) -> dict[int, CopyPlan | TableRefused]:
+        """What to read of each table, or why it is not copied."""
+        found: dict[int, CopyPlan | TableRefused] = {}
+        self._read(tables, found)
+        for table in tables:
+            if table.oid in found:
+                continue
+            if self._copy.existing_rows == "refuse" and self._destination.has_foreign_rows(table):
+                found[table.oid] = _not_empty(table)
+            else:
+                found[table.oid] = plan_copy(self._sources[table.oid], self._copy.chunk_bytes)
+        return found
+
+    def _read(
+        self, tables: Sequence[TableDefinition], refused: dict[int, CopyPlan | TableRefused]
+    ) -> None:
+        with connect(self._config.source.url, application_name=self._application) as conn:
+            subscription = find_subscription(conn, self._config.name)
+            publications = subscription.publications if subscription else ()
+            sources = read_relations(conn, tables, publications, self._copy.where)
+        for oid, error in sources.refused.items():
+            refused[oid] = TableRefused(error.message, remedy=error.remedy, table=oid)
+        with self._lock:
+            self._sources |= sources.found
+
+    def copy_unit(
+        self,
+        unit: CopyUnit,
+        snapshot: HeldSnapshot,
+        plans: Mapping[int, CopyPlan],
+        again: Collection[int],
+    ) -> list[ChunkReceipt]:
+        """Copy the chunks of a unit in one Spark task."""
+        from penstock.spark.jobs import TableToCopy, run_copy
+
+        schemas = self._store.get_table_schemas()
+        missing = [schemas[oid] for oid in unit.tables if oid not in self._sources]
+        if missing:
+            # Planned by an earlier run.
+            self._read(missing, {})
+        tables = {
+            oid: TableToCopy(
+                self._sources[oid].table,
+                plans[oid].where,
+                self._destination.chunk_writer(schemas[oid], again=oid in again),
+            )
+            for oid in unit.tables
+        }
+        point = Frontier(snapshot.lsn - 1, snapshot.lsn)
+        return run_copy(
+            self._spark, self._config.source.url, unit.chunks, snapshot.name, point, tables
+        )
+
+    def read_again(self, table: TableDefinition, keys: Sequence[tuple[str, ...]]) -> TableRows:
+        """Rows by their keys, as they are now."""
+        url = self._config.source.url
+        if table.oid not in self._sources:
+            self._read([table], {})
+        with slot_snapshot(
+            url,
+            application=self._application,
+            wait=SLOT_WAIT_SECONDS,
+            say=self._say,
+            check=self.check,
+        ) as now:
+            point = Frontier(now.lsn - 1, now.lsn)
+            return read_keys(url, self._sources[table.oid], table, keys, now.name, point)
+
+
+def _not_empty(table: TableDefinition) -> TableRefused:
+    return TableRefused(
+        f"the destination's table for {table.qualified_name} holds rows that Penstock did not "
+        "bring; it was not copied",
+        remedy="empty it, or let the copy do that with source.copy: {existing_rows: truncate}; "
+        "then `penstock tables retry`",
+        table=table.oid,
+    )

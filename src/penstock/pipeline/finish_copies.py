@@ -1,0 +1,147 @@
+"""From the last chunk of a table to its place among the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from penstock.destination.contract import Destination, TableRows
+from penstock.errors import TableRefused
+from penstock.pipeline.apply_batch import BatchCommitter
+from penstock.pipeline.replay import Replay
+from penstock.pipeline.table_state import (
+    Catchup,
+    DataSync,
+    FinishedCopy,
+    Ready,
+    SyncDone,
+    SyncWait,
+    TableState,
+)
+from penstock.store import Store
+from penstock.table_definition import TableDefinition
+
+Keys = Sequence[tuple[str, ...]]
+ReadAgain = Callable[[TableDefinition, Keys], TableRows]
+"""Reads rows by their keys, under a snapshot of now; its point is in the rows."""
+
+
+class FinishCopies:
+    """Takes tables whose chunks are all written as far as ``sync_done``.
+
+    Every step may be made again after a crash.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        store: Store,
+        committer: BatchCommitter,
+        replay: Replay,
+        read_again: ReadAgain,
+        refuse: Callable[[TableRefused], None],
+    ) -> None:
+        self._destination = destination
+        self._store = store
+        self._committer = committer
+        self._replay = replay
+        self._read_again = read_again
+        self._refuse = refuse
+        self._replaying: frozenset[int] = frozenset()
+
+    def finish(self, tables: Sequence[TableDefinition]) -> None:
+        """Returns when all of them are in sync, but for those that were refused."""
+        tables = each(tables, self._finish_copy, self._refuse)
+        self._go_on(tables, FinishedCopy, SyncWait())
+        end_lsn = self._committer.standing.frontier.end_lsn
+        self._go_on(tables, SyncWait, Catchup(end_lsn))
+        if self._destination.capabilities.mode == "append":
+            # Its changes were delivered all the while; their positions say which value is newer.
+            self._go_on(tables, Catchup, SyncDone(end_lsn))
+            self._go_on(tables, SyncDone, Ready())
+            return
+        self._catch_up(tables)
+
+    def _finish_copy(self, table: TableDefinition) -> None:
+        state = self._store.get_table_state(table.oid)
+        if isinstance(state, DataSync):
+            self._store.update_table_state(table.oid, FinishedCopy())
+        self._destination.finish_copy(table)
+
+    def _catch_up(self, tables: Sequence[TableDefinition]) -> None:
+        oids = frozenset(table.oid for table in tables)
+        copies = self._store.get_copies()
+        consistent = max((copies[oid].last_lsn for oid in oids if oid in copies), default=0)
+        self._replaying |= oids
+        self._destination.replaying(self._replaying)
+        try:
+            self._replay.bring_near(oids, consistent)
+            while parked := self._read_parked(tables):
+                self._replay.bring_near(oids, parked)
+        finally:
+            self._replaying -= oids
+            self._destination.replaying(self._replaying)
+        tables = each(tables, self._destination.complete_table, self._refuse)
+        # That may have taken long.
+        self._replay.bring_near([table.oid for table in tables])
+        for table in tables:
+            at = self._committer.standing.at(table.oid).end_lsn
+            self._store.update_table_state(table.oid, SyncDone(at))
+
+    def _read_parked(self, tables: Sequence[TableDefinition]) -> int:
+        """Read again what could not be replayed; the point of that reading, 0 if all could be."""
+        point = 0
+        for table in tables:
+            keys = self._destination.parked_keys(table.oid)
+            if keys:
+                rows = self._read_again(table, keys)
+                self._destination.settle_parked(rows, keys)
+                point = max(point, rows.snapshot.end_lsn)
+        return point
+
+    def _go_on(
+        self, tables: Collection[TableDefinition], before: type[TableState], state: TableState
+    ) -> None:
+        """Those that a crash left further on stay there."""
+        states = self._store.get_table_states()
+        here = [table.oid for table in tables if isinstance(states.get(table.oid), before)]
+        if here:
+            self._store.update_table_states(dict.fromkeys(here, state))
+
+
+def each(
+    tables: Sequence[TableDefinition],
+    step: Callable[[TableDefinition], None],
+    refuse: Callable[[TableRefused], None],
+) -> list[TableDefinition]:
+    """Take the step for each of the tables; those for which it was not refused."""
+    done = []
+    for table in tables:
+        try:
+            step(table)
+        except TableRefused as error:
+            refuse(error)
+        else:
+            done.append(table)
+    return done
+
+
+class FinishAtOnce:
+    """A table whose chunks are written is done: no changes come after them."""
+
+    def __init__(
+        self, destination: Destination, store: Store, refuse: Callable[[TableRefused], None]
+    ) -> None:
+        self._destination = destination
+        self._store = store
+        self._refuse = refuse
+
+    def finish(self, tables: Sequence[TableDefinition]) -> None:
+        tables = each(tables, self._destination.finish_copy, self._refuse)
+        tables = each(tables, self._destination.complete_table, self._refuse)
+        states = self._store.get_table_states()
+        path: list[TableState] = [FinishedCopy(), SyncWait(), Catchup(0), SyncDone(0), Ready()]
+        for table in tables:
+            # After a crash, a table may stand anywhere on its way.
+            before = [DataSync.phase, *(state.phase for state in path)]
+            for state in path[before.index(states[table.oid].phase) :]:
+                self._store.update_table_state(table.oid, state)

@@ -1,0 +1,81 @@
+"""Bringing copied tables on, apart from the stream of the others.
+
+The log has their changes since the snapshot that they were copied under. They are replayed while
+the stream goes on, until little is left; that little comes with the stream.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+
+from penstock.changelog import chain
+from penstock.changelog.changelog import ChangeLog
+from penstock.destination.contract import Destination, Receipt, TaskWriter
+from penstock.errors import BatchAgain
+from penstock.pipeline.apply_batch import BatchCommitter
+from penstock.transform.floors import Floors
+
+NEAR_BYTES = 2 * 2**20
+"""A table that lacks less than this of the log joins the stream: it is a batch's delay for it."""
+
+_TURN_SECONDS = 0.1
+
+
+RunBatch = Callable[[chain.Batch, Floors, TaskWriter], list[Receipt]]
+"""Runs one Spark job; the receipts in position order."""
+
+
+class Replay:
+    """Replays the changes of some tables until they are near the others."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        committer: BatchCommitter,
+        log: ChangeLog,
+        max_bytes: int,
+        run_batch: RunBatch,
+        check: Callable[[], None],
+    ) -> None:
+        """``check`` is called between batches; what it raises ends the replay."""
+        self._destination = destination
+        self._committer = committer
+        self._log = log
+        self._max_bytes = max_bytes
+        self._run_batch = run_batch
+        self._check = check
+
+    def bring_near(self, tables: Collection[int], at_least: int = 0) -> None:
+        """Replay until little is left, and every table has passed the LSN ``at_least``."""
+        while True:
+            self._check()
+            standing = self._committer.standing
+            start = min(standing.at(oid) for oid in tables)
+            listing = self._log.list()
+            limit = standing.frontier.end_lsn
+            left = chain.waiting_bytes(listing.segments, listing.sizes, start)
+            ahead = chain.waiting_bytes(listing.segments, listing.sizes, standing.frontier)
+            is_there = start.end_lsn >= at_least
+            if is_there and left - ahead <= NEAR_BYTES:
+                return
+            batch = chain.next_batch(listing.segments, listing.sizes, start, self._max_bytes, limit)
+            if batch is None:
+                if is_there:
+                    return
+                # The stream itself has not come this far.
+                time.sleep(_TURN_SECONDS)
+                continue
+            self._bring(tables, batch)
+
+    def _bring(self, tables: Collection[int], batch: chain.Batch) -> None:
+        standing = self._committer.standing
+        writer = self._destination.catchup_writer(tables)
+        receipts = self._run_batch(batch, standing.floors_aside(tables), writer)
+        reached = {oid: max(standing.at(oid), batch.frontier) for oid in tables}
+        try:
+            self._committer.commit_aside(receipts, reached)
+        except BatchAgain:
+            # What was staged is gone, or the destination has to be asked where it stands, which the
+            # stream does before it goes on. The same changes are read again.
+            time.sleep(_TURN_SECONDS)

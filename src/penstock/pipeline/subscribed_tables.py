@@ -1,0 +1,135 @@
+"""The subscription manager: which tables are followed, compared again and again with what the
+pipeline file and `penstock tables add | remove` ask for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+import psycopg
+
+from penstock.config.models import PipelineConfig
+from penstock.destination.contract import Destination
+from penstock.errors import DestinationError, SourceUnavailable, StoreUnavailable
+from penstock.lsn import Frontier
+from penstock.pipeline.apply_batch import BatchCommitter
+from penstock.pipeline.followed_tables import FollowedTables
+from penstock.postgres.catalogue import TableName
+from penstock.postgres.definitions import read_definitions
+from penstock.postgres.reconcile import Reconciled, reconcile_publication
+from penstock.postgres.slot import current_wal_lsn
+from penstock.postgres.subscription import Subscription
+from penstock.store import Store
+
+_LOOK_SECONDS = 2.0
+
+
+class SubscribedTables:
+    """Enrols new tables and lets others go."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        destination: Destination,
+        store: Store,
+        tables: FollowedTables,
+        committer: BatchCommitter,
+        say: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._destination = destination
+        self._store = store
+        self._tables = tables
+        self._committer = committer
+        self._say = say
+        self._publications: tuple[str, ...] = ()
+        self._rules: dict[tuple[str, str], Any] | None = None
+        self._skipped: dict[TableName, str] = {}
+        self._next_look = self._next_time = 0.0
+
+    def enrol(self, conn: psycopg.Connection[Any], subscription: Subscription) -> None:
+        """At the start: all tables that are published."""
+        self._publications = subscription.publications
+        self._take_in(conn, subscription.tables, subscription.start_lsn)
+        self._let_go(set(self._store.get_table_states()) - self._published(conn))
+
+    def reconcile(self, conn: psycopg.Connection[Any]) -> None:
+        """Called often; looks now and then. What cannot be asked now is asked the next time."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        try:
+            rules = self._store.load_rules()
+            if rules == self._rules and now < self._next_time:
+                return
+            self._next_time = now + self._config.source.tables.reconcile
+            before = self._committer.standing.frontier
+            found = reconcile_publication(conn, self._config, rules)
+            self._rules = rules
+            self._heed(conn, found, before)
+        except (SourceUnavailable, StoreUnavailable, psycopg.OperationalError):
+            return
+
+    def _heed(self, conn: psycopg.Connection[Any], found: Reconciled, before: Frontier) -> None:
+        for name, why in found.skipped.items():
+            if self._skipped.get(name) != why:
+                self._say(f"table {name} matches and is not followed: {why}")
+        self._skipped = dict(found.skipped)
+        known = set(self._store.get_table_states())
+        new = {oid: name for oid, name in found.published.items() if oid not in known}
+        if new:
+            if self._config.source.copy_rows is None:
+                # Its changes begin where the stream stood before it was published.
+                self._committer.place(dict.fromkeys(new, before))
+            self._take_in(conn, list(new.values()), current_wal_lsn(conn))
+            self._say(f"following {_listed(new.values())} from now on")
+        if found.moved and self._config.source.copy_rows is not None:
+            # Updates and deletes were not followed before, or will not be: begin with what is.
+            self._store.set_wishes(dict.fromkeys(found.moved, "resync"))
+        self._let_go(known - found.published.keys())
+
+    def _take_in(
+        self, conn: psycopg.Connection[Any], names: Collection[TableName], lsn: int
+    ) -> None:
+        definitions = read_definitions(conn, list(names), self._publications)
+        with self._committer.lock:
+            self._destination.prepare(definitions)
+        self._tables.enrol(definitions, lsn)
+
+    def _let_go(self, oids: Collection[int]) -> None:
+        """What is followed no longer leaves the state and, as configured, the destination."""
+        if not oids:
+            return
+        schemas = self._store.get_table_schemas()
+        action = self._config.source.tables.on_remove
+        gone = [schemas[oid] for oid in oids if oid in schemas]
+        for table in gone:
+            try:
+                if action == "truncate":
+                    self._destination.truncate_table(table)
+                elif action == "drop":
+                    self._destination.drop_table(table)
+            except DestinationError as error:
+                self._say(f"{error.message}; the destination keeps {table.qualified_name}")
+        self._store.forget_tables(oids)
+        self._committer.free(oids)
+        names = [TableName(table.schema, table.name) for table in gone]
+        self._say(f"following {_listed(names)} no longer")
+
+    def _published(self, conn: psycopg.Connection[Any]) -> set[int]:
+        rows = conn.execute(
+            "SELECT prrelid::bigint FROM pg_publication_rel r JOIN pg_publication p ON p.oid ="
+            " r.prpubid WHERE p.pubname = ANY(%s)",
+            [list(self._publications)],
+        )
+        return {oid for (oid,) in rows}
+
+
+def _listed(names: Collection[TableName]) -> str:
+    shown = sorted(map(str, names))
+    if len(shown) > 5:
+        return f"{', '.join(shown[:5])} and {len(shown) - 5} more tables"
+    return ", ".join(shown)

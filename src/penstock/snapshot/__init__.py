@@ -1,0 +1,1 @@
+"""Copying tables: what to read in which pieces, under which snapshot, and reading a piece."""

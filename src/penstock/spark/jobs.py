@@ -1,0 +1,147 @@
+"""Spark jobs beside the stream: tasks that are known beforehand, each with its result."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from penstock.changelog.chain import Batch
+from penstock.config.connection_url import ConnectionUrl
+from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
+from penstock.errors import PenstockError, SparkLost
+from penstock.failpoints import failpoint
+from penstock.lsn import Frontier
+from penstock.snapshot.chunk import Chunk
+from penstock.snapshot.chunk_reader import SourceChunkReader
+from penstock.spark.jvm import JVM_GONE
+from penstock.spark.query import QueryFailed, first_lines
+from penstock.spark.source import share_out
+from penstock.spark.task import TaskFunction, TaskInput, error_from_text, marked_errors
+from penstock.table_schema import TableSchema
+from penstock.transform.floors import Floors
+
+_SCHEMA = "place bigint, result binary"
+
+Task = TypeVar("Task")
+
+
+class _Tasks(Generic[Task]):
+    """What runs on an executor: the tasks whose places come in. Picklable if the task is."""
+
+    def __init__(self, tasks: Sequence[Task], run: Callable[[Task], bytes]) -> None:
+        self._tasks = tasks
+        self._run = run
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                with marked_errors():
+                    result = self._run(self._tasks[place])
+                yield pa.RecordBatch.from_pydict({"place": [place], "result": [result]})
+
+
+def run_tasks(
+    spark: SparkSession, tasks: Sequence[Task], run: Callable[[Task], bytes]
+) -> list[bytes]:
+    """Run each task on an executor; their results in the tasks' order. Raises what one raised."""
+    if not tasks:
+        return []
+    places = spark.range(0, len(tasks), 1, len(tasks))
+    try:
+        rows = places.mapInArrow(_Tasks(tasks, run), _SCHEMA).collect()
+    except JVM_GONE as error:
+        raise SparkLost(
+            "Spark's JVM ended unexpectedly: it was killed, or it ran out of memory"
+        ) from error
+    except PySparkException as error:
+        raise _reason(str(error)) from None
+    return [bytes(row["result"]) for row in sorted(rows, key=lambda row: int(row["place"]))]
+
+
+def _reason(text: str) -> PenstockError:
+    return error_from_text(text) or QueryFailed(first_lines(text))
+
+
+class _Replay:
+    """Writes one task's share of a replay."""
+
+    def __init__(self, function: TaskFunction) -> None:
+        self._function = function
+
+    def __call__(self, task: TaskInput) -> bytes:
+        return self._function.write(task)
+
+
+def run_replay(
+    spark: SparkSession,
+    log_path: str,
+    buffer_bytes: int,
+    batch: Batch,
+    floors: Floors,
+    writer: TaskWriter,
+) -> list[Receipt]:
+    """Write a batch of the log's changes for some tables; the receipts in position order."""
+    shares = share_out(batch.pointers, spark.sparkContext.defaultParallelism)
+    inputs = [TaskInput(log_path, share, batch.frontier, buffer_bytes) for share in shares if share]
+    return run_tasks(spark, inputs, _Replay(TaskFunction(writer, floors)))
+
+
+@dataclass(frozen=True)
+class TableToCopy:
+    """What an executor needs to know of a table whose chunks it copies."""
+
+    table: TableSchema
+    where: str | None
+    writer: ChunkWriter
+
+
+class _CopyChunks:
+    """Copies chunks one after another; their receipts are the task's result."""
+
+    def __init__(
+        self,
+        url: ConnectionUrl,
+        snapshot_name: str,
+        snapshot: Frontier,
+        tables: Mapping[int, TableToCopy],
+    ) -> None:
+        self._url = url
+        self._snapshot_name = snapshot_name
+        self._snapshot = snapshot
+        self._tables = tables
+
+    def __call__(self, chunks: Sequence[Chunk]) -> bytes:
+        receipts = [self._copy(chunk, self._tables[chunk.table]) for chunk in chunks]
+        return json.dumps([[r.rows, r.bytes, r.content.hex()] for r in receipts]).encode()
+
+    def _copy(self, chunk: Chunk, table: TableToCopy) -> ChunkReceipt:
+        failpoint("copy.read")
+        receipt = table.writer.write(
+            SourceChunkReader(
+                self._url, table.table, chunk, table.where, self._snapshot_name, self._snapshot
+            )
+        )
+        failpoint("copy.written")
+        return receipt
+
+
+def run_copy(
+    spark: SparkSession,
+    url: ConnectionUrl,
+    chunks: Sequence[Chunk],
+    snapshot_name: str,
+    snapshot: Frontier,
+    tables: Mapping[int, TableToCopy],
+) -> list[ChunkReceipt]:
+    """Copy chunks in one task, straight from the source to the destination."""
+    (result,) = run_tasks(spark, [tuple(chunks)], _CopyChunks(url, snapshot_name, snapshot, tables))
+    return [
+        ChunkReceipt(rows, size, bytes.fromhex(content))
+        for rows, size, content in json.loads(result)
+    ]

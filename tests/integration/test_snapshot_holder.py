@@ -1,0 +1,592 @@
+"""The snapshot that copies read under: what it shows, how long it lives, and that it goes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from penstock.config.connection_url import ConnectionUrl
+from penstock.errors import LogError, SlotError, SourceError
+from penstock.lsn import format_lsn
+from penstock.postgres.connect import connect
+from penstock.snapshot.held_snapshot import (
+    SNAPSHOT_FILE,
+    HeldSnapshot,
+    Keeper,
+    ProcessSnapshotKeeper,
+    SnapshotKeeper,
+    process_start,
+    read_snapshot,
+    why_ended,
+    xmin_age,
+)
+from tests.fix_pipeline import PipelineUnderTest, wait_until
+from tests.fix_postgres import FreshServer
+from tests.logged_changes import LoggedChange
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+Rows = dict[str | None, str | None]
+MakeKeeper = Callable[..., SnapshotKeeper]
+
+ITEMS = "CREATE TABLE items (id bigint PRIMARY KEY, value text)"
+
+
+@pytest.fixture
+def admin(database: str) -> Iterator[Connection]:
+    with connect(database, application_name="test") as conn:
+        yield conn
+
+
+@pytest.fixture
+def make_keeper(pipeline: PipelineUnderTest) -> Iterator[MakeKeeper]:
+    """Keepers of the test's pipeline; whatever is held goes after the test."""
+
+    def make(**options: Any) -> SnapshotKeeper:
+        return SnapshotKeeper(pipeline.config, pipeline.file, **options)
+
+    yield make
+    make().release()
+
+
+def imported(url: str, held: HeldSnapshot) -> Connection:
+    conn = psycopg.connect(url)
+    conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(held.name)))
+    return conn
+
+
+def rows_under(url: str, held: HeldSnapshot) -> Rows:
+    with closing(imported(url, held)) as conn:
+        return rows_of(conn)
+
+
+def rows_of(conn: Connection) -> Rows:
+    return dict(conn.execute("SELECT id::text, value FROM items").fetchall())
+
+
+def is_held(admin: Connection, held: HeldSnapshot) -> bool:
+    return xmin_age(admin, held) is not None
+
+
+def expect_nothing_left(admin: Connection, held: HeldSnapshot) -> None:
+    """Neither process nor session nor slot: nothing that keeps the source from cleaning up."""
+    wait_until(lambda: not is_held(admin, held), "the server has ended the session")
+    wait_until(lambda: process_start(held.pid) is None, "the holder has ended")
+    assert temporary_slots(admin) == []
+
+
+def temporary_slots(admin: Connection) -> list[str]:
+    rows = admin.execute(
+        "SELECT slot_name::text FROM pg_replication_slots"
+        " WHERE temporary AND database = current_database()"
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
+# -- what it shows ---------------------------------------------------------------------------------
+
+
+def folded(changes: list[LoggedChange], rows: Rows) -> Rows:
+    """Rows after changes. Strict: each change must find just what it says that was there."""
+    rows = dict(rows)
+    for change in changes:
+        if change.op == "insert":
+            assert change.new is not None
+            assert change.new["id"] not in rows, change
+            rows[change.new["id"]] = change.new["value"]
+        elif change.op == "delete":
+            assert change.old is not None
+            del rows[change.old["id"]]
+        else:
+            assert change.new is not None
+            del rows[change.old["id"] if change.old else change.new["id"]]
+            assert change.new["id"] not in rows, change
+            rows[change.new["id"]] = change.new["value"]
+    return rows
+
+
+def expect_consistent(pipeline: PipelineUnderTest, shown: Rows, lsn: int) -> list[LoggedChange]:
+    """What the snapshot showed is all that a slot delivers of commits before ``lsn``, and with the
+    rest of it the table; the rest is returned.
+    """
+    changes = pipeline.capture_all()
+    before = [change for change in changes if change.position.commit_lsn < lsn]
+    after = [change for change in changes if change.position.commit_lsn >= lsn]
+    assert folded(before, {}) == shown
+    with psycopg.connect(pipeline.url) as conn:
+        assert folded(after, shown) == rows_of(conn)
+    return after
+
+
+def test_it_shows_what_was_committed_before_its_point(
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper
+) -> None:
+    pipeline.execute(ITEMS)
+    pipeline.subscribe()
+    done = threading.Event()
+    counts = [0] * 3
+
+    def write(worker: int) -> None:
+        rng = random.Random(worker)
+        mine: list[int] = []
+        with psycopg.connect(pipeline.url) as conn:
+            while not done.is_set():
+                for _ in range(rng.randint(1, 6)):
+                    new = worker + 3 * (1 + rng.randrange(10**6))
+                    action = rng.random()
+                    if action < 0.5 and new not in mine:
+                        conn.execute("INSERT INTO items VALUES (%s, %s)", [new, str(counts)])
+                        mine.append(new)
+                    elif mine and action < 0.7:
+                        conn.execute(
+                            "UPDATE items SET value = %s WHERE id = %s",
+                            [str(counts), rng.choice(mine)],
+                        )
+                    elif mine and action < 0.85 and new not in mine:
+                        old = mine.pop(rng.randrange(len(mine)))
+                        conn.execute("UPDATE items SET id = %s WHERE id = %s", [new, old])
+                        mine.append(new)
+                    elif mine:
+                        conn.execute(
+                            "DELETE FROM items WHERE id = %s", [mine.pop(rng.randrange(len(mine)))]
+                        )
+                conn.commit()
+                counts[worker] += 1
+
+    def wait_for_writes() -> None:
+        goal = [count + 20 for count in counts]
+        wait_until(
+            lambda: all(a >= b for a, b in zip(counts, goal, strict=True)), "all have written"
+        )
+
+    taken = []
+    keeper = make_keeper()
+    with ThreadPoolExecutor(3) as pool:
+        writers = [pool.submit(write, worker) for worker in range(3)]
+        try:
+            for _ in range(2):
+                wait_for_writes()
+                held = keeper.take()
+                wait_for_writes()
+                # Read late: the temporary slot is long gone, and others have written since.
+                taken.append((rows_under(pipeline.url, held), held.lsn))
+        finally:
+            done.set()
+        for writer in writers:
+            writer.result()
+    for shown, lsn in taken:
+        assert expect_consistent(pipeline, shown, lsn), "writers were at work"
+
+
+def waits_for(admin: Connection, xid: int) -> bool:
+    """Whether somebody waits for the end of this transaction."""
+    row = admin.execute(
+        "SELECT count(*) FROM pg_locks WHERE transactionid = %s::text::xid AND NOT granted", [xid]
+    ).fetchone()
+    return row is not None and row[0] > 0
+
+
+def test_transactions_that_are_open_across_its_creation(
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
+) -> None:
+    pipeline.execute(ITEMS)
+    pipeline.subscribe()
+
+    def begin(number: int) -> tuple[Connection, int]:
+        conn = psycopg.connect(pipeline.url)
+        row = conn.execute(
+            "INSERT INTO items VALUES (%s, 'open') RETURNING txid_current()", [number]
+        ).fetchone()
+        assert row is not None
+        return conn, row[0]
+
+    first, first_xid = begin(1)
+    with ThreadPoolExecutor(1) as pool:
+        taking = pool.submit(make_keeper().take)
+        wait_until(lambda: waits_for(admin, first_xid), "the slot waits for the first")
+        second, second_xid = begin(2)
+        first.execute("INSERT INTO items VALUES (10, 'late')")
+        first.commit()
+        # A slot waits twice: also for those that began while it waited.
+        wait_until(lambda: waits_for(admin, second_xid), "the slot waits for the second")
+        third, _ = begin(3)
+        second.commit()
+        held = taking.result()
+    third.execute("INSERT INTO items VALUES (30, 'late')")
+    third.commit()
+    shown = rows_under(pipeline.url, held)
+    assert set(shown) == {"1", "10", "2"}
+    after = expect_consistent(pipeline, shown, held.lsn)
+    assert [change.new for change in after] == [
+        {"id": "3", "value": "open"},
+        {"id": "30", "value": "late"},
+    ]
+    for conn in (first, second, third):
+        conn.close()
+
+
+def test_streaming_does_not_end_it(pipeline: PipelineUnderTest, make_keeper: MakeKeeper) -> None:
+    pipeline.execute(
+        "CREATE TABLE items (id bigint PRIMARY KEY, value text)",
+        "INSERT INTO items VALUES (1, 'a')",
+    )
+    pipeline.subscribe()
+    held = make_keeper().take()
+    with pipeline.capturing() as capture:
+        pipeline.execute("INSERT INTO items VALUES (2, 'b')")
+        pipeline.sync(capture)
+        assert rows_under(pipeline.url, held) == {"1": "a"}
+    assert make_keeper().current() == held
+    assert rows_under(pipeline.url, held) == {"1": "a"}
+
+
+# -- waiting, and what refuses ---------------------------------------------------------------------
+
+
+def test_who_is_waited_for_is_told(
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
+) -> None:
+    pipeline.execute(ITEMS)
+    said: list[str] = []
+
+    with psycopg.connect(pipeline.url, application_name="forgotten") as open_one:
+        open_one.execute("INSERT INTO items VALUES (1)")
+
+        def say(text: str) -> None:
+            said.append(text)
+            open_one.commit()
+
+        held = make_keeper(say=say).take()
+        who = f"pid {open_one.info.backend_pid} (user {open_one.info.user}, application forgotten)"
+    assert len(said) == 1
+    assert who in said[0]
+    assert is_held(admin, held)
+
+
+def test_waiting_has_an_end(
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
+) -> None:
+    pipeline.execute(ITEMS)
+    keeper = make_keeper()
+    before = keeper.take()
+    with psycopg.connect(pipeline.url, application_name="forgotten") as open_one:
+        open_one.execute("INSERT INTO items VALUES (1)")
+        with pytest.raises(SlotError) as caught:
+            keeper.take(wait=0.5)
+        assert f"pid {open_one.info.backend_pid} " in caught.value.message
+        assert "within 0.5 s" in caught.value.message
+        assert caught.value.remedy
+        # No session still waits for it, though the transaction is open.
+        wait_until(lambda: not temporary_slots(admin), "the slot is gone")
+        assert keeper.current() == before, "what was there is not lost with the attempt"
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.newest_postgres
+def test_waiting_can_be_ended(
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
+) -> None:
+    pipeline.execute(ITEMS)
+
+    def check() -> None:
+        if temporary_slots(admin):
+            raise Interrupted
+
+    with psycopg.connect(pipeline.url) as open_one:
+        open_one.execute("INSERT INTO items VALUES (1)")
+        with pytest.raises(Interrupted):
+            make_keeper().take(check=check)
+        wait_until(lambda: not temporary_slots(admin), "the slot is gone")
+        assert make_keeper().current() is None
+
+
+@pytest.mark.newest_postgres
+def test_limits_of_the_server_are_named(fresh_server: FreshServer, tmp_path: Path) -> None:
+    url = fresh_server(max_replication_slots="1", max_wal_senders="1").url()
+    keeper = ProcessSnapshotKeeper(ConnectionUrl(url), tmp_path, owner=os.getpid())
+    with closing(connect(url, replication=True)), pytest.raises(SourceError) as caught:
+        keeper.take()
+    assert "max_wal_senders" in caught.value.remedy
+    with connect(url) as conn:
+        conn.execute("SELECT pg_create_logical_replication_slot('taken', 'pgoutput')")
+    with pytest.raises(SourceError, match="replication slots are in use") as caught:
+        keeper.take()
+    assert "max_replication_slots" in caught.value.remedy
+    assert keeper.current() is None
+
+
+# -- how long it lives -----------------------------------------------------------------------------
+
+_DRIVER = """
+import sys, time
+from pathlib import Path
+from penstock.config import load_pipeline
+from penstock.snapshot.held_snapshot import SnapshotKeeper
+
+file = Path(sys.argv[1])
+keeper = SnapshotKeeper(load_pipeline(file), file, orphan_seconds=float(sys.argv[2]))
+print(keeper.take().name, flush=True)
+while True:
+    keeper.keep()
+    time.sleep(0.1)
+"""
+
+
+def start_driver(pipeline: PipelineUnderTest, orphan_seconds: float) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _DRIVER, str(pipeline.file), str(orphan_seconds)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.newest_postgres
+def test_a_driver_goes_on_with_what_a_killed_one_held(
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
+) -> None:
+    pipeline.execute(
+        "CREATE TABLE items (id bigint PRIMARY KEY, value text)",
+        "INSERT INTO items VALUES (1, 'a')",
+    )
+    keeper = make_keeper()
+    assert keeper.current() is None
+    with start_driver(pipeline, 600) as driver:
+        assert driver.stdout is not None
+        name = driver.stdout.readline().strip()
+        pipeline.execute("INSERT INTO items VALUES (2, 'b')")
+        driver.kill()
+    held = keeper.current()
+    assert held is not None
+    assert held.name == name
+    assert keeper.is_alive()
+    assert 0 <= (keeper.age_seconds or -1) < 600
+    assert rows_under(pipeline.url, held) == {"1": "a"}
+
+    new = keeper.take()
+    assert new.lsn > held.lsn, (format_lsn(new.lsn), format_lsn(held.lsn))
+    assert rows_under(pipeline.url, new) == {"1": "a", "2": "b"}
+    assert not is_held(admin, held), "the one before is let go when take() returns"
+    expect_nothing_left(admin, held)
+    assert keeper.current() == new
+
+    keeper.release()
+    assert not is_held(admin, new), "nothing is kept when release() returns"
+    expect_nothing_left(admin, new)
+    assert keeper.current() is None
+    assert not keeper.is_alive()
+    assert keeper.age_seconds is None
+    keeper.release()
+
+
+@pytest.mark.newest_postgres
+def test_without_a_driver_it_ends(pipeline: PipelineUnderTest, admin: Connection) -> None:
+    folder = Path(pipeline.log.root.path)
+    with start_driver(pipeline, 2) as driver:
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        held = read_snapshot(folder)
+        assert held is not None
+        # A driver that lives is heard, for longer than the time after which silence counts.
+        stamp = (folder / SNAPSHOT_FILE).stat().st_mtime
+        wait_until(
+            lambda: (folder / SNAPSHOT_FILE).stat().st_mtime > stamp + 2.5, "the driver goes on"
+        )
+        assert is_held(admin, held)
+        driver.kill()
+    expect_nothing_left(admin, held)
+    assert read_snapshot(folder) is None
+    assert "No driver" in (why_ended(folder) or "")
+
+
+@pytest.mark.newest_postgres
+def test_it_ends_by_age(make_keeper: MakeKeeper, admin: Connection) -> None:
+    keeper = make_keeper(max_age=0.5)
+    held = keeper.take()
+    expect_nothing_left(admin, held)
+    assert not keeper.is_alive()
+    assert keeper.current() is None
+    assert "older than 0.5 s" in (why_ended(keeper.folder) or "")
+
+
+def test_it_ends_with_its_connection(make_keeper: MakeKeeper, admin: Connection) -> None:
+    keeper = make_keeper()
+    held = keeper.take()
+    admin.execute("SELECT pg_terminate_backend(%s, 30000)", [held.backend_pid])
+    expect_nothing_left(admin, held)
+    assert keeper.current() is None
+    assert "connection" in (why_ended(keeper.folder) or "")
+
+
+@pytest.mark.newest_postgres
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_holder_that_is_killed_is_noticed(
+    make_keeper: MakeKeeper, admin: Connection, number: signal.Signals
+) -> None:
+    keeper = make_keeper()
+    held = keeper.take()
+    os.kill(held.pid, number)
+    expect_nothing_left(admin, held)
+    assert not keeper.is_alive()
+    assert keeper.current() is None
+
+
+@pytest.mark.newest_postgres
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_it_ends_with_its_file(make_keeper: MakeKeeper, admin: Connection, how: str) -> None:
+    """So does it with the whole change log, as `penstock destroy` removes it."""
+    keeper = make_keeper()
+    held = keeper.take()
+    path = keeper.folder / SNAPSHOT_FILE
+    if how == "removed":
+        path.unlink()
+    else:
+        copy = path.with_suffix(".copy")
+        copy.write_bytes(path.read_bytes())
+        copy.replace(path)
+    expect_nothing_left(admin, held)
+
+
+@pytest.mark.newest_postgres
+def test_a_holder_that_is_frozen_keeps_nothing(
+    make_keeper: MakeKeeper, admin: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.snapshot.held_snapshot._RELEASE_SECONDS", 0.5)
+    keeper = make_keeper()
+    held = keeper.take()
+    os.kill(held.pid, signal.SIGSTOP)
+    try:
+        keeper.release()
+        assert not is_held(admin, held)
+    finally:
+        os.kill(held.pid, signal.SIGCONT)
+    expect_nothing_left(admin, held)
+
+
+def test_another_session_of_that_name_is_not_taken_for_it(
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper
+) -> None:
+    """A restarted server gives names of snapshots again."""
+    keeper = make_keeper()
+    held = keeper.take()
+    path = keeper.folder / SNAPSHOT_FILE
+    with psycopg.connect(pipeline.url) as other:
+        other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        row = other.execute("SELECT pg_export_snapshot()").fetchone()
+        assert row is not None
+        text = path.read_text()
+        assert len(held.name) == len(row[0])
+        # In place, so that it stays the file of a living holder.
+        with path.open("r+") as file:
+            file.write(text.replace(held.name, row[0]).replace(held.backend_start, "1.000000"))
+            file.truncate()
+        assert keeper.is_alive()
+        assert keeper.current() is None
+    path.write_text(text)
+
+
+def test_timeouts_of_the_database_do_not_end_it(
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection, pg_version: int
+) -> None:
+    settings = ["idle_in_transaction_session_timeout", "statement_timeout"]
+    settings += ["transaction_timeout"] if pg_version >= 17 else []
+    for setting in settings:
+        admin.execute(
+            sql.SQL("ALTER DATABASE {} SET {} = '300ms'").format(
+                sql.Identifier(admin.info.dbname), sql.Identifier(setting)
+            )
+        )
+    held = make_keeper().take()
+    with closing(psycopg.connect(pipeline.url)) as other:
+        other.execute("SELECT 1")
+        wait_until(
+            lambda: (
+                not admin.execute(
+                    "SELECT FROM pg_stat_activity WHERE pid = %s", [other.info.backend_pid]
+                ).fetchall()
+            ),
+            "another idle transaction was ended",
+        )
+    assert make_keeper().current() == held
+
+
+def test_its_xmin_ages(
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
+) -> None:
+    keeper = make_keeper()
+    held = keeper.take()
+    first = xmin_age(admin, held)
+    pipeline.execute(*["SELECT txid_current()"] * 5)
+    later = xmin_age(admin, held)
+    assert first is not None
+    assert later is not None
+    assert later >= first + 5
+    keeper.release()
+    assert xmin_age(admin, held) is None
+
+
+# -- without a pipeline ----------------------------------------------------------------------------
+
+
+@pytest.mark.newest_postgres
+def test_it_goes_with_the_process_that_it_is_for(
+    database: str, tmp_path: Path, admin: Connection
+) -> None:
+    url = database.replace("@", ":s3cr3t@")
+    folder = tmp_path / "state"
+
+    def keeper(owner: int) -> Keeper:
+        return ProcessSnapshotKeeper(ConnectionUrl(url), folder, owner=owner)
+
+    with subprocess.Popen(["sleep", "600"]) as owner:
+        held = keeper(owner.pid).take()
+        arguments = Path(f"/proc/{held.pid}/cmdline").read_text()
+        assert "holder_process" in arguments
+        assert "s3cr3t" not in arguments
+        assert "s3cr3t" not in (folder / SNAPSHOT_FILE).read_text()
+        # Any process that knows the folder finds it.
+        assert keeper(owner.pid).current() == held
+        owner.kill()
+    expect_nothing_left(admin, held)
+    wait_until(lambda: not folder.exists(), "the folder is gone, too")
+
+
+@pytest.mark.newest_postgres
+def test_a_process_that_is_gone_gets_none_that_stays(
+    database: str, tmp_path: Path, admin: Connection
+) -> None:
+    with subprocess.Popen(["true"]) as owner:
+        pass
+    held = ProcessSnapshotKeeper(ConnectionUrl(database), tmp_path / "s", owner=owner.pid).take()
+    expect_nothing_left(admin, held)
+
+
+@pytest.mark.newest_postgres
+def test_a_folder_that_cannot_be_written_is_named(
+    database: str, tmp_path: Path, admin: Connection
+) -> None:
+    folder = tmp_path / "state"
+    keeper = ProcessSnapshotKeeper(ConnectionUrl(database), folder, owner=os.getpid())
+
+    def check() -> None:
+        with suppress(FileNotFoundError):
+            folder.rmdir()
+
+    with pytest.raises(LogError, match=str(folder / SNAPSHOT_FILE)):
+        keeper.take(check=check)
+    wait_until(lambda: not temporary_slots(admin), "the slot is gone")
