@@ -15,10 +15,13 @@ from typing import Any
 import psycopg
 
 from bench.backlog import BacklogBench
+from bench.copies import CopyBench, jdbc_spark
+from bench.copy_workloads import CopyWorkload, copy_workload
+from bench.jdbc_driver import jdbc_driver
 from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
 from bench.server import SETTINGS, BenchError, bench_database, make_wal_files
-from bench.settings import INTO_TABLES, PIPELINES, RESULTS, Settings
+from bench.settings import COPIES, INTO_TABLES, PIPELINES, RESULTS, STREAMS, Settings
 from bench.steady import SteadyBench, steady_seconds
 from bench.target import targets_of
 from bench.warm_spark import WarmSpark
@@ -29,9 +32,9 @@ from penstock.errors import PenstockError
 
 _WARM_UP_SCALE = 0.1
 # At full scale: the table, its WAL, what the server spills while it decodes, and one change log.
-_GIGABYTES = {"w1": 4, "w2": 12, "w3": 1, "w4": 4}
+_GIGABYTES = {"w1": 4, "w2": 12, "w3": 1, "w4": 4, "copy": 5, "copy_small": 1}
 # And on the destination server: a table (for the phases of w1 six), its staging, its WAL.
-_DESTINATION_GIGABYTES = {"w1": 8, "w2": 9, "w3": 5, "w4": 6}
+_DESTINATION_GIGABYTES = {"w1": 8, "w2": 9, "w3": 5, "w4": 6, "copy": 6, "copy_small": 5}
 
 
 def main() -> int:
@@ -56,10 +59,11 @@ def main() -> int:
 
 def _require_disk(settings: Settings, folder: Path) -> None:
     """Workloads come one after another and leave nothing, so the largest counts."""
-    sizes = [_GIGABYTES]
-    if settings.systems_of(INTO_TABLES):
-        sizes.append(_DESTINATION_GIGABYTES)
-    largest = max(sum(size[name] for size in sizes) for name in settings.workloads)
+    largest = max(
+        _GIGABYTES[name]
+        + (_DESTINATION_GIGABYTES[name] if settings.systems_of(name, INTO_TABLES) else 0)
+        for name in settings.workloads
+    )
     needed = 1 + settings.scale * largest
     free = shutil.disk_usage(folder).free / 1e9
     if free < needed:
@@ -74,7 +78,7 @@ def _measure(settings: Settings) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
         server = stack.enter_context(EmbeddedPostgres(settings=SETTINGS))
         destination = None
-        if settings.systems_of(INTO_TABLES):
+        if settings.needs(*INTO_TABLES):
             destination = stack.enter_context(EmbeddedPostgres(settings=SETTINGS))
             make_wal_files(destination, settings.scale)
         say(
@@ -82,14 +86,19 @@ def _measure(settings: Settings) -> None:
             + ", ".join(f"{name} {value}" for name, value in SETTINGS.items())
         )
         spark = None
-        if settings.systems_of(PIPELINES):
+        if settings.needs(*PIPELINES):
             spark = stack.enter_context(WarmSpark(folder))
-        bench = _Bench(settings, folder, server, destination, spark)
+        # Fetched before anything is measured.
+        driver = jdbc_driver() if settings.needs("spark_jdbc") else None
+        bench = _Bench(settings, folder, server, destination, spark, driver)
         bench.warm_up()
         measurements: list[Measurement] = []
         others: list[dict[str, Any]] = []
         for name in settings.workloads:
-            measured, more = bench.steady() if name == "w3" else (bench.backlog(name), [])
+            if not settings.systems_of(name):
+                say(f"{name} is left out: none of its systems is in SYSTEMS")
+                continue
+            measured, more = bench.measure(name)
             measurements += measured
             others += more
             # After each, so that a run that is stopped later has not measured in vain.
@@ -107,28 +116,63 @@ class _Bench:
     server: EmbeddedPostgres
     destination: EmbeddedPostgres | None
     spark: WarmSpark | None
+    jdbc_driver: Path | None
 
     def warm_up(self) -> None:
         """Let the JVM compile and the workers start; nothing of it is reported."""
-        systems = self.settings.systems_of((*PIPELINES, *INTO_TABLES))
-        if systems:
+        delivering = (*PIPELINES, *INTO_TABLES)
+        if self.settings.needs(*delivering, of=STREAMS):
+            systems = self.settings.systems_of("w1", delivering)
             self._backlogs("bench_warm_up", [w1(_WARM_UP_SCALE)], systems, 1, _in_silence)
             say("warmed up")
 
-    def backlog(self, name: str) -> list[Measurement]:
+    def measure(self, name: str) -> tuple[list[Measurement], list[dict[str, Any]]]:
+        """One workload's measurements, and entries of another kind."""
+        if name == "w3":
+            return self._steady()
+        return (self._copies(name) if name in COPIES else self._backlog(name)), []
+
+    def _backlog(self, name: str) -> list[Measurement]:
         settings = self.settings
-        rounds = settings.rounds_of(name)
+        rounds, systems = settings.rounds_of(name), settings.systems_of(name)
         measured = self._backlogs(
-            f"bench_{name}", [backlog(name, settings.scale)], settings.systems, rounds, say
+            f"bench_{name}", [backlog(name, settings.scale)], systems, rounds, say
         )
-        into_tables = settings.systems_of(INTO_TABLES)
+        into_tables = settings.systems_of(name, INTO_TABLES)
         if name == "w1" and into_tables:
             phases = w1_phases(settings.scale)
             measured += self._backlogs("bench_w1_phases", phases, into_tables, rounds, say)
         return measured
 
-    def steady(self) -> tuple[list[Measurement], list[dict[str, Any]]]:
-        systems = self.settings.systems_of((*PIPELINES, *INTO_TABLES))
+    def _copies(self, name: str) -> list[Measurement]:
+        settings = self.settings
+        workload = copy_workload(name, settings.scale)
+        with ExitStack() as stack:
+            jdbc = None
+            if self.jdbc_driver is not None and settings.systems_of(name, ("spark_jdbc",)):
+                jdbc = stack.enter_context(jdbc_spark(self.folder, self.jdbc_driver))
+            less = copy_workload(name, settings.scale * _WARM_UP_SCALE)
+            self._copied(less, jdbc, 1, _in_silence)
+            say(f"warmed up for {name}")
+            return self._copied(workload, jdbc, settings.rounds_of(name), say)
+
+    def _copied(
+        self,
+        workload: CopyWorkload,
+        jdbc: WarmSpark | None,
+        rounds: int,
+        tell: Callable[[str], None],
+    ) -> list[Measurement]:
+        name, systems = f"bench_{workload.name}", self.settings.systems_of(workload.name)
+        with (
+            bench_database(self.server, name, self.folder) as database,
+            targets_of(self.destination, name) as targets,
+        ):
+            bench = CopyBench(database, workload, self.spark, jdbc, targets)
+            return list(bench.run(systems, rounds, tell))
+
+    def _steady(self) -> tuple[list[Measurement], list[dict[str, Any]]]:
+        systems = self.settings.systems_of("w3", (*PIPELINES, *INTO_TABLES))
         if not systems:
             say("w3 is left out: it needs a system that delivers in SYSTEMS")
             return [], []

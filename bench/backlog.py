@@ -113,7 +113,7 @@ class BacklogBench:
     ) -> Measurement:
         follower.start()
         walsender = self._database.walsender(follower.slot, follower.pump)
-        with Meter(follower, walsender.pid, target) as meter:
+        with Meter(follower.processes, walsender.cpu_seconds, target) as meter:
             delivered = follower.delivery_of(load.last_commit, PATIENCE_SECONDS)
             spent = meter.read()
         follower.stop()

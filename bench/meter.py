@@ -1,4 +1,4 @@
-"""What a follower uses between two moments: CPU of all involved, peak memory of its own."""
+"""What a system uses between two moments: CPU of all involved, peak memory of its own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from bench.follower import Follower
-from bench.process_usage import Usage, pss_mb, total, usage
+from bench.process_usage import Usage, pss_mb, total
 from bench.target import Target
 
 # The kernel walks all pages of a process to tell its share of them: more often would be felt.
@@ -17,7 +16,7 @@ _SAMPLE_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Spent:
-    """CPU seconds and memory; ``parts`` holds the follower's own, by part."""
+    """CPU seconds and memory; ``parts`` holds the system's own, by part."""
 
     parts: dict[str, Usage]
     server_cpu_s: float
@@ -38,11 +37,19 @@ class Spent:
 
 
 class Meter:
-    """Counts from its start to its ``read``. Leave the ``with`` before the follower stops."""
+    """Counts from its start to its ``read``. Leave the ``with`` before the system stops.
 
-    def __init__(self, follower: Follower, walsender: int, target: Target | None) -> None:
-        self._follower = follower
-        self._walsender = walsender
+    ``processes`` are the system's own, by part; ``server_cpu`` is what of the source's CPU counts.
+    """
+
+    def __init__(
+        self,
+        processes: Callable[[], dict[str, list[int]]],
+        server_cpu: Callable[[], float],
+        target: Target | None,
+    ) -> None:
+        self._processes = processes
+        self._server_cpu = server_cpu
         self._target = target
         self._pss = PeakPss(self._own_processes)
         self._before = self._look()
@@ -75,11 +82,11 @@ class Meter:
         )
 
     def _own_processes(self) -> list[int]:
-        return [pid for pids in self._follower.processes().values() for pid in pids]
+        return [pid for pids in self._processes().values() for pid in pids]
 
     def _look(self) -> tuple[dict[str, Usage], float, float]:
-        own = {part: total(pids) for part, pids in self._follower.processes().items()}
-        server = usage(self._walsender).cpu_seconds
+        own = {part: total(pids) for part, pids in self._processes().items()}
+        server = self._server_cpu()
         destination = self._target.cpu_seconds() if self._target else 0.0
         return own, server, destination
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+_HOLDER = "penstock.snapshot.holder_process"
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -82,6 +83,12 @@ def process_tree(pid: int) -> list[int]:
         return [pid]
 
 
+def server_cpu_seconds(postmaster: int, asker: int) -> float:
+    """What a whole Postgres server has used so far, but for the backend ``asker``."""
+    # The postmaster waits for its children, so those that ended are in its own count.
+    return total(set(process_tree(postmaster)) - {asker}).cpu_seconds
+
+
 def forget_peak(pid: int) -> None:
     """Let the process's high-water mark begin anew at what it holds now."""
     with suppress(OSError):
@@ -101,6 +108,25 @@ def pipeline_processes(driver: int) -> dict[str, list[int]]:
         with suppress(psutil.NoSuchProcess):
             parts[_part(child.cmdline())].append(child.pid)
     return parts
+
+
+def copy_processes(driver: int, folder: Path) -> dict[str, list[int]]:
+    """The same while it copies: what holds snapshots in ``folder`` goes its own way."""
+    import psutil
+
+    parts = pipeline_processes(driver)
+    parts["holder"] = [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if _is_holder(process.info["cmdline"] or [], folder)
+    ]
+    return parts
+
+
+def _is_holder(command: list[str], folder: Path) -> bool:
+    return _HOLDER in command and any(
+        Path(word).is_relative_to(folder) for word in command[command.index(_HOLDER) :]
+    )
 
 
 def _part(command: list[str]) -> str:

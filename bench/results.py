@@ -17,6 +17,9 @@ from bench.settings import INTO_TABLES, SYSTEMS
 _REFERENCES = {
     "ratio_to_pg_recvlogical": ("pg_recvlogical", SYSTEMS),
     "ratio_to_native": ("native_subscription", INTO_TABLES),
+    "ratio_to_psql_copy": ("psql_copy_binary_2", ("psql_copy_binary_2", "spark_jdbc", "discard")),
+    "ratio_to_spark_jdbc": ("spark_jdbc", ("spark_jdbc", "discard")),
+    "ratio_to_psql_pipe": ("psql_copy_pipe", ("psql_copy_pipe", "postgres")),
 }
 
 
@@ -24,8 +27,11 @@ _REFERENCES = {
 class Measurement:
     """One system once over one workload. None where a figure does not apply.
 
-    ``cpu_s`` is what the system's own processes used, ``server_cpu_s`` its walsender,
-    ``destination_cpu_s`` the whole server that it writes to.
+    ``cpu_s`` is what the system's own processes used, ``server_cpu_s`` its walsender or, where rows
+    are copied, the whole source, ``destination_cpu_s`` the whole server that it writes to.
+
+    Of a copy, ``changes`` are its rows, ``chunk_seconds`` go from its begin to its last row's
+    arrival, ``run_seconds`` over the whole command.
     """
 
     workload: str
@@ -41,10 +47,21 @@ class Measurement:
     phase: str | None = None
     peak_pss_mb: float | None = None
     destination_cpu_s: float | None = None
+    tables: int | None = None
+    chunk_seconds: float | None = None
+    run_seconds: float | None = None
 
     @property
     def rows_per_s(self) -> float:
         return self.changes / self.seconds
+
+    @property
+    def tables_per_s(self) -> float | None:
+        return None if self.tables is None else self.tables / self.seconds
+
+    @property
+    def chunk_rows_per_s(self) -> float | None:
+        return None if self.chunk_seconds is None else self.changes / self.chunk_seconds
 
     @property
     def cpu_s_per_million(self) -> float:
@@ -117,6 +134,10 @@ def _entry(rounds: list[Measurement], scale: float) -> dict[str, Any]:
         "rss_mb": {part: max(m.rss_mb.get(part, 0.0) for m in rounds) for part in parts},
         "rows": rounds[0].changes,
         "seconds": _median([m.seconds for m in rounds], 3),
+        "tables": rounds[0].tables,
+        "tables_per_s": _median([m.tables_per_s for m in rounds], 1),
+        "chunk_rows_per_s": _median([m.chunk_rows_per_s for m in rounds], 0),
+        "run_seconds": _median([m.run_seconds for m in rounds], 3),
         "scale": scale,
         "rounds": [asdict(m) | {"rows_per_s": round(m.rows_per_s)} for m in rounds],
     }
@@ -128,8 +149,14 @@ def _median(values: Sequence[float | None], digits: int) -> float | None:
 
 
 def write_results(path: Path, entries: list[dict[str, Any]]) -> None:
-    """Replace the results file, whole."""
+    """Put entries in place of those of the same workload, phase, system and scale; others stay."""
+    known = json.loads(path.read_text()) if path.exists() else []
+    merged = {_key(entry): entry for entry in [*known, *entries]}
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(entries, indent=1) + "\n")
+    temporary.write_text(json.dumps(list(merged.values()), indent=1) + "\n")
     temporary.replace(path)
+
+
+def _key(entry: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(entry.get(key) for key in ("workload", "phase", "system", "scale"))

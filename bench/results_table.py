@@ -1,12 +1,15 @@
-"""The results as a table of plain columns, with bold headings in a terminal."""
+"""The results as tables of plain columns, with bold headings in a terminal."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from bench.settings import COPIES
 
 _PLAIN_WIDTH = 100
 
@@ -21,7 +24,9 @@ def _two_digits(value: float) -> str:
     return f"{value:.2f}"
 
 
-_COLUMNS: tuple[tuple[str, str, Format], ...] = (
+Columns = tuple[tuple[str, str, Format], ...]
+
+_STREAM_COLUMNS: Columns = (
     ("workload", "workload", str),
     ("system", "system", str),
     ("rows/s", "rows_per_s", _whole),
@@ -32,6 +37,18 @@ _COLUMNS: tuple[tuple[str, str, Format], ...] = (
     ("p50 ms", "p50_ms", _whole),
     ("p99 ms", "p99_ms", _whole),
 )
+# The ratios are to psql_copy_binary_2, spark_jdbc and psql_copy_pipe.
+_COPY_COLUMNS: Columns = (
+    ("workload", "workload", str),
+    ("system", "system", str),
+    ("rows/s", "rows_per_s", _whole),
+    ("tables/s", "tables_per_s", _whole),
+    ("psql", "ratio_to_psql_copy", _two_digits),
+    ("jdbc", "ratio_to_spark_jdbc", _two_digits),
+    ("pipe", "ratio_to_psql_pipe", _two_digits),
+    ("CPU-s/M", "cpu_s_per_million", _two_digits),
+    ("RSS MB", "peak_rss_mb", _whole),
+)
 
 
 def cells(entry: dict[str, Any]) -> list[str]:
@@ -39,18 +56,24 @@ def cells(entry: dict[str, Any]) -> list[str]:
     phase = entry.get("phase")
     if phase is not None:
         entry = entry | {"workload": f"{entry['workload']} {phase}"}
-    values = [(entry.get(key), text) for _title, key, text in _COLUMNS]
+    values = [(entry.get(key), text) for _title, key, text in _columns(entry)]
     return ["-" if value is None else text(value) for value, text in values]
+
+
+def _columns(entry: dict[str, Any]) -> Columns:
+    return _COPY_COLUMNS if entry["workload"] in COPIES else _STREAM_COLUMNS
 
 
 def print_table(entries: Iterable[dict[str, Any]], console: Console | None = None) -> None:
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = _PLAIN_WIDTH
-    # Narrow enough for 80 columns.
-    table = Table(box=None, collapse_padding=True, pad_edge=False)
-    for index, (title, _key, _format) in enumerate(_COLUMNS):
-        table.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
-    for entry in entries:
-        table.add_row(*cells(entry))
-    console.print(table)
+    ordered = sorted(entries, key=lambda entry: entry["workload"] in COPIES)
+    for columns, group in itertools.groupby(ordered, _columns):
+        # Narrow enough for 80 columns.
+        table = Table(box=None, collapse_padding=True, pad_edge=False)
+        for index, (title, _key, _format) in enumerate(columns):
+            table.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
+        for entry in group:
+            table.add_row(*cells(entry))
+        console.print(table)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import psycopg
 import yaml
 from psycopg import sql
 
+from bench.process_usage import server_cpu_seconds, usage
 from penstock.config.load import load_pipeline
 from penstock.config.models import PipelineConfig
 from penstock.demo.embedded_postgres import EmbeddedPostgres
@@ -30,7 +31,7 @@ SETTINGS = {
     "checkpoint_timeout": "1h",
     "logical_decoding_work_mem": "256MB",
     "autovacuum": "off",
-    "max_connections": "50",
+    "max_connections": "100",
     "max_replication_slots": "100",
     "max_wal_senders": "20",
 }
@@ -64,6 +65,9 @@ class Walsender:
     pid: int
     since: float
 
+    def cpu_seconds(self) -> float:
+        return usage(self.pid).cpu_seconds
+
 
 @dataclass(frozen=True)
 class BenchDatabase:
@@ -82,16 +86,33 @@ class BenchDatabase:
         self, name: str, destination: dict[str, str] | None = None, **change_log: str
     ) -> BenchPipeline:
         """A pipeline over the tables of schema public, into ``discard`` unless told otherwise."""
+        file, config = self.pipeline_file(
+            name, destination or {"type": "discard"}, copy=False, change_log=change_log
+        )
+        return BenchPipeline(file, config, ensure_subscription(self.conn, config))
+
+    def pipeline_file(
+        self,
+        name: str,
+        destination: Mapping[str, str | bool],
+        *,
+        copy: bool | dict[str, int],
+        change_log: Mapping[str, str] = {},
+    ) -> tuple[Path, PipelineConfig]:
+        """The file alone, over the tables of schema public; nothing is made in the source."""
         file = self.folder / f"{name}.yaml"
         content = {
             "name": name,
-            "source": {"url": self.url, "tables": {"include": ["public.*"]}, "copy": False},
+            "source": {"url": self.url, "tables": {"include": ["public.*"]}, "copy": copy},
             "change_log": {"path": f"log_{name}", **change_log},
-            "destination": destination or {"type": "discard"},
+            "destination": dict(destination),
         }
         file.write_text(yaml.safe_dump(content))
-        config = load_pipeline(file)
-        return BenchPipeline(file, config, ensure_subscription(self.conn, config))
+        return file, load_pipeline(file)
+
+    def cpu_seconds(self) -> float:
+        """What the whole server has used so far, but for our own questions to it."""
+        return server_cpu_seconds(self.server.pid, self.conn.info.backend_pid)
 
     def settle(self) -> None:
         """Do now what the server would else do in the background."""

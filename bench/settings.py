@@ -9,20 +9,35 @@ from pathlib import Path
 
 from penstock.errors import ConfigError
 
-WORKLOADS = ("w1", "w2", "w3", "w4")
-SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
+STREAMS = ("w1", "w2", "w3", "w4")
+COPIES = ("copy", "copy_small")
+WORKLOADS = (*STREAMS, *COPIES)
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
 PIPELINES = ("discard", "postgres")
-INTO_TABLES = ("native_subscription", "postgres")
+INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres")
+_STREAM_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
+_COPY_SYSTEMS = ("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres")
+SYSTEMS = (
+    *("pg_recvlogical", "capture", "psql_copy_binary_2", "spark_jdbc", "discard"),
+    *("native_subscription", "psql_copy_pipe", "postgres"),
+)
+_SYSTEMS_OF = {
+    **dict.fromkeys(STREAMS, _STREAM_SYSTEMS),
+    "copy": _COPY_SYSTEMS,
+    "copy_small": PIPELINES,
+}
 RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
 
-# w2 reads gigabytes in one go and its rate varies little; the others need a median.
-_DEFAULT_ROUNDS = {"w1": 3, "w2": 1, "w4": 3}
+# w2 reads gigabytes in one go and copy_small takes its time: their rates vary little. The others
+# need a median.
+_DEFAULT_ROUNDS = {"w1": 3, "w2": 1, "w4": 3, "copy": 3, "copy_small": 1}
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``scale`` multiplies rows (w3: seconds); ``rounds`` None leaves it to the workload."""
+    """``scale`` multiplies rows (w3: seconds, copy_small: tables); ``rounds`` None leaves it to
+    the workload.
+    """
 
     workloads: tuple[str, ...] = WORKLOADS
     systems: tuple[str, ...] = SYSTEMS
@@ -39,9 +54,15 @@ class Settings:
             rounds=_rounds(environment.get("ROUNDS")),
         )
 
-    def systems_of(self, kind: tuple[str, ...]) -> tuple[str, ...]:
-        """Those of a kind that were asked for."""
-        return tuple(system for system in self.systems if system in kind)
+    def systems_of(self, workload: str, kind: tuple[str, ...] = SYSTEMS) -> tuple[str, ...]:
+        """Those that were asked for and take part in a workload, of a kind or all."""
+        return tuple(
+            system for system in self.systems if system in kind and system in _SYSTEMS_OF[workload]
+        )
+
+    def needs(self, *kind: str, of: tuple[str, ...] = WORKLOADS) -> bool:
+        """Whether a system of the kind takes part in a workload that was asked for."""
+        return any(self.systems_of(name, kind) for name in self.workloads if name in of)
 
     def rounds_of(self, workload: str) -> int:
         return self.rounds or _DEFAULT_ROUNDS[workload]

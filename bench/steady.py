@@ -132,7 +132,7 @@ class SteadyBench:
         follower.start()
         walsender = database.walsender(follower.slot, follower.pump)
         _, first = self._mark(follower)
-        with Meter(follower, walsender.pid, target) as meter:
+        with Meter(follower.processes, walsender.cpu_seconds, target) as meter:
             self._write(_INSERT, RATE, _CLIENTS, seconds, follower)
             spent = meter.read()
         last, _ = self._mark(follower)

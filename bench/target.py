@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from bench.process_usage import process_tree, total
+from bench.process_usage import server_cpu_seconds
 from bench.server import BenchError
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 
@@ -74,9 +74,7 @@ class Target:
 
     def cpu_seconds(self) -> float:
         """What the whole server has used so far, but for our own questions to it."""
-        # The postmaster waits for its children, so those that ended are in its own count.
-        pids = set(process_tree(self.server.pid)) - {self.conn.info.backend_pid}
-        return total(pids).cpu_seconds
+        return server_cpu_seconds(self.server.pid, self.conn.info.backend_pid)
 
 
 class Targets:

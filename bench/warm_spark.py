@@ -1,4 +1,4 @@
-"""A warm Spark session in a process of its own, which runs one pipeline after another.
+"""A warm Spark session in a process of its own, which runs one pipeline or job after another.
 
 Apart from the bench itself, so that what is counted as the pipeline's CPU and memory is only the
 pipeline's.
@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bench.server import BenchError
+from bench.spark_jobs import CopyTimes, JdbcJob, Job, SnapshotJob
+from penstock.config.models import SparkConfig
 from penstock.errors import PenstockError
 from penstock.pipeline.apply_batch import Delivered
 
@@ -40,14 +42,26 @@ class _Failed:
     remedy: str
 
 
-class WarmSpark:
-    """The parent's end. Inside ``with`` the session is up; afterwards all of it is gone."""
+@dataclass(frozen=True)
+class _Result:
+    """What a job came to."""
 
-    def __init__(self, folder: Path) -> None:
+    value: Any
+
+
+class WarmSpark:
+    """The parent's end. Inside ``with`` the session is up; afterwards all of it is gone.
+
+    The session is as a pipeline's, unless ``config`` says otherwise.
+    """
+
+    def __init__(self, folder: Path, config: SparkConfig | None = None) -> None:
         self._folder = folder
         context = multiprocessing.get_context("spawn")
         self._connection, self._theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(self._theirs, folder), daemon=True)
+        self._process = context.Process(
+            target=_serve, args=(self._theirs, folder, config or SparkConfig()), daemon=True
+        )
         self.delivered: list[Delivered] = []
         """What the pipeline that runs, or ran last, has delivered so far."""
 
@@ -95,6 +109,16 @@ class WarmSpark:
         self._connection.send(None)
         self._await_ready()
 
+    def copy(self, job: SnapshotJob, patience: float) -> CopyTimes:
+        """Copy, and wait for its end."""
+        result: CopyTimes = self._result_of(job, patience)
+        return result
+
+    def read_jdbc(self, job: JdbcJob, patience: float) -> float:
+        """Read, and wait for its end; the seconds that it took."""
+        result: float = self._result_of(job, patience)
+        return result
+
     def pump(self, seconds: float = 0.0) -> None:
         """Take in what was delivered, waiting at most so long for more; raises what broke."""
         while self._connection.poll(seconds):
@@ -121,12 +145,20 @@ class WarmSpark:
                 )
             self.pump(_POLL_SECONDS)
 
+    def _result_of(self, job: Job, patience: float) -> Any:
+        self._connection.send(job)
+        if not self._connection.poll(patience):
+            raise BenchError(
+                f"A copy did not come to its end within {patience:g} s.",
+                remedy="Try a smaller SCALE; if it recurs, it is a bug of Penstock.",
+            )
+        return self._message().value
+
     def _await_ready(self) -> None:
         while not self._receive():
             pass
 
-    def _receive(self) -> bool:
-        """Handle one message; True if the child is ready for the next pipeline."""
+    def _message(self) -> Any:
         try:
             message = self._connection.recv()
         except (EOFError, ConnectionError):
@@ -136,6 +168,11 @@ class WarmSpark:
             ) from None
         if isinstance(message, _Failed):
             raise BenchError(message.message, remedy=message.remedy)
+        return message
+
+    def _receive(self) -> bool:
+        """Handle one message; True if the child is ready for the next pipeline."""
+        message = self._message()
         if isinstance(message, Delivered):
             self.delivered.append(message)
             return False
@@ -149,20 +186,24 @@ class WarmSpark:
             self._process.join()
 
 
-def _serve(connection: Connection, folder: Path) -> None:
+def _serve(connection: Connection, folder: Path, config: SparkConfig) -> None:
     """The child: whatever arrives while a pipeline runs, or the parent's end, stops it."""
     os.setsid()
     # Spark leaves folders behind in the working directory.
     os.chdir(folder)
-    from penstock.config.models import SparkConfig
     from penstock.spark.session import make_session
 
     try:
-        session = make_session("bench", SparkConfig())
+        session = make_session("bench", config)
         try:
             connection.send(_Ready())
             while True:
-                _run(connection, connection.recv(), session)
+                asked = connection.recv()
+                if isinstance(asked, Job):
+                    result = asked.run(session, connection.poll, _warn)
+                    connection.send(_Result(result))
+                else:
+                    _run(connection, asked, session)
         finally:
             session.stop()
     except (EOFError, ConnectionError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import psycopg
@@ -34,13 +35,16 @@ class Record:
 class Session:
     """One connection's share of the load: transactions one after another."""
 
-    def __init__(self, number: int, seed: int, record: Record) -> None:
+    def __init__(
+        self, number: int, seed: int, record: Record, steps: Mapping[Step, float] = STEPS
+    ) -> None:
         self._number = number
         self._random = random.Random(f"{seed}/{number}")
         self._record = record
         self._count = 0
+        self._steps = steps
         # Each kind once, so that a short load has all of them; then by chance.
-        self._first = list(STEPS)
+        self._first = list(steps)
         self._random.shuffle(self._first)
 
     def transaction(self, conn: Connection) -> None:
@@ -77,7 +81,7 @@ class Session:
     def _step(self) -> Step:
         if self._first:
             return self._first.pop()
-        return self._random.choices(list(STEPS), list(STEPS.values()))[0]
+        return self._random.choices(list(self._steps), list(self._steps.values()))[0]
 
     def _with_savepoints(self, step: Step, conn: Connection) -> int:
         chance = self._random
@@ -96,17 +100,27 @@ class Workload:
     """Sessions in threads of their own, from ``start`` to ``stop``, over every loss of the server.
 
     ``pause`` is the time between two transactions of a session: it bounds how much there is to
-    compare in the end.
+    compare in the end. ``steps`` are the kinds of steps with their weights.
     """
 
-    def __init__(self, url: str, seed: int, *, sessions: int = 2, pause: float = 0.05) -> None:
+    def __init__(
+        self,
+        url: str,
+        seed: int,
+        *,
+        sessions: int = 2,
+        pause: float = 0.05,
+        steps: Mapping[Step, float] = STEPS,
+    ) -> None:
         self._url = url
         self._pause = pause
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self.records = [Record() for _ in range(sessions)]
         self._threads = [
-            threading.Thread(target=self._run, args=(Session(number, seed, record),), daemon=True)
+            threading.Thread(
+                target=self._run, args=(Session(number, seed, record, steps),), daemon=True
+            )
             for number, record in enumerate(self.records)
         ]
 

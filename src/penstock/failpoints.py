@@ -19,6 +19,8 @@ NAMES = (
     "capture.before_confirm",
     "task.read",
     "task.written",
+    "copy.read",
+    "copy.written",
     "driver.before_commit",
     "driver.committed",
     "files.staged",
@@ -26,6 +28,8 @@ NAMES = (
     "postgres.staged",
     "postgres.merged",
     "postgres.committed",
+    "postgres.truncated",
+    "postgres.chunk_written",
 )
 
 

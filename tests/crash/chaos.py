@@ -1,7 +1,8 @@
 """`make chaos`: seeds one after another, each with its own servers; goes on where it stopped.
 
 Everything is told by the environment, as make passes it on: ``SEEDS`` (how many), ``FIRST`` (from
-which on), ``KILLS`` (faults a seed), ``SEED`` (this one alone, whatever is recorded).
+which on), ``KILLS`` (faults a seed), ``SEED`` (this one alone, whatever is recorded). ``COPY=1``
+brings the faults over copies of full tables, ``TABLES=1`` lets tables come, go and be copied anew.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from penstock.demo.embedded_postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import SeedReport, run_seed
 from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.crash.outage import run_outage
+from tests.crash.table_seed import run_table_seed
 from tests.fix_postgres import SETTINGS
 
 # Below the repository's root, where make runs this.
@@ -33,6 +35,11 @@ _OUTAGE = "outage"
 Result = dict[str, Any]
 
 
+def _mode() -> str:
+    """Which kind of seeds: the variable that asks for it, or nothing."""
+    return next((name for name in ("COPY", "TABLES") if os.environ.get(name)), "")
+
+
 def main() -> int:
     kills = int(os.environ.get("KILLS") or _KILLS)
     commit = code_version()
@@ -40,7 +47,7 @@ def main() -> int:
         return summarise([run_and_record(only, kills, commit)])
     first = int(os.environ.get("FIRST") or 1)
     numbers = range(first, first + int(os.environ.get("SEEDS") or 1))
-    wanted = [*map(str, numbers), _OUTAGE]
+    wanted = [*map(str, numbers), *([] if _mode() else [_OUTAGE])]
     done = finished(commit, kills)
     if skipped := [seed for seed in wanted if seed in done]:
         print(f"recorded for {commit} already: {', '.join(skipped)}")
@@ -53,7 +60,7 @@ def main() -> int:
 def run_and_record(seed: str, kills: int, commit: str) -> Result:
     """Run one seed; its folder stays where it failed."""
     _say(f"seed {seed}")
-    folder = _FOLDER / f"seed-{seed}"
+    folder = _FOLDER / "-".join(filter(None, ("seed", _mode().lower(), seed)))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     report = SeedReport(seed)
@@ -63,6 +70,7 @@ def run_and_record(seed: str, kills: int, commit: str) -> Result:
         **vars(report),
         "outcome": "failed" if failure else "equal",
         "kills": kills,
+        "mode": _mode(),
         "commit": commit,
         "seconds": round(time.monotonic() - began),
     }
@@ -77,8 +85,15 @@ def run_and_record(seed: str, kills: int, commit: str) -> Result:
         _say(
             f"seed {seed}: equal in {result['seconds']} s; {report.transactions} transactions, "
             f"{report.rows} rows in the end, {report.states} states seen in {report.polls} polls"
+            f"{_chunks(report)}"
         )
     return result
+
+
+def _chunks(report: SeedReport) -> str:
+    if not report.chunk_reads:
+        return ""
+    return f"; {report.chunk_reads} chunks read, none of {report.chunks_kept} again that were done"
 
 
 def _run(report: SeedReport, kills: int, folder: Path) -> str:
@@ -92,8 +107,11 @@ def _run(report: SeedReport, kills: int, folder: Path) -> str:
             if report.seed == _OUTAGE:
                 seconds = float(os.environ.get("PENSTOCK_OUTAGE_SECONDS") or 120)
                 run_outage(report, (source, target), folder, seconds, _say)
+            elif _mode() == "TABLES":
+                run_table_seed(report, kills, (source, target), folder, _say)
             else:
-                run_seed(report, kills, (source, target), folder, _say)
+                copies = _mode() == "COPY"
+                run_seed(report, kills, (source, target), folder, _say, copies=copies)
         except (KeyboardInterrupt, SystemExit):
             raise
         # What pytest raises for a failed wait is no Exception.
@@ -112,7 +130,7 @@ def finished(commit: str, kills: int) -> dict[str, Result]:
     return {
         result["seed"]: result
         for result in results
-        if (result["commit"], result["kills"]) == (commit, kills)
+        if (result["commit"], result["kills"], result.get("mode", "")) == (commit, kills, _mode())
     }
 
 
@@ -146,7 +164,8 @@ def summarise(results: list[Result]) -> int:
 
 def _replay(result: Result) -> str:
     kills = f" KILLS={result['kills']}" if result["kills"] != _KILLS else ""
-    return f"make chaos SEED={result['seed']}{kills}"
+    mode = f" {result['mode']}=1" if result["mode"] else ""
+    return f"make chaos SEED={result['seed']}{kills}{mode}"
 
 
 def _say(line: str) -> None:

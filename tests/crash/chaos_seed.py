@@ -12,8 +12,9 @@ import pytest
 
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from tests.crash.fault_schedule import PlannedFault, plan_faults
-from tests.crash.faults import FAULTS
+from tests.crash.faults import COPY_FAULTS, FAULTS
 from tests.crash.injured_pipeline import PATIENCE
+from tests.crash.into_copied import IntoCopied
 from tests.crash.into_postgres import IntoPostgres
 from tests.crash.penstock_run import PenstockRun
 from tests.fix_pipeline import wait_until
@@ -34,12 +35,16 @@ class SeedReport:
     polls: int = 0
     states: int = 0
     rows: int = 0
+    chunk_reads: int = 0
+    chunks_kept: int = 0
 
     def judged(self, injured: IntoPostgres) -> None:
         """Judge in the end, and note what there was to judge."""
         self.rows = injured.check_all()
         self.transactions = injured.load.count
         self.polls, self.states = injured.reader.polls, injured.reader.states
+        if isinstance(injured, IntoCopied):
+            self.chunk_reads, self.chunks_kept = injured.reads.reads, injured.reads.kept
 
 
 def run_seed(
@@ -48,18 +53,22 @@ def run_seed(
     servers: tuple[EmbeddedPostgres, EmbeddedPostgres],
     folder: Path,
     say: Say = print,
+    *,
+    copies: bool = False,
 ) -> None:
     """Bring ``count`` faults over a pipeline from the first server to the second.
 
-    Fails unless the pipeline gets up after each, nobody ever sees half a transaction, and both
-    databases hold the same rows in the end.
+    With ``copies`` there are full tables before it starts, and each fault comes in the middle of a
+    copy. Fails unless the pipeline gets up after each, nobody ever sees half a transaction, no
+    chunk that is done is read again, and both databases hold the same rows in the end.
     """
-    plan = plan_faults(int(report.seed), count)
+    plan = plan_faults(int(report.seed), count, COPY_FAULTS if copies else FAULTS)
     schedule = [fault.to_json() for fault in plan]
     (folder / "schedule.json").write_text(json.dumps(schedule, indent=1) + "\n")
     source, target = servers
-    with IntoPostgres(source, target, folder, int(report.seed)) as injured:
-        supervisor = _Supervisor(injured)
+    kind = IntoCopied if copies else IntoPostgres
+    with kind(source, target, folder, int(report.seed)) as injured:
+        supervisor = Supervisor(injured)
         injured.load.start()
         injured.start()
         supervisor.wait_recovered()
@@ -68,18 +77,17 @@ def run_seed(
             line = _bring(fault, injured, supervisor if next_waits else None)
             report.faults.append(line)
             say(f"  {number + 1:3} {line}")
-        injured.load.stop()
-        injured.wait_delivered()
+        injured.settle()
         injured.verify()
         injured.run.stop()
         report.judged(injured)
 
 
-def _bring(fault: PlannedFault, injured: IntoPostgres, supervisor: _Supervisor | None) -> str:
+def _bring(fault: PlannedFault, injured: IntoPostgres, supervisor: Supervisor | None) -> str:
     """Let the fault come; with a supervisor wait until it is overcome. What to say of it."""
-    injured.wait_load(fault.after)
+    injured.wait_moment(fault)
     began = time.monotonic()
-    said = FAULTS[fault.kind](injured, fault.amount)
+    said = COPY_FAULTS[fault.kind](injured, fault.amount)
     what = f"{fault.kind} ({said})" if said else fault.kind
     if supervisor is None:
         return f"{what}: the next one comes meanwhile"
@@ -88,7 +96,7 @@ def _bring(fault: PlannedFault, injured: IntoPostgres, supervisor: _Supervisor |
     return f"{what}: recovered in {time.monotonic() - began:.1f} s{again}"
 
 
-class _Supervisor:
+class Supervisor:
     """Starts the command again where it may end: killed at a failpoint, or hit in its start-up.
 
     A run that has delivered must get over everything by itself.

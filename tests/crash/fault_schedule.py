@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
-
-from tests.crash.faults import FAULTS
 
 
 @dataclass(frozen=True)
@@ -26,16 +25,16 @@ class PlannedFault:
         return asdict(self)
 
 
-def plan_faults(seed: int, count: int) -> list[PlannedFault]:
-    """What the seed brings.
+def plan_faults(seed: int, count: int, kinds: Collection[str]) -> list[PlannedFault]:
+    """What the seed brings of these kinds.
 
     Seeds deal from packs that hold every kind once, one after another: whoever runs a few seeds
     with consecutive numbers has met every kind.
     """
     first = seed * count
-    kinds = [_dealt(number) for number in range(first, first + count)]
+    dealt = [_dealt(number, kinds) for number in range(first, first + count)]
     chance = random.Random(f"faults of {seed}")
-    chance.shuffle(kinds)
+    chance.shuffle(dealt)
     return [
         PlannedFault(
             kind,
@@ -43,12 +42,12 @@ def plan_faults(seed: int, count: int) -> list[PlannedFault]:
             amount=chance.random(),
             in_peace=chance.random() < 0.75,
         )
-        for kind in kinds
+        for kind in dealt
     ]
 
 
-def _dealt(number: int) -> str:
-    pack, place = divmod(number, len(FAULTS))
-    kinds = sorted(FAULTS)
-    random.Random(f"pack {pack}").shuffle(kinds)
-    return kinds[place]
+def _dealt(number: int, kinds: Collection[str]) -> str:
+    number_of_pack, place = divmod(number, len(kinds))
+    pack = sorted(kinds)
+    random.Random(f"pack {number_of_pack}").shuffle(pack)
+    return pack[place]

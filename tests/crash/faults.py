@@ -14,7 +14,6 @@ from functools import partial
 
 import psycopg
 
-from penstock.failpoints import NAMES
 from tests.crash.into_postgres import IntoPostgres
 from tests.crash.penstock_run import Part
 from tests.fix_pipeline import wait_until
@@ -23,7 +22,6 @@ from tests.tcp_proxy import TcpProxy
 Fault = Callable[[IntoPostgres, float], str]
 """Does it, and returns what is to be said of it beyond its name."""
 
-FAILPOINTS = tuple(name for name in NAMES if not name.startswith("files."))
 _LONGEST_SECONDS = 3.0
 
 
@@ -37,6 +35,15 @@ def _kill(part: Part, injured: IntoPostgres, _amount: float) -> str:
         assert run.exit_code == 1, run.output[-3000:]
         assert "Spark's JVM ended unexpectedly" in run.output, run.output[-3000:]
         injured.start()
+    return ""
+
+
+def _kill_holder(injured: IntoPostgres, _amount: float) -> str:
+    """Tables with a key go on under another snapshot, the others start again."""
+    holder = injured.run.find("snapshot holder")
+    if holder is None:
+        return "there was none"
+    holder.kill()
     return ""
 
 
@@ -71,7 +78,7 @@ def _failpoint(injured: IntoPostgres, amount: float) -> str:
     """A new life that ends, or loses a part, at a named place."""
     injured.run.kill_driver()
     injured.run.wait_gone()
-    name = FAILPOINTS[int(amount * len(FAILPOINTS))]
+    name = injured.failpoints[int(amount * len(injured.failpoints))]
     passes = 1 + int(amount * 1000) % 5
     fired = injured.pipeline.folder / f"fired-{uuid.uuid4().hex[:8]}"
     fired.mkdir()
@@ -199,3 +206,5 @@ FAULTS: dict[str, Fault] = {
     "destination silent": partial(_silence, _target_network),
     "destination refuses": partial(_refuse, _target_network),
 }
+COPY_FAULTS = {**FAULTS, "snapshot holder killed": _kill_holder}
+"""For a pipeline that copies."""

@@ -9,8 +9,10 @@ from typing import Any, Literal, Self
 import psycopg
 
 from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.failpoints import NAMES
 from penstock.lsn import Frontier, parse_lsn
 from penstock.verify.run import verify
+from tests.crash.fault_schedule import PlannedFault
 from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.invariant_reader import InvariantReader
 from tests.crash.row_texts import expect_same_rows
@@ -18,6 +20,8 @@ from tests.fix_pipeline import wait_until
 from tests.tcp_proxy import TcpProxy
 from tests.workload_tables import SECONDARY_UNIQUE, TABLES, create_tables
 
+COPY_NAMES = ("copy.read", "copy.written", "postgres.truncated", "postgres.chunk_written")
+"""Failpoints that only a pipeline passes that copies tables."""
 SERVER_SETTINGS = {"deadlock_timeout": "50ms"}
 # A reader that saw fewer states than this in a whole run was not looking.
 _LEAST_STATES = 5
@@ -25,6 +29,11 @@ _LEAST_STATES = 5
 
 class IntoPostgres(InjuredPipeline):
     """The pipeline reaches both servers through proxies only; load, reader and judge do not."""
+
+    failpoints = tuple(
+        name for name in NAMES if not name.startswith("files.") and name not in COPY_NAMES
+    )
+    """Those that it passes."""
 
     def __init__(
         self,
@@ -34,12 +43,16 @@ class IntoPostgres(InjuredPipeline):
         seed: int,
         *,
         confirm: Literal["destination", "log"] = "destination",
+        copy: dict[str, Any] | None = None,
+        tables: dict[str, Any] | None = None,
     ) -> None:
+        """``copy`` and ``tables`` are parts of ``source`` in the pipeline file."""
         super().__init__(server, folder, seed)
         self.target = target
         self.target_url = target.create_database("copy")
-        # Penstock makes the others itself; these have unique columns beside the key.
-        create_tables(self.target_url, SECONDARY_UNIQUE)
+        if copy is None:
+            # Penstock makes the others itself; these have unique columns beside the key.
+            create_tables(self.target_url, SECONDARY_UNIQUE)
         self.source_network = TcpProxy(server.port)
         self.target_network = TcpProxy(target.port)
         self.reader = InvariantReader(self.target_url)
@@ -47,10 +60,14 @@ class IntoPostgres(InjuredPipeline):
             destination={"type": "postgres", "url": _through(self.target_network, self.target_url)},
             batch=SHORT_BATCHES,
             confirm=confirm,
+            copy=copy or False,
+            tables=tables,
             **SMALL_SEGMENTS,
         )
         self.rewrite(url=_through(self.source_network, self.url))
-        self.pipeline.subscribe()
+        if copy is None:
+            # What the load writes from now on is delivered; a copy has what was there before.
+            self.pipeline.subscribe()
         self._conn: psycopg.Connection[Any] | None = None
 
     def __enter__(self) -> Self:
@@ -71,6 +88,15 @@ class IntoPostgres(InjuredPipeline):
             self.target_network.close()
             if self._conn is not None:
                 self._conn.close()
+
+    def wait_moment(self, fault: PlannedFault) -> None:
+        """Wait until it is time for the fault."""
+        self.wait_load(fault.after)
+
+    def settle(self) -> None:
+        """End the load, and wait until nothing is under way any more."""
+        self.load.stop()
+        self.wait_delivered()
 
     def frontier(self) -> Frontier:
         """What the destination says in its own table; nothing while it cannot be asked."""

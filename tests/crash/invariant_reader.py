@@ -27,6 +27,8 @@ class InvariantReader:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="invariant reader", daemon=True)
         self._states: set[int] = set()
+        self.judging = True
+        """False while it may see anything: before the tables have been copied."""
         self.polls = 0
         self.broken: list[str] = []
 
@@ -71,6 +73,8 @@ class InvariantReader:
             self._failure = error
 
     def _poll(self, conn: psycopg.Connection[tuple[int, int]]) -> None:
+        if not self.judging:
+            return
         try:
             row = conn.execute(BALANCES).fetchone()
         except psycopg.errors.UndefinedTable:

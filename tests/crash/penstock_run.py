@@ -17,7 +17,7 @@ import pytest
 
 from tests.fix_pipeline import wait_until
 
-Part = Literal["capture", "worker", "worker daemon", "stream reader", "JVM"]
+Part = Literal["capture", "worker", "worker daemon", "stream reader", "JVM", "snapshot holder"]
 
 # All processes of a run inherit it, wherever they stand in the tree and whoever is their parent.
 _MARK = "PENSTOCK_CRASH_TEST_RUN"
@@ -36,6 +36,7 @@ class PenstockRun:
         self, file: Path, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> None:
         self._mark = uuid.uuid4().hex
+        self._file = file
         self._lost_jvm = False
         self.has_failpoints = "PENSTOCK_FAILPOINTS" in (environment or {})
         self._output = file.with_name(f"run-{self._mark[:8]}.txt")
@@ -80,7 +81,8 @@ class PenstockRun:
             pytest.fail(f"penstock run ended with {self.exit_code}:\n{self.output[-3000:]}")
 
     def stop(self) -> None:
-        """Ask it to stop, as Ctrl-C does; fail unless it does so in order and leaves nothing."""
+        """Ask it to stop, as Ctrl-C does; fail unless it does so in order and leaves nothing but
+        the holder of a snapshot."""
         self.expect_running()
         self._process.send_signal(signal.SIGINT)
         self.wait_done()
@@ -92,7 +94,7 @@ class PenstockRun:
         except subprocess.TimeoutExpired:
             pytest.fail(f"penstock run does not end:\n{self.output[-3000:]}")
         assert code == 0, f"penstock run ended with {code}:\n{self.output[-3000:]}"
-        assert not self.processes(), f"left running: {self.processes()}"
+        assert not self._mortal(), f"left running: {self._mortal()}"
 
     def kill(self, part: Part) -> bool:
         """SIGKILL to one process of that kind, once there is one; False if the run ended before."""
@@ -103,10 +105,7 @@ class PenstockRun:
             return False
         self._lost_jvm |= part == "JVM"
         found.kill()
-        wait_until(
-            lambda: found.pid not in {each.pid for each in self.processes()},
-            f"the {part} is dead",
-        )
+        wait_until(lambda: not _is_alive(found), f"the {part} is dead")
         return True
 
     def kill_driver(self) -> None:
@@ -123,12 +122,18 @@ class PenstockRun:
             process.resume()
 
     def wait_gone(self, timeout: float = 30.0) -> None:
-        """Wait until the command and, soon after, all that it started have ended by themselves."""
+        """Wait until the command and, soon after, all that it started have ended by themselves.
+
+        Those that hold a snapshot stay: the next run goes on with it.
+        """
         wait_until(lambda: self.exit_code is not None, "penstock run has ended", timeout)
-        wait_until(lambda: not self.processes(), "all that penstock run started has ended", 30)
+        wait_until(lambda: not self._mortal(), "all that penstock run started has ended", 30)
 
     def find(self, part: Part) -> psutil.Process | None:
         """One of the processes of that kind, if there is one now."""
+        if part == "snapshot holder":
+            # An earlier run of the pipeline may have started it.
+            return next(iter(self._holders()), None)
         for process in self.processes():
             try:
                 if _is(part, process):
@@ -151,6 +156,22 @@ class PenstockRun:
                 continue
         return found
 
+    def _mortal(self) -> list[psutil.Process]:
+        """Those that may not outlive the command."""
+        holders = self._holders()
+        return [process for process in self.processes() if process not in holders]
+
+    def _holders(self) -> list[psutil.Process]:
+        """Whoever holds a snapshot for the pipeline."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if _is("snapshot holder", process) and str(self._file) in process.cmdline():
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
     def end(self) -> None:
         """Kill what is left."""
         self._process.kill()
@@ -160,6 +181,13 @@ class PenstockRun:
             for process in self.processes():
                 process.kill()
         wait_until(lambda: not self.processes(), "the killed processes are gone")
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _is(part: Part, process: psutil.Process) -> bool:
@@ -178,3 +206,5 @@ def _is(part: Part, process: psutil.Process) -> bool:
             # Workers are forked from the daemon, and have its command line.
             is_worker = "penstock.spark.daemon" in parent.cmdline()
             return is_worker == (part == "worker")
+        case "snapshot holder":
+            return "penstock.snapshot.holder_process" in command

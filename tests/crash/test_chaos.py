@@ -29,13 +29,13 @@ def test_a_short_seed(fresh_server: FreshServer, tmp_path: Path) -> None:
 
 
 def test_a_seed_brings_the_same_faults_again() -> None:
-    assert plan_faults(7, 10) == plan_faults(7, 10)
-    assert plan_faults(7, 10) != plan_faults(8, 10)
+    assert plan_faults(7, 10, FAULTS) == plan_faults(7, 10, FAULTS)
+    assert plan_faults(7, 10, FAULTS) != plan_faults(8, 10, FAULTS)
 
 
 def test_a_few_seeds_bring_every_fault() -> None:
     seeds = -(-2 * len(FAULTS) // 10)
-    kinds = {fault.kind for seed in range(1, 1 + seeds) for fault in plan_faults(seed, 10)}
+    kinds = {fault.kind for seed in range(1, 1 + seeds) for fault in plan_faults(seed, 10, FAULTS)}
     assert kinds == set(FAULTS)
 
 
@@ -60,7 +60,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Seeds:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(chaos, "_run", seeds)
     monkeypatch.setattr(chaos, "code_version", lambda: "abc")
-    for name in ("SEED", "SEEDS", "FIRST", "KILLS"):
+    for name in ("SEED", "SEEDS", "FIRST", "KILLS", "COPY", "TABLES"):
         monkeypatch.delenv(name, raising=False)
     return seeds
 
@@ -107,3 +107,18 @@ def test_chaos_replays_one_seed_whatever_is_recorded(
     assert chaos.main() == 1
     assert seeds.run == ["2", "2"]
     assert "make chaos SEED=2 KILLS=3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode", ["COPY", "TABLES"])
+def test_chaos_keeps_its_kinds_of_seeds_apart(
+    seeds: Seeds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mode: str
+) -> None:
+    monkeypatch.setenv("SEEDS", "2")
+    assert chaos.main() == 1
+    monkeypatch.setenv(mode, "1")
+    for _ in range(2):
+        assert chaos.main() == 1
+    # Neither those of the other kind count, nor does an outage belong to these.
+    assert seeds.run == ["1", "2", "outage", "1", "2"]
+    assert f"failed: make chaos SEED=2 {mode}=1\n" in capsys.readouterr().out
+    assert Path(f".cache/chaos/seed-{mode.lower()}-2/failure.txt").exists()

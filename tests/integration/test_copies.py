@@ -2,123 +2,26 @@
 
 from __future__ import annotations
 
-import random
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg import sql
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from penstock.cli.main import app
-from penstock.lsn import Frontier
-from penstock.pipeline.run import Pipeline
-from penstock.store import CopyProgress, Store, pipeline_store
-from tests.fix_pipeline import PipelineUnderTest, wait_until
+from penstock.pipeline.copy_only import copy_only
+from penstock.snapshot.held_snapshot import read_snapshot
+from tests.fix_pipeline import PipelineUnderTest
+from tests.integration.copied_tables import CopiedTables, Writers
 
 pytestmark = pytest.mark.newest_postgres
 
 
-class Copied:
-    """A source with rows, an empty target, and a pipeline between them."""
-
-    def __init__(self, pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> None:
-        self.pipeline = pipeline
-        self.target_url = target_url
-        self.said: list[str] = []
-        self._spark = spark
-
-    def configure(
-        self,
-        *,
-        tables: dict[str, Any] | None = None,
-        exclude: tuple[str, ...] = (),
-        **copy: Any,
-    ) -> None:
-        self.pipeline.configure(
-            copy=copy or True,
-            tables=tables,
-            exclude=exclude,
-            destination={"type": "postgres", "url": self.target_url},
-        )
-
-    def rows(self, url: str, table: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(url) as conn:
-            query = f"SELECT t::text FROM {table} t ORDER BY 1"  # noqa: S608
-            return conn.execute(query.encode()).fetchall()
-
-    def is_equal(self, *tables: str) -> bool:
-        return all(
-            self.rows(self.pipeline.url, table) == self.rows(self.target_url, table)
-            for table in tables
-        )
-
-    def run_until_caught_up(self) -> None:
-        runner = Pipeline(self.pipeline.config, self.pipeline.file, say=self.said.append)
-        runner.run(lambda: False, until_caught_up=True, spark=self._spark)
-
-    @contextmanager
-    def running(self) -> Iterator[Future[Frontier]]:
-        stop = threading.Event()
-        with ThreadPoolExecutor(1) as pool:
-            runner = Pipeline(self.pipeline.config, self.pipeline.file, say=self.said.append)
-            future = pool.submit(runner.run, stop.is_set, spark=self._spark)
-            try:
-                yield future
-            finally:
-                stop.set()
-
-    def wait(self, future: Future[Frontier], condition: Callable[[], bool], what: str) -> None:
-        def met() -> bool:
-            if future.done():
-                future.result()
-            return condition()
-
-        try:
-            wait_until(met, what)
-        except pytest.fail.Exception:
-            print(*self.said, self.phases(), sep="\n")
-            raise
-
-    def phases(self) -> dict[str, str]:
-        with self._store() as store:
-            return {
-                schema.qualified_name: state.phase
-                for oid, state in store.get_table_states().items()
-                if (schema := store.get_table_schema(oid)) is not None
-            }
-
-    def copy_of(self, table: str) -> CopyProgress | None:
-        with self._store() as store:
-            oid = store.find_table("public", table)
-            return None if oid is None else store.get_copy(oid)
-
-    @contextmanager
-    def _store(self) -> Iterator[Store]:
-        with pipeline_store(self.pipeline.config) as store:
-            if store.exists():
-                store.load_table_states()
-                store.load_table_schemas()
-                store.load_copies()
-            yield store
-
-    def command(self, *arguments: str) -> str:
-        result = CliRunner().invoke(app, [*arguments])
-        assert result.exit_code == 0, result.output
-        return result.output
-
-
 @pytest.fixture
-def copied(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> Copied:
-    return Copied(pipeline, target_url, spark)
+def copied(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> CopiedTables:
+    return CopiedTables(pipeline, target_url, spark)
 
 
-def test_tables_with_rows_come_whole(copied: Copied) -> None:
+def test_tables_with_rows_come_whole(copied: CopiedTables) -> None:
     copied.pipeline.execute(
         "CREATE TABLE a (id int PRIMARY KEY, note text)",
         "INSERT INTO a SELECT n, repeat('x', n % 50) FROM generate_series(1, 3000) n",
@@ -148,57 +51,8 @@ def test_tables_with_rows_come_whole(copied: Copied) -> None:
     assert not any("data_sync" in text for text in copied.said)
 
 
-class Writers:
-    """Sessions that write to one table all the time: new rows, moved rows, other keys, deletes."""
-
-    def __init__(self, url: str, table: str = "items") -> None:
-        self._url = url
-        self._table = table
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._write, args=(n,)) for n in range(2)]
-        self.written = 0
-
-    def __enter__(self) -> Writers:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _write(self, number: int) -> None:
-        chance = random.Random(number)
-        with psycopg.connect(self._url, autocommit=True) as conn:
-            while not self._stop.wait(0.01):
-                low = chance.randrange(4000)
-                parameters = {"low": low, "other": 100_000 + chance.randrange(10**8)}
-                statement = sql.SQL(chance.choice(WRITES)).format(sql.Identifier(self._table))
-                conn.execute(statement, parameters)
-                self.written += 1
-
-
-WRITES = (
-    # Longer than before: the row moves to another block.
-    "UPDATE {} SET note = note || 'yz' WHERE id BETWEEN %(low)s AND %(low)s + 9",
-    "UPDATE {} SET id = id + %(other)s WHERE id = %(low)s",
-    "DELETE FROM {} WHERE id BETWEEN %(low)s AND %(low)s + 2",
-    "INSERT INTO {} VALUES (%(low)s, 'again', repeat(%(low)s::text, 900)) ON CONFLICT DO NOTHING",
-)
-FILL = (
-    "CREATE TABLE {0} (id bigint PRIMARY KEY, note text, body text)",
-    "ALTER TABLE {0} ALTER body SET STORAGE EXTERNAL",
-    "INSERT INTO {0} SELECT n, 'note', repeat(n::text, 900) FROM generate_series(1, 4000) n",
-)
-
-
-def fill(copied: Copied, table: str) -> None:
-    copied.pipeline.execute(*(statement.format(table) for statement in FILL))
-
-
-def test_nothing_is_lost_or_doubled_under_writes(copied: Copied) -> None:
-    fill(copied, "items")
+def test_nothing_is_lost_or_doubled_under_writes(copied: CopiedTables) -> None:
+    copied.fill("items")
     copied.configure(chunk_bytes="512KiB")
     with Writers(copied.pipeline.url) as writers, copied.running() as future:
         copied.wait(future, lambda: "ready" in copied.phases().values(), "the table is ready")
@@ -208,13 +62,13 @@ def test_nothing_is_lost_or_doubled_under_writes(copied: Copied) -> None:
     assert copied.is_equal("items")
 
 
-def test_tables_come_and_go_while_it_runs(copied: Copied) -> None:
-    fill(copied, "items")
+def test_tables_come_and_go_while_it_runs(copied: CopiedTables) -> None:
+    copied.fill("items")
     copied.configure(tables={"reconcile": "1s", "on_remove": "drop"}, exclude=("public.not_*",))
     file = str(copied.pipeline.file)
     with Writers(copied.pipeline.url), copied.running() as future:
         copied.wait(future, lambda: copied.phases() == {"public.items": "ready"}, "it is ready")
-        fill(copied, "later")
+        copied.fill("later")
         copied.pipeline.execute("CREATE TABLE not_this (id int PRIMARY KEY)")
         with Writers(copied.pipeline.url, "later"):
             both = {"public.items": "ready", "public.later": "ready"}
@@ -236,17 +90,13 @@ def test_tables_come_and_go_while_it_runs(copied: Copied) -> None:
         assert conn.execute("SELECT to_regclass('not_this')").fetchone() == (None,)
 
 
-def test_a_copy_rests_and_goes_on(copied: Copied) -> None:
-    fill(copied, "items")
+def test_a_copy_rests_and_goes_on(copied: CopiedTables) -> None:
+    copied.fill("items")
     copied.configure(chunk_bytes="256KiB", parallelism=1)
     file = str(copied.pipeline.file)
 
-    def chunks() -> int:
-        copy = copied.copy_of("items")
-        return 0 if copy is None else len(copy.done)
-
     with copied.running() as future:
-        copied.wait(future, lambda: chunks() > 0, "some chunks are copied")
+        copied.wait(future, lambda: copied.chunks_done("items") > 0, "some chunks are copied")
         copied.command("tables", "pause", file, "items")
         assert "paused" in copied.command("tables", "list", file)
         assert copied.phases() == {"public.items": "data_sync"}
@@ -256,3 +106,100 @@ def test_a_copy_rests_and_goes_on(copied: Copied) -> None:
         copied.wait(future, lambda: copied.phases() != {"public.items": "ready"}, "again")
         copied.command("tables", "cancel", file, "items")
         copied.wait(future, lambda: copied.phases() == {"public.items": "init"}, "it is given up")
+
+
+def test_only_a_copy(copied: CopiedTables, spark: SparkSession) -> None:
+    """All tables at one point, under transfers between two of them; nothing stays in the source."""
+    copied.fill("items")
+    copied.pipeline.execute(
+        "CREATE TABLE more (id int PRIMARY KEY, n int)",
+        "INSERT INTO more SELECT n, 0 FROM generate_series(1, 100) n",
+        "CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY)",
+        "INSERT INTO scratch VALUES (1), (2)",
+        "CREATE TABLE nothing ()",
+        "INSERT INTO nothing DEFAULT VALUES",
+        "CREATE VIEW seen AS SELECT 1 AS one",
+    )
+    copied.configure(chunk_bytes="512KiB")
+    config, file = copied.pipeline.config, copied.pipeline.file
+    report = copy_only(config, file, lambda: False, spark=spark, say=copied.said.append)
+    assert report is not None
+    assert dict(report.rows) == {
+        "public.items": 4000,
+        "public.more": 100,
+        "public.nothing": 1,
+        "public.scratch": 2,
+    }
+    assert report.refused == {}
+    assert copied.is_equal("items", "more", "nothing", "scratch")
+    with psycopg.connect(copied.pipeline.url) as conn:
+        left = conn.execute(
+            "SELECT (SELECT count(*) FROM pg_publication), (SELECT count(*) FROM"
+            " pg_replication_slots WHERE database = current_database())"
+        ).fetchone()
+    assert left == (0, 0)
+    # Again: what it brought itself may be replaced.
+    copied.pipeline.execute("DELETE FROM more WHERE id > 50")
+    assert copy_only(config, file, lambda: False, spark=spark, say=copied.said.append) is not None
+    assert copied.is_equal("items", "more", "nothing", "scratch")
+
+
+def test_rows_of_somebody_else_are_not_removed(copied: CopiedTables) -> None:
+    copied.pipeline.execute("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
+    with psycopg.connect(copied.target_url) as conn:
+        conn.execute("CREATE TABLE a (id int PRIMARY KEY)")
+        conn.execute("INSERT INTO a VALUES (99)")
+    copied.configure()
+    copied.run_until_caught_up()
+    assert copied.phases() == {"public.a": "errored"}
+    assert copied.rows(copied.target_url, "a") == [("(99)",)]
+    assert any("did not bring" in text and "existing_rows" in text for text in copied.said)
+    copied.configure(existing_rows="truncate")
+    copied.command("tables", "retry", str(copied.pipeline.file), "a")
+    copied.run_until_caught_up()
+    assert copied.is_equal("a")
+
+
+def test_a_copy_goes_on_under_another_snapshot(copied: CopiedTables) -> None:
+    """The holder is gone, rows have moved meanwhile: chunks that are done are not read again."""
+    copied.fill("items")
+    copied.pipeline.execute(
+        "CREATE TABLE loose (a int, b text)",
+        "ALTER TABLE loose REPLICA IDENTITY FULL",
+        "INSERT INTO loose SELECT n % 7, repeat('x', 500) FROM generate_series(1, 3000) n",
+    )
+    copied.configure(chunk_bytes="512KiB", parallelism=1)
+    with Writers(copied.pipeline.url):
+        with copied.running() as future:
+            copied.wait(future, lambda: copied.chunks_done("items") > 3, "some chunks are done")
+        before = copied.copy_of("items")
+        assert before is not None
+        assert not before.is_complete
+        _end_holders(Path(copied.pipeline.config.change_log.path))
+        copied.run_until_caught_up()
+        after = copied.copy_of("items")
+    copied.run_until_caught_up()
+    assert after is not None
+    assert (after.copy_id, after.first_lsn) == (before.copy_id, before.first_lsn)
+    assert after.snapshots == 2
+    assert before.done.items() <= after.done.items()
+    assert any("public.loose starts again" in text for text in copied.said)
+    assert copied.is_equal("items", "loose")
+
+
+def _end_holders(log: Path) -> None:
+    for folder in (log / "snapshots").iterdir():
+        held = read_snapshot(folder)
+        assert held is not None
+        (folder / "snapshot.json").unlink()
+
+
+def test_a_table_that_is_rewritten_starts_again(copied: CopiedTables) -> None:
+    copied.fill("items")
+    copied.configure(chunk_bytes="256KiB", parallelism=1)
+    with copied.running() as future:
+        copied.wait(future, lambda: copied.chunks_done("items") > 0, "some chunks are done")
+        copied.pipeline.execute("TRUNCATE items", "INSERT INTO items VALUES (1, 'new', 'row')")
+        copied.wait(future, lambda: copied.phases() == {"public.items": "ready"}, "it is ready")
+        copied.wait(future, lambda: copied.is_equal("items"), "it is equal")
+    assert len(copied.rows(copied.target_url, "items")) == 1

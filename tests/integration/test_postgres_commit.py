@@ -94,6 +94,46 @@ def test_rows_are_counted_table_by_table(
     assert (target.rows("few").total(), target.rows("many").total()) == (2, 4)
 
 
+def test_rows_that_a_later_run_truncates_are_not_missed(
+    target: Target, builder: ChangeBuilder
+) -> None:
+    """They are staged under the number that the run's other tables have."""
+    destination = opened(target)
+    write(builder, 1)
+    first = builder.cut()
+    with builder.transaction():
+        builder.truncate(ITEMS)
+        builder.insert(ITEMS, "7", "a")
+        builder.update(ITEMS, "7", "b")
+        builder.delete(LOOSE, full=("equal",))
+        builder.insert(LOOSE, "other")
+    second = builder.cut()
+    deliver(destination, builder.frontier, [first, second])
+    assert dict(target.rows("items")) == {("7", "b"): 1}
+    assert dict(target.rows("loose")) == {("other",): 1}
+
+
+def test_a_commit_without_rows_leaves_what_others_have_staged(
+    target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as that of a table that catches up, beside the stream."""
+    destination = opened(target)
+    for number in (1, 2):  # in the one lane, and in the other
+        write(builder, number)
+        deliver_cut(destination, builder)
+    at, staged = builder.frontier, []
+    for number in (3, 4):
+        write(builder, number)
+        staged.append((destination.task_writer().write([builder.cut()]), builder.frontier))
+    with monkeypatch.context() as context:
+        # What is left of the first batches is enough to be swept.
+        context.setattr(destination_module, "_SWEEP_BYTES", 0)
+        destination.commit([], at)
+    for receipt, frontier in staged:
+        destination.commit([receipt], frontier)
+    assert held(target) == (4, 4)
+
+
 def test_a_crash_of_the_server_between_staging_and_commit(
     fresh_server: FreshServer, builder: ChangeBuilder
 ) -> None:

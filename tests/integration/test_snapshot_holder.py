@@ -18,6 +18,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from penstock.config import load_pipeline
 from penstock.config.connection_url import ConnectionUrl
 from penstock.errors import LogError, SlotError, SourceError
 from penstock.lsn import format_lsn
@@ -319,7 +320,9 @@ def test_waiting_can_be_ended(
 @pytest.mark.newest_postgres
 def test_limits_of_the_server_are_named(fresh_server: FreshServer, tmp_path: Path) -> None:
     url = fresh_server(max_replication_slots="1", max_wal_senders="1").url()
-    keeper = ProcessSnapshotKeeper(ConnectionUrl(url), tmp_path, owner=os.getpid())
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(f"name: t\nsource:\n  url: {url}\ndestination:\n  type: discard\n")
+    keeper = SnapshotKeeper(load_pipeline(file), file, folder=tmp_path)
     with closing(connect(url, replication=True)), pytest.raises(SourceError) as caught:
         keeper.take()
     assert "max_wal_senders" in caught.value.remedy

@@ -57,7 +57,7 @@ def pair(database: str, target: Target) -> Iterator[Pair]:
 def test_a_subscription_delivers_a_load_and_says_when(pair: Pair) -> None:
     began = time.time()
     load = w1(SMALL).load(pair.source)
-    with Meter(pair.native, pair.target.server.pid, pair.target) as meter:
+    with Meter(pair.native.processes, pair.target.cpu_seconds, pair.target) as meter:
         delivered = pair.native.delivery_of(load.last_commit, PATIENCE)
         spent = meter.read()
     require_equal("native", contents(pair.source), contents(pair.target.conn))

@@ -136,9 +136,65 @@ def test_in_a_terminal_of_80_columns_nothing_is_cut_off() -> None:
     assert len(out.getvalue().splitlines()) == 3
 
 
-def test_results_replace_the_file_whole(tmp_path: Path) -> None:
+COPIES = [
+    Measurement("copy", "psql_copy_binary_2", 1000, 1.0, 0.1, 0.5, 14.0),
+    Measurement("copy", "spark_jdbc", 1000, 4.0, 4.0, 0.5, 900.0),
+    Measurement("copy", "discard", 1000, 2.0, 1.0, 0.5, 700.0, chunk_seconds=2.0),
+    Measurement("copy", "psql_copy_pipe", 1000, 5.0, 0.2, 0.5, 14.0),
+    Measurement("copy", "postgres", 1000, 4.0, 0.5, 0.5, 700.0, chunk_seconds=2.5),
+]
+
+
+def test_copies_are_compared_with_those_who_do_the_same() -> None:
+    ratios = ("ratio_to_psql_copy", "ratio_to_spark_jdbc", "ratio_to_psql_pipe")
+    entries = summarise(COPIES, scale=1.0)
+    assert [[entry[ratio] for ratio in ratios] for entry in entries] == [
+        [1.0, None, None],
+        [0.25, 1.0, None],
+        [0.5, 2.0, None],
+        [None, None, 1.0],
+        [None, None, 1.25],
+    ]
+    assert entries[4]["rows_per_s"] == 250
+    assert entries[4]["chunk_rows_per_s"] == 400
+    assert cells(entries[2]) == [
+        *("copy", "discard", "500", "-", "0.50", "2.00", "-", "1000.00", "700")
+    ]
+
+
+def test_copies_of_many_tables_count_tables() -> None:
+    (entry,) = summarise(
+        [Measurement("copy_small", "postgres", 5000, 4.0, 1.0, 1.0, 9.0, tables=100)], scale=0.1
+    )
+    assert entry["tables_per_s"] == 25.0
+    assert cells(entry)[:4] == ["copy_small", "postgres", "1,250", "25"]
+
+
+def test_copies_have_a_table_of_their_own() -> None:
+    out = io.StringIO()
+    entries = summarise([REFERENCE, *COPIES, replace(REFERENCE, workload="w4")], scale=1.0)
+    print_table(
+        entries, Console(file=out, width=80, force_terminal=True, no_color=True, highlight=False)
+    )
+    lines = out.getvalue().splitlines()
+    assert "…" not in out.getvalue()
+    assert [line.split()[0] for line in lines if "psql_copy_pipe" in line] == ["copy"]
+    assert ["tables/s" in line for line in lines].count(True) == 1
+    assert ["p99" in line for line in lines].count(True) == 1
+
+
+def test_results_replace_only_what_was_measured_again(tmp_path: Path) -> None:
     path = tmp_path / "results" / "latest.json"
-    write_results(path, summarise([REFERENCE], scale=1.0))
-    write_results(path, summarise([CAPTURE], scale=1.0))
-    assert [entry["system"] for entry in json.loads(path.read_text())] == ["capture"]
+    write_results(path, summarise([REFERENCE, CAPTURE], scale=1.0))
+    write_results(path, summarise([replace(REFERENCE, changes=2000)], scale=1.0))
+    write_results(path, summarise([replace(CAPTURE, phase="insert")], scale=1.0))
+    write_results(path, summarise([CAPTURE], scale=4.0))
+    found = json.loads(path.read_text())
+    keys = ("system", "phase", "scale", "rows")
+    assert [tuple(entry[key] for key in keys) for entry in found] == [
+        ("pg_recvlogical", None, 1.0, 2000),
+        ("capture", None, 1.0, 1000),
+        ("capture", "insert", 1.0, 1000),
+        ("capture", None, 4.0, 1000),
+    ]
     assert [entry.name for entry in path.parent.iterdir()] == ["latest.json"]

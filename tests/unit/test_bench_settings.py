@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from bench.settings import INTO_TABLES, PIPELINES, SYSTEMS, WORKLOADS, Settings
+from bench.settings import INTO_TABLES, PIPELINES, STREAMS, SYSTEMS, WORKLOADS, Settings
 from penstock.errors import ConfigError
 
 
 def test_nothing_set_means_everything_at_full_scale() -> None:
     settings = Settings.of({"WORKLOADS": "", "SCALE": "", "ROUNDS": ""})
     assert settings == Settings(WORKLOADS, SYSTEMS, 1.0, None)
-    assert [settings.rounds_of(name) for name in ("w1", "w2", "w4")] == [3, 1, 3]
+    assert [settings.rounds_of(name) for name in ("w1", "w2", "w4", "copy")] == [3, 1, 3, 3]
 
 
 def test_variables_pick_a_part() -> None:
@@ -22,10 +22,23 @@ def test_variables_pick_a_part() -> None:
 
 def test_only_systems_that_were_asked_for_start_what_they_need() -> None:
     readers = Settings.of({"SYSTEMS": "pg_recvlogical,capture"})
-    assert readers.systems_of(PIPELINES) == readers.systems_of(INTO_TABLES) == ()
+    assert not readers.needs(*PIPELINES, *INTO_TABLES)
     both = Settings.of({"SYSTEMS": "postgres,native_subscription"})
-    assert both.systems_of(PIPELINES) == ("postgres",)
-    assert both.systems_of(INTO_TABLES) == ("native_subscription", "postgres")
+    assert both.systems_of("w1", PIPELINES) == ("postgres",)
+    assert both.systems_of("w1", INTO_TABLES) == ("native_subscription", "postgres")
+    pipe = Settings.of({"SYSTEMS": "psql_copy_pipe", "WORKLOADS": "w1,copy"})
+    assert pipe.needs(*INTO_TABLES)
+    assert not pipe.needs(*INTO_TABLES, of=STREAMS)
+
+
+def test_each_workload_has_its_own_systems() -> None:
+    settings = Settings.of({})
+    assert settings.systems_of("copy_small") == ("discard", "postgres")
+    assert settings.systems_of("copy") == (
+        *("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres"),
+    )
+    assert "native_subscription" in settings.systems_of("w1")
+    assert Settings.of({"SYSTEMS": "capture"}).systems_of("copy") == ()
 
 
 @pytest.mark.parametrize(

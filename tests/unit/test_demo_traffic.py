@@ -6,13 +6,18 @@ import re
 from collections import Counter
 from itertools import islice
 
+from penstock.demo.shop_reviews import ReviewTraffic
 from penstock.demo.shop_schema import TABLES
+from penstock.demo.shop_stock import Stock, email, sku
 from penstock.demo.shop_traffic import ShopTraffic, Statement, Transaction
+
+STOCK = Stock(customers=100, products=100, orders=20, page_views=0)
 
 
 def first(count: int, seed: int = 1) -> list[Transaction]:
-    traffic = ShopTraffic(seed)
-    return [*traffic.opening(), *islice(iter(traffic.next, None), count)]
+    traffic = ShopTraffic(seed, STOCK)
+    traffic.begin_truncating()
+    return list(islice(iter(traffic.next, None), count))
 
 
 def statements(transactions: list[Transaction]) -> list[Statement]:
@@ -41,6 +46,36 @@ def test_every_table_gets_every_kind_of_change() -> None:
     assert seen["TRUNCATE", "carts"] >= 5
 
 
+def test_nothing_is_truncated_until_it_is_asked_for() -> None:
+    traffic = ShopTraffic(1, STOCK)
+    before = statements([traffic.next() for _ in range(1000)])
+    assert not [s for s in before if s.text.startswith("TRUNCATE")]
+
+
+def test_reviews_join_the_others() -> None:
+    traffic = ShopTraffic(1, STOCK)
+    traffic.join(ReviewTraffic(1, rows=50).kinds())
+    reviews = set(range(1, 51))
+    kinds = Counter[str]()
+    for statement in statements([traffic.next() for _ in range(2000)]):
+        kind = statement.text.split(" ")[0]
+        if statement.text.startswith("INSERT INTO reviews"):
+            assert statement.values[0] not in reviews
+            reviews.add(statement.values[0])
+        elif statement.text.startswith("UPDATE reviews SET id"):
+            new, old = statement.values
+            reviews.remove(old)
+            reviews.add(new)
+        elif statement.text.startswith("DELETE FROM reviews"):
+            reviews.remove(statement.values[0])
+        elif "reviews" in statement.text:
+            assert statement.values[-1] in reviews
+        else:
+            kind = "of others"
+        kinds[kind] += 1
+    assert set(kinds) == {"INSERT", "UPDATE", "DELETE", "of others"}
+
+
 def test_keys_are_changed_too() -> None:
     texts = {re.sub(r" WHERE.*", "", s.text) for s in statements(first(1000))}
     assert "UPDATE products SET sku = %s" in texts
@@ -49,7 +84,7 @@ def test_keys_are_changed_too() -> None:
 
 
 def test_unique_addresses_are_swapped_within_a_transaction() -> None:
-    emails: dict[object, object] = {}
+    emails: dict[object, object] = {n: email(n) for n in range(1, STOCK.customers + 1)}
     swaps = 0
     for transaction in first(2000):
         before = dict(emails)
@@ -81,7 +116,7 @@ def test_a_rolled_back_transaction_changes_no_keys() -> None:
 
 
 def test_updates_and_deletes_name_rows_that_exist() -> None:
-    products: set[object] = set()
+    products: set[object] = {sku(n) for n in range(1, STOCK.products + 1)}
     for statement in statements(first(3000)):
         if statement.text.startswith("INSERT INTO products"):
             products.add(statement.values[0])

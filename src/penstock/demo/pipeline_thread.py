@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 from penstock.config.models import PipelineConfig
+from penstock.pipeline.copy_progress import CopyView
 from penstock.pipeline.run import Pipeline
 
 
@@ -13,11 +14,13 @@ class PipelineThread:
     """Starts Spark and runs the pipeline; when it has ended, everything it started is gone."""
 
     def __init__(self, config: PipelineConfig, file: Path) -> None:
-        self._pipeline = Pipeline(config, file, say=self._note)
+        self._pipeline = Pipeline(config, file, say=self._note, observe_copies=self._see)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
         self._failure: BaseException | None = None
         self._notes: list[str] = []
+        self.copies: dict[str, CopyView] = {}
+        """How far each table's copy was when it was last looked at, by the table's name."""
 
     def start(self) -> None:
         self._thread.start()
@@ -47,6 +50,9 @@ class PipelineThread:
 
     def _note(self, text: str) -> None:
         self._notes.append(text)
+
+    def _see(self, copies: list[CopyView]) -> None:
+        self.copies = {copy.table.removeprefix("public."): copy for copy in copies}
 
     def _run(self) -> None:
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.demo.target_reader import Invariant, Look
 from penstock.lsn import Frontier
+from penstock.pipeline.copy_progress import CopyView
 
 # Rates are taken over this long, so that statistics of a second do not make them jump.
 _RATE_SECONDS = 4.0
@@ -15,9 +16,10 @@ _RATE_SECONDS = 4.0
 
 @dataclass(frozen=True)
 class TableProgress:
-    """One table of the destination: its rows, and how many are written a second."""
+    """One table of the destination: what it is at, its rows, and how many are written a second."""
 
     name: str
+    state: str
     rows: int
     rows_per_second: float
 
@@ -49,13 +51,19 @@ class Progress:
 class ProgressMeter:
     """Turns what is seen from time to time into rates and lags."""
 
-    def __init__(self, tables: Sequence[str]) -> None:
-        self._tables = tables
+    def __init__(self) -> None:
         self._seen: deque[tuple[float, Mapping[str, int]]] = deque()
         # When the source was first seen at a position, for positions not delivered yet.
         self._source: deque[tuple[float, int]] = deque()
 
-    def measure(self, now: float, source_lsn: int, look: Look, invariant: Invariant) -> Progress:
+    def measure(
+        self,
+        now: float,
+        source_lsn: int,
+        look: Look,
+        invariant: Invariant,
+        copies: Mapping[str, CopyView],
+    ) -> Progress:
         """``now`` is any clock that only goes forward, in seconds."""
         held = look.frontier.end_lsn
         if not self._source or source_lsn > self._source[-1][1]:
@@ -69,10 +77,14 @@ class ProgressMeter:
         tables = tuple(
             TableProgress(
                 table,
-                look.rows[table],
-                (look.written[table] - before[table]) / (now - since) if now > since else 0.0,
+                state_text(copies.get(table)),
+                rows,
+                # A table that came meanwhile had nothing written before.
+                (look.written[table] - before.get(table, 0)) / (now - since)
+                if now > since
+                else 0.0,
             )
-            for table in self._tables
+            for table, rows in look.rows.items()
         )
         return Progress(
             tables,
@@ -82,3 +94,18 @@ class ProgressMeter:
             now - self._source[0][0] if self._source and held else 0.0,
             invariant,
         )
+
+
+def state_text(copy: CopyView | None) -> str:
+    """What a table is at, in a word or two."""
+    match copy.phase if copy else "init":
+        case "init":
+            return "waiting"
+        case "data_sync":
+            return f"copying {100 * copy.bytes_done // max(1, copy.bytes)} %" if copy else ""
+        case "ready":
+            return "following"
+        case "errored":
+            return "errored"
+        case _:
+            return "catching up"

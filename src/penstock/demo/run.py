@@ -19,19 +19,19 @@ from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.demo.pipeline_thread import PipelineThread
 from penstock.demo.progress import Progress, ProgressMeter
 from penstock.demo.shop_load import ShopLoad
-from penstock.demo.shop_schema import TABLES, constrain_target, create_shop
+from penstock.demo.shop_reviews import FILLED, REVIEWS, ReviewTraffic, add_reviews
+from penstock.demo.shop_schema import TABLES, create_shop
+from penstock.demo.shop_stock import SHOP, fill_shop
 from penstock.demo.shop_traffic import ShopTraffic
 from penstock.demo.target_reader import Invariant, TargetReader
 from penstock.demo.verification import Verification
 from penstock.demo.view import Phase, View
-from penstock.destination.postgres.session import DESTINATION
 from penstock.errors import PenstockError
 from penstock.lsn import NOTHING, Frontier
 from penstock.pipeline.checks import run_all_checks
 from penstock.postgres.connect import connect
 from penstock.postgres.preflight import require_passed
 from penstock.postgres.slot import current_wal_lsn
-from penstock.postgres.subscription import ensure_subscription
 
 PIPELINE = "shop"
 _SEED = 20_26
@@ -89,10 +89,11 @@ class _Demo:
         self._seconds = seconds
         self._stopping = stopping
         self._view = view
-        self._meter = ProgressMeter(TABLES)
+        self._meter = ProgressMeter()
         self._progress: Progress | None = None
         self._measuring = False
         self._conn: psycopg.Connection[Any]
+        self._traffic: ShopTraffic
         self._load: ShopLoad
         self._pipeline: PipelineThread
         self._reader: TargetReader
@@ -111,46 +112,69 @@ class _Demo:
         self._conn = stack.enter_context(
             connect(config.source.url, application_name="penstock demo")
         )
+        self._show(Phase("filling the shop", f"{SHOP.rows:,} rows in {len(TABLES)} tables"))
         create_shop(self._conn)
+        fill_shop(self._conn, SHOP)
+        self._stop_if_asked()
         require_passed(run_all_checks(config))
-        # Existing rows are not copied yet: the pipeline's slot has to be there before the first.
-        ensure_subscription(self._conn, config)
 
         self._reader = TargetReader(target_url, PIPELINE)
         stack.callback(self._reader.stop)
         self._reader.start()
-        self._load = ShopLoad(config.source.url.reveal(), ShopTraffic(_SEED))
+        self._traffic = ShopTraffic(_SEED, SHOP)
+        self._load = ShopLoad(config.source.url.reveal(), self._traffic)
         stack.callback(self._load.stop)
-        self._load.start()
         self._pipeline = PipelineThread(config, file)
         stack.callback(self._pipeline.stop)
         self._pipeline.start()
         self._measuring = True
 
-        self._wait_for("starting Spark", self._has_delivered)
-        with connect(target_url, application_name="penstock demo", party=DESTINATION) as conn:
-            constrain_target(conn)
+        self._wait_for("starting Spark", lambda: bool(self._pipeline.copies))
+        # From now on, so that what is being copied changes meanwhile.
+        self._load.start()
+        self._wait_for("copying", lambda: self._follows(*TABLES))
+        self._reader.judge()
+        self._load.be_busy()
+        self._traffic.begin_truncating()
         self._run_load()
         equal, report = self._verify(file, folder, stack)
         self._end_pipeline()
         return Verdict(equal, report, self._reader.invariant)
 
-    def _has_delivered(self) -> bool:
-        look = self._reader.latest
-        return look is not None and any(look.rows.values())
+    def _follows(self, *tables: str) -> bool:
+        copies = self._pipeline.copies
+        return all(table in copies and copies[table].phase == "ready" for table in tables)
+
+    def _state(self) -> object:
+        """It changes as long as anything moves."""
+        copies = self._pipeline.copies.values()
+        return self._frontier(), [(copy.phase, copy.chunks_done) for copy in copies]
 
     def _frontier(self) -> Frontier:
         look = self._reader.latest
         return look.frontier if look else NOTHING
 
     def _run_load(self) -> None:
-        self._load.open_doors()
+        """The load goes on until its time is over and the table that came later is followed."""
         began = time.monotonic()
+        added = False
         while (passed := time.monotonic() - began) < self._seconds:
             detail = f"{self._load.transactions:,} transactions committed"
             self._tick(Phase("live", f"{passed:.0f} of {self._seconds:g} s, {detail}"))
+            if not added and passed > self._seconds / 4:
+                added = True
+                self._add_table()
+        self._wait_for(f"waiting for {REVIEWS}", lambda: self._follows(REVIEWS))
         self._load.stop()
         self._load.check()
+
+    def _add_table(self) -> None:
+        add_reviews(self._conn)
+        self._traffic.join(ReviewTraffic(_SEED).kinds())
+        self._view.say(
+            f"The shop has a new table, {REVIEWS}, with {FILLED:,} rows. The pipeline finds it, "
+            "copies it beside the stream and follows it."
+        )
 
     def _verify(self, file: Path, folder: Path, stack: ExitStack) -> tuple[bool, tuple[str, ...]]:
         """Compare both sides at one position, while the pipeline runs.
@@ -176,16 +200,16 @@ class _Demo:
         self._reader.check()
 
     def _wait_for(self, phase: str, done: Callable[[], bool]) -> None:
-        frontier = self._frontier()
+        state = self._state()
         began = moved = time.monotonic()
         while not done():
             self._tick(Phase(phase, f"{time.monotonic() - began:.0f} s"))
-            if frontier != (now := self._frontier()):
-                frontier, moved = now, time.monotonic()
+            if state != (now := self._state()):
+                state, moved = now, time.monotonic()
             elif time.monotonic() - moved > _PATIENCE_SECONDS:
                 raise PenstockError(
-                    f"The demo got no further than {frontier} within {_PATIENCE_SECONDS:.0f} s "
-                    f"({phase}).",
+                    f"The demo got no further than {self._frontier()} within "
+                    f"{_PATIENCE_SECONDS:.0f} s ({phase}).",
                     remedy="Run it again with --keep, and look at log/capture.json in the folder "
                     "that it names: it says how capture ended.",
                 )
@@ -197,7 +221,9 @@ class _Demo:
         self._load.check()
         self._reader.check()
         for note in self._pipeline.notes():
-            self._view.say(note)
+            # The view shows what tables are at; of the one that is added, every step is told.
+            if " -> " not in note or REVIEWS in note:
+                self._view.say(note)
         self._show(phase)
         time.sleep(_TICK_SECONDS)
 
@@ -208,9 +234,13 @@ class _Demo:
 
     def _show(self, phase: Phase) -> None:
         now = time.monotonic()
-        if self._measuring and self._has_delivered() and (look := self._reader.latest):
+        if self._measuring and self._pipeline.copies and (look := self._reader.latest):
             self._progress = self._meter.measure(
-                now, current_wal_lsn(self._conn), look, self._reader.invariant
+                now,
+                current_wal_lsn(self._conn),
+                look,
+                self._reader.invariant,
+                self._pipeline.copies,
             )
         self._view.show(now, phase, self._progress)
 
@@ -220,7 +250,12 @@ def _write_pipeline_file(folder: Path, source: str, target: str) -> Path:
     file = folder / "pipeline.yaml"
     pipeline = {
         "name": PIPELINE,
-        "source": {"url": source, "tables": {"include": ["public.*"]}, "copy": False},
+        "source": {
+            "url": source,
+            "tables": {"include": ["public.*"], "reconcile": "2s"},
+            # Small, so that the progress of small tables is seen.
+            "copy": {"chunk_bytes": "1MiB"},
+        },
         "change_log": {"path": "log"},
         "destination": {"type": "postgres", "url": target},
         "spark": {"master": "local[2, 4]"},

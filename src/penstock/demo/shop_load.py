@@ -10,7 +10,9 @@ import psycopg
 from penstock.demo.shop_traffic import ShopTraffic, Transaction
 from penstock.errors import SourceError
 
-TRANSACTIONS_PER_SECOND = 300
+QUIET_RATE, BUSY_RATE = 100, 300
+"""Transactions a second."""
+
 # Pacing looks this far back at most: after a stall it does not make up for it in one burst.
 _LONGEST_DEBT_SECONDS = 0.5
 
@@ -18,24 +20,24 @@ _LONGEST_DEBT_SECONDS = 0.5
 class ShopLoad:
     """Runs the shop's traffic against the source, from ``start`` until ``stop``.
 
-    The opening comes first, then nothing until ``open_doors``, then a steady rate.
+    Quiet at first: what is copied meanwhile has to change, and the processors are few.
     """
 
     def __init__(self, url: str, traffic: ShopTraffic) -> None:
         self._url = url
         self._traffic = traffic
-        self._doors = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shop load", daemon=True)
         self._failure: Exception | None = None
+        self._rate = QUIET_RATE
         self.transactions = 0
         """How many were committed so far."""
 
     def start(self) -> None:
         self._thread.start()
 
-    def open_doors(self) -> None:
-        self._doors.set()
+    def be_busy(self) -> None:
+        self._rate = BUSY_RATE
 
     def check(self) -> None:
         """Raise SourceError if the load has failed."""
@@ -49,16 +51,12 @@ class ShopLoad:
     def stop(self) -> None:
         """Let the transaction under way end, then no further one."""
         self._stop.set()
-        self._doors.set()
         if self._thread.ident is not None:
             self._thread.join()
 
     def _run(self) -> None:
         try:
             with psycopg.connect(self._url, autocommit=True, application_name="shop") as conn:
-                for transaction in self._traffic.opening():
-                    self._execute(conn, transaction)
-                self._doors.wait()
                 self._keep_busy(conn)
         except Exception as error:
             self._failure = error
@@ -68,7 +66,7 @@ class ShopLoad:
         while not self._stop.is_set():
             self._execute(conn, self._traffic.next())
             now = time.monotonic()
-            due = max(due + 1 / TRANSACTIONS_PER_SECOND, now - _LONGEST_DEBT_SECONDS)
+            due = max(due + 1 / self._rate, now - _LONGEST_DEBT_SECONDS)
             if due > now:
                 self._stop.wait(due - now)
 

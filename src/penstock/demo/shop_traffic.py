@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, LiteralString
 
+from penstock.demo.shop_stock import Stock, email, line_cents, order_id, sku
 from penstock.demo.shop_values import ShopValues, money
 
 _STATUSES = ("new", "paid", "packed", "sent", "returned")
@@ -32,22 +33,25 @@ class Transaction:
 class ShopTraffic:
     """An endless row of transactions; the same seed makes the same row.
 
-    Knows which keys exist, so that updates and deletes find their rows. For that it relies on
-    every transaction being executed, in order, by one client.
+    Knows which keys exist, those of the stock that is there before included, so that updates and
+    deletes find their rows. For that it relies on every transaction being executed, in order, by
+    one client.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, stock: Stock) -> None:
         self._random = random.Random(seed)  # noqa: S311 (traffic, no secret)
         self._values = ShopValues(self._random)
-        self._customers: list[int] = []
-        self._products: list[str] = []
-        self._orders: list[str] = []
+        self._customers = list(range(1, stock.customers + 1))
+        self._products = [sku(number) for number in range(1, stock.products + 1)]
+        self._orders = [order_id(number) for number in range(1, stock.orders + 1)]
         # The price of one piece, in cents, by order and line.
-        self._lines: dict[str, dict[int, int]] = {}
-        self._emails: dict[int, str] = {}
+        self._lines = {order: line_cents(n) for n, order in enumerate(self._orders, start=1)}
+        self._emails = {customer: email(customer) for customer in self._customers}
         self._carts: list[str] = []
-        self._last_customer = self._last_product = self._last_payment = 0
+        self._last_customer, self._last_product = stock.customers, stock.products
+        self._last_payment = stock.orders
         self._until_truncate = _TRANSACTIONS_PER_TRUNCATE
+        self._truncates = False
         kinds: dict[Callable[[], list[Statement]], int] = {
             self._place_order: 28,
             self._advance_order: 16,
@@ -68,26 +72,29 @@ class ShopTraffic:
             self._drop_product: 1,
             self._delete_customer: 1,
         }
-        self._kinds, self._weights = list(kinds), list(kinds.values())
+        self._kinds: Mapping[Callable[[], list[Statement]], int] = kinds
 
-    def opening(self) -> list[Transaction]:
-        """The first customers and products, in a few larger transactions."""
-        return [
-            Transaction(tuple(s for _ in range(25) for s in add()))
-            for add in (self._add_customer, self._add_product)
-            for _ in range(4)
-        ]
+    def join(self, kinds: Mapping[Callable[[], list[Statement]], int]) -> None:
+        """From the next transaction on these happen too, as often as their weights say."""
+        self._kinds = {**self._kinds, **kinds}
+
+    def begin_truncating(self) -> None:
+        """From now on a table is emptied now and then. While it is copied, its copy would begin
+        anew each time.
+        """
+        self._truncates = True
 
     def next(self) -> Transaction:
         """The transaction that happens next."""
-        self._until_truncate -= 1
+        self._until_truncate -= self._truncates
         if self._until_truncate == 0:
             self._until_truncate = _TRANSACTIONS_PER_TRUNCATE
             return Transaction(tuple(self._empty_carts()))
         if self._values.chance(0.02):
             # It touches rows that exist, and none of it may ever be delivered.
             return Transaction(tuple(self._change_price() + self._view_page()), rolled_back=True)
-        (kind,) = self._random.choices(self._kinds, self._weights)
+        kinds = self._kinds
+        (kind,) = self._random.choices(list(kinds), list(kinds.values()))
         return Transaction(tuple(kind()))
 
     # -- customers -------------------------------------------------------------------------------
@@ -96,7 +103,7 @@ class ShopTraffic:
         self._last_customer += 1
         customer = self._last_customer
         self._customers.append(customer)
-        self._emails[customer] = f"customer{customer}@example.com"
+        self._emails[customer] = email(customer)
         return [
             Statement(
                 "INSERT INTO customers (id, email, name, tags, profile, credit, member_until)"
@@ -163,14 +170,14 @@ class ShopTraffic:
 
     def _add_product(self) -> list[Statement]:
         self._last_product += 1
-        sku = f"SKU-{self._last_product:06d}"
-        self._products.append(sku)
+        product = sku(self._last_product)
+        self._products.append(product)
         return [
             Statement(
                 "INSERT INTO products (sku, barcode, name, price, stock, size_cm, attributes,"
                 " description) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
                 (
-                    sku,
+                    product,
                     self._values.uuid(),
                     f"Product {self._values.word()}",
                     self._values.price(),
@@ -195,7 +202,7 @@ class ShopTraffic:
         at = self._random.randrange(len(self._products))
         old = self._products[at]
         self._last_product += 1
-        self._products[at] = f"SKU-{self._last_product:06d}"
+        self._products[at] = sku(self._last_product)
         return [
             Statement("UPDATE products SET sku = %s WHERE sku = %s", (self._products[at], old)),
         ]
@@ -211,8 +218,8 @@ class ShopTraffic:
     def _drop_product(self) -> list[Statement]:
         if len(self._products) < 50:
             return self._add_product()
-        sku = self._products.pop(self._random.randrange(len(self._products)))
-        return [Statement("DELETE FROM products WHERE sku = %s", (sku,))]
+        product = self._products.pop(self._random.randrange(len(self._products)))
+        return [Statement("DELETE FROM products WHERE sku = %s", (product,))]
 
     # -- orders ----------------------------------------------------------------------------------
 
@@ -241,14 +248,14 @@ class ShopTraffic:
             )
         ]
         for line, (quantity, cents) in lines.items():
-            sku = self._random.choice(self._products)
+            product = self._random.choice(self._products)
             statements += [
                 Statement(
                     "INSERT INTO order_items (order_id, line, sku, quantity, price)"
                     " VALUES (%s, %s, %s, %s, %s)",
-                    (order, line, sku, quantity, money(cents)),
+                    (order, line, product, quantity, money(cents)),
                 ),
-                Statement("UPDATE products SET stock = stock - 1 WHERE sku = %s", (sku,)),
+                Statement("UPDATE products SET stock = stock - 1 WHERE sku = %s", (product,)),
             ]
         self._last_payment += 1
         statements.append(

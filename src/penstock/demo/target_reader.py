@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from penstock.demo.shop_reviews import REVIEWS
 from penstock.demo.shop_schema import SUMS, TABLES
 from penstock.destination.postgres.session import DESTINATION, as_destination_error
 from penstock.lsn import NOTHING, Frontier, parse_lsn
@@ -20,14 +21,16 @@ from penstock.postgres.connect import connect
 _PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0
 _KEPT = 5
+_EXPECTED = (*TABLES, REVIEWS)
 
 
 @dataclass(frozen=True)
 class Look:
     """What one statement saw, and so what was there at one moment.
 
-    ``rows`` counts the rows of each table, ``written`` how many were inserted, updated and deleted
-    since the table was made (by the server's statistics, which follow within a second or two).
+    ``rows`` counts the rows of each table that there is, ``written`` how many were inserted,
+    updated and deleted since the table was made (by the server's statistics, which follow within a
+    second or two).
     """
 
     rows: Mapping[str, int]
@@ -59,12 +62,16 @@ class Invariant:
 
 
 class TargetReader:
-    """Looks at the destination from ``start`` until ``stop``, in a thread of its own."""
+    """Looks at the destination from ``start`` until ``stop``, in a thread of its own.
+
+    The sums count from ``judge`` on: tables that are being copied are not at one position yet.
+    """
 
     def __init__(self, url: str, pipeline: str) -> None:
         self._url = url
         self._pipeline = pipeline
-        self._statement = _statement()
+        self._tables: Sequence[str] = ()
+        self._judging = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="target reader", daemon=True)
         self._failure: Exception | None = None
@@ -75,6 +82,9 @@ class TargetReader:
 
     def start(self) -> None:
         self._thread.start()
+
+    def judge(self) -> None:
+        self._judging.set()
 
     def check(self) -> None:
         """Raise DestinationError if it can read no more."""
@@ -104,8 +114,14 @@ class TargetReader:
             self._failure = error
 
     def _look(self, conn: psycopg.Connection[Any]) -> None:
+        # Asked before the sums are: what begins later is not judged too early.
+        judging = self._judging.is_set()
+        if len(self._tables) < len(_EXPECTED):
+            self._tables = _existing(conn)
+        if not set(TABLES) <= set(self._tables):
+            return
         try:
-            row = conn.execute(self._statement, [self._pipeline]).fetchone()
+            row = conn.execute(_statement(self._tables), [self._pipeline]).fetchone()
         except psycopg.errors.UndefinedTable:
             return
         if row is None:
@@ -114,9 +130,12 @@ class TargetReader:
         frontier = NOTHING
         if commit_lsn is not None:
             frontier = Frontier(parse_lsn(commit_lsn), parse_lsn(end_lsn))
-        self._judge(tuple(sums), frontier)
+        if judging:
+            self._judge(tuple(sums), frontier)
         self.latest = Look(
-            dict(zip(TABLES, rows, strict=True)), dict(zip(TABLES, written, strict=True)), frontier
+            dict(zip(self._tables, rows, strict=True)),
+            dict(zip(self._tables, written, strict=True)),
+            frontier,
         )
 
     def _judge(self, sums: tuple[Decimal, ...], frontier: Frontier) -> None:
@@ -132,16 +151,25 @@ class TargetReader:
         self.invariant = Invariant(looks, changes, broken)
 
 
-def _statement() -> sql.Composed:
+def _existing(conn: psycopg.Connection[Any]) -> list[str]:
+    found = conn.execute(
+        "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS expected (name, place)"
+        " WHERE to_regclass('public.' || name) IS NOT NULL ORDER BY place",
+        [list(_EXPECTED)],
+    )
+    return [name for (name,) in found]
+
+
+def _statement(names: Sequence[str]) -> sql.Composed:
     """One statement, since each sees one snapshot."""
-    tables = [sql.Identifier("public", table) for table in TABLES]
+    tables = [sql.Identifier("public", table) for table in names]
     counts = [sql.SQL("(SELECT count(*) FROM {})").format(table) for table in tables]
     written = [
         sql.SQL(
             "pg_stat_get_tuples_inserted({0}) + pg_stat_get_tuples_updated({0})"
             " + pg_stat_get_tuples_deleted({0})"
         ).format(sql.SQL("{}::regclass").format(sql.Literal(f"public.{table}")))
-        for table in TABLES
+        for table in names
     ]
     comma = sql.SQL(", ")
     return sql.SQL(

@@ -79,7 +79,7 @@ class LiveView:
         heading = Text(f"▸ {phase}", style="bold cyan")
         body = Group(heading)
         if progress is not None:
-            body = Group(_table(progress), _invariant(progress), heading)
+            body = Group(_table(progress), _shared(progress), _invariant(progress), heading)
         self._live.update(body, refresh=True)
 
 
@@ -115,7 +115,10 @@ class LineView:
 
 
 def _line(progress: Progress) -> str:
-    tables = ", ".join(f"{table.name} {table.rows:,}" for table in progress.tables)
+    tables = ", ".join(
+        f"{table.name} {table.rows:,}" + ("" if table.state == "following" else f" ({table.state})")
+        for table in progress.tables
+    )
     return (
         f"{progress.rows:,} rows at the destination, {progress.rows_per_second:,.0f} rows/s, "
         f"lag {_lag(progress)}, at {_position(progress)}, "
@@ -136,14 +139,17 @@ def _invariant(progress: Progress) -> Text:
     return Text(f"  {INVARIANT}: {progress.invariant}", style=style)
 
 
+def _shared(progress: Progress) -> Text:
+    """What all tables that are followed have in common."""
+    return Text(f"  lag {_lag(progress)}, everything up to {_position(progress)} is delivered")
+
+
 def _table(progress: Progress) -> Table:
-    lag, position = _lag(progress), _position(progress)
     table = Table(show_footer=True)
     table.add_column("table", "all tables", no_wrap=True)
+    table.add_column("state", no_wrap=True, min_width=len("copying 100 %"))
     table.add_column("rows at destination", f"{progress.rows:,}", justify="right", no_wrap=True)
     table.add_column("rows/s", f"{progress.rows_per_second:,.0f}", justify="right", no_wrap=True)
-    table.add_column("lag", lag, justify="right", no_wrap=True)
-    table.add_column("position", position, no_wrap=True)
     for row in progress.tables:
-        table.add_row(row.name, f"{row.rows:,}", f"{row.rows_per_second:,.0f}", lag, position)
+        table.add_row(row.name, row.state, f"{row.rows:,}", f"{row.rows_per_second:,.0f}")
     return table

@@ -111,6 +111,8 @@ class BatchCommitter:
         """Say where tables stand that are set aside; the next commit tells the destination."""
         with self.lock:
             self._placed.update(tables)
+            # Capture says when it is there, also if nothing happens in the source.
+            self._wanted_lsn = max([self._wanted_lsn, *(at.end_lsn for at in tables.values())])
             self.standing = self.standing.placed(tables)
             self._record()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.copy_manager import CopyManager, Positions
 from penstock.pipeline.copy_queue import CopyUnit
-from penstock.pipeline.finish_copies import FinishAtOnce, FinishCopies
+from penstock.pipeline.finish_copies import FinishAtOnce, FinishCopies, ReadKeys
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.held_snapshots import HeldSnapshots
 from penstock.pipeline.held_wal import HeldWal
@@ -61,7 +62,9 @@ def make_copies(
         partial(run_replay, spark, config.change_log.path, batch.buffer_bytes),
         source.check,
     )
-    finish = FinishCopies(destination, store, committer, replay, source.read_again, tables.refuse)
+    finish = FinishCopies(
+        destination, store, committer, replay, source.snapshot_of_now, tables.refuse
+    )
     return source.manager(file, tables, committer, finish, say, one_snapshot=False)
 
 
@@ -125,6 +128,7 @@ class _Source:
             self.copy_unit,
             finish,
             parallelism=copy.parallelism or slots,
+            leaves_room=copy.parallelism is None and not one_snapshot,
             unit_bytes=copy.chunk_bytes,
             worker=str(uuid.uuid4()),
             one_snapshot=one_snapshot,
@@ -192,11 +196,17 @@ class _Source:
             self._spark, self._config.source.url, unit.chunks, snapshot.name, point, tables
         )
 
-    def read_again(self, table: TableDefinition, keys: Sequence[tuple[str, ...]]) -> TableRows:
-        """Rows by their keys, as they are now."""
+    @contextmanager
+    def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:
+        """For rows that have to be read again by their keys."""
         url = self._config.source.url
-        if table.oid not in self._sources:
-            self._read([table], {})
+
+        def read(table: TableDefinition, keys: Sequence[tuple[str, ...]]) -> TableRows:
+            if table.oid not in self._sources:
+                self._read([table], {})
+            point = Frontier(now.lsn - 1, now.lsn)
+            return read_keys(url, self._sources[table.oid], table, keys, now.name, point)
+
         with slot_snapshot(
             url,
             application=self._application,
@@ -204,8 +214,7 @@ class _Source:
             say=self._say,
             check=self.check,
         ) as now:
-            point = Frontier(now.lsn - 1, now.lsn)
-            return read_keys(url, self._sources[table.oid], table, keys, now.name, point)
+            yield now.lsn, read
 
 
 def _not_empty(table: TableDefinition) -> TableRefused:

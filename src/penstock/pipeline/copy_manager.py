@@ -34,6 +34,8 @@ from penstock.pipeline.table_state import (
     DataSync,
     FinishedCopy,
     Init,
+    Ready,
+    SyncDone,
     SyncWait,
     TableState,
 )
@@ -43,16 +45,17 @@ from penstock.store import CopyProgress, Store
 from penstock.table_definition import TableDefinition
 
 _TURN_SECONDS = 0.05
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
 
 
 @dataclass
 class Reading:
-    """Tables that are read under one snapshot."""
+    """Tables that are read under one snapshot; ``is_gone`` once that is there no more."""
 
     number: int
     snapshot: HeldSnapshot
     tables: set[int] = field(default_factory=set)
+    is_gone: bool = False
 
 
 class Positions(Protocol):
@@ -112,6 +115,7 @@ class CopyManager:
         finish: Finish,
         *,
         parallelism: int,
+        leaves_room: bool,
         unit_bytes: int,
         worker: str,
         one_snapshot: bool,
@@ -128,6 +132,7 @@ class CopyManager:
         self._copy_unit = copy_unit
         self._finish = finish
         self._parallelism = parallelism
+        self._leaves_room = leaves_room
         self._worker = worker
         self._one_snapshot = one_snapshot
         self._over_budget = over_budget
@@ -280,13 +285,19 @@ class CopyManager:
 
     def _adopt(self) -> None:
         """Go on with copies that an earlier run began, or that lost their snapshot."""
-        copies = self._store.get_copies()
-        lost = [oid for oid in self._phase(DataSync) if oid not in self._in_hand]
-        lost = [oid for oid in lost if self._store.get_wish(oid) != "cancelled"]
+        copies, in_hand = self._store.get_copies(), self._in_hand
+        # One whose chunks are all there needs no snapshot any more.
+        lost = [
+            oid
+            for oid in self._phase(DataSync)
+            if oid not in in_hand
+            and self._store.get_wish(oid) != "cancelled"
+            and not (oid in copies and copies[oid].is_complete)
+        ]
         if not lost:
             return
         lost = sorted(self._store.claim_copies(self._worker, lost))
-        for reading in self._readings.values():
+        for reading in [r for r in self._readings.values() if not r.is_gone]:
             lsn = reading.snapshot.lsn
             here = [oid for oid in lost if oid in copies and copies[oid].last_lsn == lsn]
             self._take_in(here, reading)
@@ -320,7 +331,8 @@ class CopyManager:
             oid for oid in self._queue.tables if self._store.get_wish(oid) in ("paused", "resync")
         }
         handed = False
-        while len(self._units) < self._parallelism:
+        allowed = self._allowed()
+        while len(self._units) < allowed:
             # Chunks of one task are read under one snapshot.
             for reading in self._readings.values():
                 others = self._queue.tables - reading.tables
@@ -336,6 +348,12 @@ class CopyManager:
             self._units[future] = (unit, reading)
             handed = True
         return handed
+
+    def _allowed(self) -> int:
+        """How many tasks may copy now: one is left to the stream, if somebody waits for that."""
+        if self._leaves_room and self._phase(Ready, SyncDone):
+            return max(1, self._parallelism - 1)
+        return self._parallelism
 
     def _collect_units(self) -> bool:
         done = [future for future in self._units if future.done()]
@@ -372,6 +390,7 @@ class CopyManager:
             self._say(f"{error.message}; a new one is taken")
             self._queue.drop(reading.tables)
             reading.tables.clear()
+            reading.is_gone = True
         elif decide(error) in (Action.RETRY, Action.AGAIN):
             self._say(error.message)
             self._queue.again(chunks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 
 from penstock.destination.contract import Destination, TableRows
 from penstock.errors import TableRefused
@@ -21,8 +22,9 @@ from penstock.store import Store
 from penstock.table_definition import TableDefinition
 
 Keys = Sequence[tuple[str, ...]]
-ReadAgain = Callable[[TableDefinition, Keys], TableRows]
-"""Reads rows by their keys, under a snapshot of now; its point is in the rows."""
+ReadKeys = Callable[[TableDefinition, Keys], TableRows]
+SnapshotOfNow = Callable[[], AbstractContextManager[tuple[int, ReadKeys]]]
+"""For as long as the block: the point of a new snapshot, and how to read rows under it."""
 
 
 class FinishCopies:
@@ -37,14 +39,14 @@ class FinishCopies:
         store: Store,
         committer: BatchCommitter,
         replay: Replay,
-        read_again: ReadAgain,
+        snapshot_of_now: SnapshotOfNow,
         refuse: Callable[[TableRefused], None],
     ) -> None:
         self._destination = destination
         self._store = store
         self._committer = committer
         self._replay = replay
-        self._read_again = read_again
+        self._snapshot_of_now = snapshot_of_now
         self._refuse = refuse
         self._replaying: frozenset[int] = frozenset()
 
@@ -75,8 +77,8 @@ class FinishCopies:
         self._destination.replaying(self._replaying)
         try:
             self._replay.bring_near(oids, consistent)
-            while parked := self._read_parked(tables):
-                self._replay.bring_near(oids, parked)
+            if any(self._destination.parked_keys(oid) for oid in oids):
+                self._read_parked(tables)
         finally:
             self._replaying -= oids
             self._destination.replaying(self._replaying)
@@ -87,16 +89,18 @@ class FinishCopies:
             at = self._committer.standing.at(table.oid).end_lsn
             self._store.update_table_state(table.oid, SyncDone(at))
 
-    def _read_parked(self, tables: Sequence[TableDefinition]) -> int:
-        """Read again what could not be replayed; the point of that reading, 0 if all could be."""
-        point = 0
-        for table in tables:
-            keys = self._destination.parked_keys(table.oid)
-            if keys:
-                rows = self._read_again(table, keys)
-                self._destination.settle_parked(rows, keys)
-                point = max(point, rows.snapshot.end_lsn)
-        return point
+    def _read_parked(self, tables: Sequence[TableDefinition]) -> None:
+        """Read again what could not be replayed.
+
+        First a snapshot, then the replay exactly up to its point: so all that was parked until then
+        is known, and is what the snapshot says, and nothing is parked after it.
+        """
+        with self._snapshot_of_now() as (point, read_keys):
+            self._replay.bring_to([table.oid for table in tables], point)
+            for table in tables:
+                keys = self._destination.parked_keys(table.oid)
+                if keys:
+                    self._destination.settle_parked(read_keys(table, keys), keys)
 
     def _go_on(
         self, tables: Collection[TableDefinition], before: type[TableState], state: TableState
@@ -140,8 +144,11 @@ class FinishAtOnce:
         tables = each(tables, self._destination.complete_table, self._refuse)
         states = self._store.get_table_states()
         path: list[TableState] = [FinishedCopy(), SyncWait(), Catchup(0), SyncDone(0), Ready()]
-        for table in tables:
-            # After a crash, a table may stand anywhere on its way.
-            before = [DataSync.phase, *(state.phase for state in path)]
-            for state in path[before.index(states[table.oid].phase) :]:
-                self._store.update_table_state(table.oid, state)
+        # After a crash, a table may stand anywhere on its way.
+        before = [DataSync.phase, *(state.phase for state in path)]
+        passed = {table.oid: before.index(states[table.oid].phase) for table in tables}
+        for step, state in enumerate(path):
+            # Many at once: each write waits for the store's disk.
+            due = [oid for oid, steps in passed.items() if steps <= step]
+            if due:
+                self._store.update_table_states(dict.fromkeys(due, state))

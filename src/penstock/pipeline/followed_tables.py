@@ -23,7 +23,7 @@ from penstock.pipeline.table_state import (
 from penstock.store import Store
 from penstock.table_definition import TableDefinition
 
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.contract import Destination, Receipt, TaskWriter
 from penstock.errors import BatchAgain
+from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.transform.floors import Floors
 
@@ -49,24 +50,33 @@ class Replay:
     def bring_near(self, tables: Collection[int], at_least: int = 0) -> None:
         """Replay until little is left, and every table has passed the LSN ``at_least``."""
         while True:
-            self._check()
             standing = self._committer.standing
             start = min(standing.at(oid) for oid in tables)
             listing = self._log.list()
-            limit = standing.frontier.end_lsn
             left = chain.waiting_bytes(listing.segments, listing.sizes, start)
             ahead = chain.waiting_bytes(listing.segments, listing.sizes, standing.frontier)
             is_there = start.end_lsn >= at_least
             if is_there and left - ahead <= NEAR_BYTES:
                 return
-            batch = chain.next_batch(listing.segments, listing.sizes, start, self._max_bytes, limit)
-            if batch is None:
-                if is_there:
-                    return
-                # The stream itself has not come this far.
-                time.sleep(_TURN_SECONDS)
-                continue
-            self._bring(tables, batch)
+            if not self._step(tables, start, standing.frontier.end_lsn) and is_there:
+                return
+
+    def bring_to(self, tables: Collection[int], point: int) -> None:
+        """Replay what was committed before the LSN ``point``, and nothing else."""
+        while (start := min(map(self._committer.standing.at, tables))).end_lsn < point:
+            self._step(tables, start, min(point, self._committer.standing.frontier.end_lsn))
+
+    def _step(self, tables: Collection[int], start: Frontier, limit: int) -> bool:
+        """Replay a batch of what comes before ``limit``; False after a moment if nothing does."""
+        self._check()
+        listing = self._log.list()
+        batch = chain.next_batch(listing.segments, listing.sizes, start, self._max_bytes, limit)
+        if batch is None:
+            # The stream itself has not come this far.
+            time.sleep(_TURN_SECONDS)
+            return False
+        self._bring(tables, batch)
+        return True
 
     def _bring(self, tables: Collection[int], batch: chain.Batch) -> None:
         standing = self._committer.standing

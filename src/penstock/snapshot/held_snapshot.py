@@ -41,6 +41,8 @@ URL_VARIABLE = "PENSTOCK_SNAPSHOT_URL"
 
 MAX_AGE_SECONDS = 6 * 3600.0
 ORPHAN_SECONDS = 600.0
+IDLE_SECONDS = 300.0
+GRACE_SECONDS = 30.0
 # How long a holder may take to notice that its file is gone before the server ends its session.
 _RELEASE_SECONDS = 5.0
 _TURN_SECONDS = 0.1
@@ -50,9 +52,9 @@ _TURN_SECONDS = 0.1
 class HeldSnapshot:
     """``name`` is for SET TRANSACTION SNAPSHOT: it shows every commit before ``lsn``, and no other.
 
-    ``taken_at`` is in seconds since 1970 by the holder's clock. The rest says who holds it: backend
-    of the server and process of our machine, each with when it began, for their numbers are used
-    again.
+    ``lsn`` is 0 where no position belongs to it. ``taken_at`` is in seconds since 1970 by the
+    holder's clock. The rest says who holds it: backend of the server and process of our machine,
+    each with when it began, for their numbers are used again.
     """
 
     name: str
@@ -340,10 +342,12 @@ class SnapshotKeeper(Keeper):
 
 
 class ProcessSnapshotKeeper(Keeper):
-    """A snapshot without a pipeline: it goes with the process ``owner``, and needs no ``keep``.
+    """A snapshot without a pipeline or a position, which any role can take from any server.
 
-    ``folder`` is its alone. Who has the same folder has the same snapshot, in any process. The
-    holder removes the folder where ``owner`` ended first.
+    It needs no ``keep``. It goes with the process ``owner``; when nobody reads under it for
+    ``idle_seconds``; or for ``grace_seconds`` after readers have told that they are done with all
+    parts (shared_read.py). ``folder`` is its alone and goes with it. Who has the same folder has
+    the same snapshot, in any process.
     """
 
     def __init__(
@@ -353,16 +357,21 @@ class ProcessSnapshotKeeper(Keeper):
         *,
         owner: int,
         max_age: float = MAX_AGE_SECONDS,
-        say: Callable[[str], None] = lambda _: None,
+        idle_seconds: float = IDLE_SECONDS,
+        grace_seconds: float = GRACE_SECONDS,
     ) -> None:
         super().__init__(
             url,
             folder,
             application="penstock snapshot",
-            arguments=["--owner", str(owner)],
+            arguments=[
+                *("--owner", str(owner), "--idle-seconds", str(idle_seconds)),
+                *("--grace-seconds", str(grace_seconds)),
+            ],
             environment={URL_VARIABLE: url.reveal()},
             max_age=max_age,
-            say=say,
+            # It waits for nothing.
+            say=lambda _: None,
         )
 
 

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from penstock.snapshot.held_snapshot import (
     SnapshotFile,
     process_start,
 )
+from penstock.snapshot.shared_read import Readers, exported_snapshot
 from penstock.snapshot.slot_snapshot import slot_snapshot, without_timeouts
 
 _TURN_SECONDS = 0.2
@@ -69,14 +70,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pipeline", type=Path)
     parser.add_argument("--orphan-seconds", type=float)
     parser.add_argument("--owner", type=int)
+    parser.add_argument("--idle-seconds", type=float)
+    parser.add_argument("--grace-seconds", type=float)
     return parser.parse_args()
 
 
 def _hold(options: argparse.Namespace) -> None:
     url = _url(options.pipeline)
-    with _transaction(url, options.application, options.wait) as (conn, held):
+    if options.owner is None:
+        transaction = _transaction(url, options.application, options.wait)
+    else:
+        transaction = _plain_transaction(url, options.application)
+    with transaction as (conn, held), _readers(url, options, held) as readers:
         file = SnapshotFile(options.folder, held)
-        watch = _Watch(conn, file, options)
+        watch = _Watch(conn, file, readers, options)
         _tell(held=asdict(held))
         _be_silent()
         while (reason := watch.why_to_end()) is None:
@@ -84,7 +91,7 @@ def _hold(options: argparse.Namespace) -> None:
         # The disk may be full; ending matters more than saying why.
         with suppress(OSError):
             file.end(reason)
-    if watch.owner_ended():
+    if options.owner is not None:
         file.remove()
 
 
@@ -116,28 +123,67 @@ def _transaction(
             conn.execute(_THEIR_KEEPALIVES)
             conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(slot.name)))
-            row = conn.execute(
-                "SELECT pg_export_snapshot(), pid, extract(epoch FROM backend_start)::text"
-                "  FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-            ).fetchone()
-    assert row is not None  # noqa: S101 (a session sees itself)
-    name, backend_pid, backend_start = row
-    pid = os.getpid()
-    held = HeldSnapshot(
-        name, slot.lsn, time.time(), backend_pid, backend_start, pid, process_start(pid) or 0
-    )
+            row = conn.execute("SELECT pg_export_snapshot()").fetchone()
+    assert row is not None  # noqa: S101 (a function gives a row)
     with closing(conn):
-        yield conn, held
+        yield conn, _held(conn, row[0], slot.lsn)
+
+
+@contextmanager
+def _plain_transaction(
+    url: ConnectionUrl, application: str
+) -> Iterator[tuple[psycopg.Connection[Any], HeldSnapshot]]:
+    """One that has exported a snapshot of its own: for that, any role and any server will do."""
+    with exported_snapshot(url, application) as (conn, name):
+        with source_errors("exporting a snapshot"):
+            conn.execute(_THEIR_KEEPALIVES)
+        yield conn, _held(conn, name, 0)
+
+
+def _held(conn: psycopg.Connection[Any], name: str, lsn: int) -> HeldSnapshot:
+    with source_errors("asking who holds a snapshot"):
+        row = conn.execute(
+            "SELECT pid, extract(epoch FROM backend_start)::text"
+            "  FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        ).fetchone()
+    assert row is not None  # noqa: S101 (a session sees itself)
+    backend_pid, backend_start = row
+    pid = os.getpid()
+    return HeldSnapshot(
+        name, lsn, time.time(), backend_pid, backend_start, pid, process_start(pid) or 0
+    )
+
+
+def _readers(
+    url: ConnectionUrl, options: argparse.Namespace, held: HeldSnapshot
+) -> AbstractContextManager[Readers | None]:
+    if options.idle_seconds is None:
+        return nullcontext()
+    return closing(
+        Readers(
+            url,
+            options.application,
+            held.name,
+            held.backend_pid,
+            options.idle_seconds,
+            options.grace_seconds,
+        )
+    )
 
 
 class _Watch:
     """Looks for a reason to end."""
 
     def __init__(
-        self, conn: psycopg.Connection[Any], file: SnapshotFile, options: argparse.Namespace
+        self,
+        conn: psycopg.Connection[Any],
+        file: SnapshotFile,
+        readers: Readers | None,
+        options: argparse.Namespace,
     ) -> None:
         self._conn = conn
         self._file = file
+        self._readers = readers
         self._options = options
         self._owner_start = process_start(options.owner) if options.owner else None
         self._touched = 0.0
@@ -165,7 +211,7 @@ class _Watch:
         orphan_seconds = self._options.orphan_seconds
         if orphan_seconds is not None and now - self._heard >= orphan_seconds:
             return f"No driver was heard of for {orphan_seconds:g} s."
-        return None
+        return None if self._readers is None else self._readers.why_to_end()
 
     def owner_ended(self) -> bool:
         owner = self._options.owner

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import psycopg
 import pyarrow as pa
 from adbc_driver_manager import Error as ArrowError
-from adbc_driver_postgresql import StatementOptions, dbapi
+from adbc_driver_postgresql import StatementOptions
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import ExecStatus
@@ -158,6 +158,9 @@ class ArrowSession(SourceSession):
     """
 
     def __init__(self, url: ConnectionUrl) -> None:
+        # Seconds, with pandas in tow: not for those who read bytes, or hold a snapshot.
+        from adbc_driver_postgresql import dbapi
+
         self._watch = CopySession(url, f"{APPLICATION} watch")
         parameters: dict[str, Any] = {"fallback_application_name": APPLICATION}
         if not url.has("connect_timeout"):

@@ -14,7 +14,13 @@ from pyspark.sql import SparkSession
 from penstock.changelog.chain import Batch
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
-from penstock.errors import PenstockError, SparkLost
+from penstock.errors import (
+    PenstockError,
+    SnapshotGone,
+    SparkLost,
+    TableRefused,
+    TableRewritten,
+)
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
 from penstock.snapshot.chunk import Chunk
@@ -22,11 +28,19 @@ from penstock.snapshot.chunk_reader import SourceChunkReader
 from penstock.spark.jvm import JVM_GONE
 from penstock.spark.query import QueryFailed, first_lines
 from penstock.spark.source import share_out
-from penstock.spark.task import TaskFunction, TaskInput, error_from_text, marked_errors
+from penstock.spark.task import (
+    TaskFunction,
+    TaskInput,
+    error_from_text,
+    error_text,
+    marked_errors,
+)
 from penstock.table_schema import TableSchema
 from penstock.transform.floors import Floors
 
 _SCHEMA = "place bigint, result binary"
+# What another attempt of the same task would only meet again.
+_LASTING = (SnapshotGone, TableRewritten, TableRefused)
 
 Task = TypeVar("Task")
 
@@ -117,7 +131,10 @@ class _CopyChunks:
         self._tables = tables
 
     def __call__(self, chunks: Sequence[Chunk]) -> bytes:
-        receipts = [self._copy(chunk, self._tables[chunk.table]) for chunk in chunks]
+        try:
+            receipts = [self._copy(chunk, self._tables[chunk.table]) for chunk in chunks]
+        except _LASTING as error:
+            return error_text(error).encode()
         return json.dumps([[r.rows, r.bytes, r.content.hex()] for r in receipts]).encode()
 
     def _copy(self, chunk: Chunk, table: TableToCopy) -> ChunkReceipt:
@@ -141,6 +158,8 @@ def run_copy(
 ) -> list[ChunkReceipt]:
     """Copy chunks in one task, straight from the source to the destination."""
     (result,) = run_tasks(spark, [tuple(chunks)], _CopyChunks(url, snapshot_name, snapshot, tables))
+    if error := error_from_text(result.decode()):
+        raise error
     return [
         ChunkReceipt(rows, size, bytes.fromhex(content))
         for rows, size, content in json.loads(result)

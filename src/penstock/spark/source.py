@@ -1,7 +1,8 @@
-"""The ``penstock`` data source: a change log as a stream.
+"""The ``penstock`` data source: a change log as a stream, or a table as it is (table_reader.py).
 
-Modes: ``changes`` (default) gives one row a change; with ``table`` set, the typed rows of that
-table; ``pointers`` is the pipeline's own: one small row a task, which names what to read.
+Modes of the stream: ``changes`` (default) gives one row a change; with ``table`` set, the typed
+rows of that table; ``pointers`` is the pipeline's own: one small row a task, which names what to
+read.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from penstock.decode.changes import decode_changes
 from penstock.errors import ConfigError
 from penstock.lsn import NOTHING, Frontier, parse_lsn
 from penstock.spark import envelope, typed_rows
+from penstock.spark.table_read_settings import TableReadSettings
+from penstock.spark.table_reader import PenstockTableReader, read_schema
 from penstock.spark.task import TaskInput, marked_errors
 
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
@@ -55,10 +58,11 @@ class _Share(InputPartition):
 
 
 class PenstockSource(DataSource):
-    """Options: path (the change log's folder), table, start (earliest, latest or an LSN),
-    maxBytesPerTrigger, maxGrowth (how many times that a batch may take while more is waiting),
-    bufferBytes (what a task reads at a time), parallelism, reader (a name: the log then keeps what
-    it still needs).
+    """Options of a stream: path (the change log's folder), table, start (earliest, latest or an
+    LSN), maxBytesPerTrigger, maxGrowth (how many times that a batch may take while more is
+    waiting), bufferBytes (what a task reads at a time), parallelism, reader (a name: the log then
+    keeps what it still needs). Of a batch read: url or pipeline (a file), table, columns, where,
+    chunkBytes, snapshotAge, snapshotIdle, snapshotGrace.
     """
 
     @classmethod
@@ -66,6 +70,8 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType | str:
+        if TableReadSettings.is_meant_by(self.options):
+            return read_schema(self.options)
         settings = _Settings.of(self.options)
         if settings.mode == "pointers":
             return "task string"
@@ -73,7 +79,20 @@ class PenstockSource(DataSource):
             return typed_rows.spark_schema(typed_rows.find_table(settings.log, settings.table))
         return envelope.SPARK_SCHEMA
 
+    def reader(self, schema: StructType) -> PenstockTableReader:
+        if not TableReadSettings.is_meant_by(self.options):
+            raise ConfigError(
+                "spark.read reads a table, and needs the option url or pipeline for it; a change "
+                "log is read with spark.readStream"
+            )
+        return PenstockTableReader(TableReadSettings.of(self.options), schema)
+
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 (Spark's)
+        if TableReadSettings.is_meant_by(self.options):
+            raise ConfigError(
+                "spark.readStream reads a change log, and needs the option path for it; a table is "
+                "read by url with spark.read"
+            )
         return PenstockStreamReader(_Settings.of(self.options), schema)
 
 

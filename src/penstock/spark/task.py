@@ -95,17 +95,22 @@ def marked_errors() -> Iterator[None]:
     try:
         yield
     except errors.PenstockError as error:
-        text = {
-            "kind": type(error).__name__,
-            "message": error.message,
-            "remedy": error.remedy,
-            "details": error.details,
-        }
-        raise RuntimeError(f"{_MARK}{json.dumps(text)}") from error
+        raise RuntimeError(error_text(error)) from error
+
+
+def error_text(error: errors.PenstockError) -> str:
+    """The error in a form that error_from_text finds."""
+    text = {
+        "kind": type(error).__name__,
+        "message": error.message,
+        "remedy": error.remedy,
+        "details": error.details,
+    }
+    return f"{_MARK}{json.dumps(text)}"
 
 
 def error_from_text(text: str) -> errors.PenstockError | None:
-    """The PenstockError that was raised under marked_errors, from the text of Spark's exception."""
+    """The PenstockError in a text, such as that of Spark's exception: see marked_errors."""
     at = text.find(_MARK)
     if at < 0:
         return None

@@ -41,10 +41,15 @@ def find_table(log: ChangeLog, name: str) -> TableSchema:
 
 def spark_schema(table: TableSchema) -> StructType:
     """The table's columns in Spark's types, then what is known of the change."""
-    schema = StructType()
-    for field in flat_table(table).schema:
-        schema = schema.add(field.name, _spark_type(field.type))
-    return schema
+    return as_spark_schema(flat_table(table).schema)
+
+
+def as_spark_schema(schema: pa.Schema) -> StructType:
+    """The columns of flat rows in Spark's types."""
+    result = StructType()
+    for field in schema:
+        result = result.add(field.name, _spark_type(field.type))
+    return result
 
 
 def _spark_type(kind: pa.DataType) -> DataType:

@@ -31,7 +31,7 @@ def list_tables(
 ) -> None:
     """Show each table with its state, since when, how far its copy is, and what is wanted of it.
 
-    For errored tables: why, and what to do. docs/table_states.md explains the states.
+    For errored tables: why, and what to do. docs/tables.md explains the states.
 
     \b
     Example:

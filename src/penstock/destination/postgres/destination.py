@@ -239,8 +239,8 @@ class PostgresDestination(Destination):
         for oid, parts in batch.parts(with_truncated=True).items():
             stage = self._stages[batch.lane][oid]
             self._left[stage] = self._left.get(stage, 0) + total(parts, "bytes")
-        # The other lane's are in use by the tasks of the next batch.
-        stages = self._stages[batch.lane].values()
+        # The other lane's are in use by the tasks of the next batch; one without rows has no lane.
+        stages = self._stages[batch.lane].values() if batch.runs else ()
         full = [stage for stage in stages if self._left.get(stage, 0) > _SWEEP_BYTES]
         if full:
             with suppress(psycopg.errors.LockNotAvailable), conn.transaction():

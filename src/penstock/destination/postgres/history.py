@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from psycopg import sql
 
-from penstock.destination.postgres.merge_sql import target
 from penstock.destination.postgres.receipt import Truncated
 from penstock.destination.postgres.session import Connection
+from penstock.destination.postgres.sql_pieces import target
 from penstock.destination.postgres.stage import Stage
 from penstock.errors import DestinationError
 from penstock.lsn import format_lsn

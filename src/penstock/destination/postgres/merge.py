@@ -16,7 +16,14 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.destination.postgres import merge_sql
+from penstock.destination.postgres import (
+    compose_sql,
+    counted_sql,
+    merge_sql,
+    replay_sql,
+    sql_pieces,
+    thorough_sql,
+)
 from penstock.destination.postgres.dead_letters import Letter, refusal, write_letter
 from penstock.destination.postgres.halving import refused_rows
 from penstock.destination.postgres.receipt import Part, total
@@ -46,7 +53,7 @@ class _Counts:
     incomplete: int
 
 
-Make = Callable[..., merge_sql.Statement]
+Make = Callable[..., sql_pieces.Statement]
 
 
 # Building a statement costs more than many a statement takes, and batches repeat them.
@@ -151,8 +158,8 @@ class TableMerge:
             self._send(merge_sql.delete, rekeys=False)
         if total(self._parts, "updates"):
             for unique in self._stage.unique:
-                self._send(merge_sql.delete_outdated, unique)
-            self._send(merge_sql.upsert)
+                self._send(replay_sql.delete_outdated, unique)
+            self._send(replay_sql.upsert)
         yield
 
     def _complete_replayed(self) -> None:
@@ -160,8 +167,8 @@ class TableMerge:
         if total(self._parts, "incomplete"):
             self._send(merge_sql.complete, only_rekeys=False)
         if total(self._parts, "incomplete") or total(self._parts, "rekeys"):
-            self._send(merge_sql.park)
-            self._send(merge_sql.forget_parked)
+            self._send(replay_sql.park)
+            self._send(replay_sql.forget_parked)
 
     def _expected(self) -> _Counts:
         names = ("inserts", "updates", "rekeys", "deletes", "incomplete")
@@ -181,19 +188,19 @@ class TableMerge:
         with self._hashing():
             if total(parts, "rekeys") or total(parts, "incomplete"):
                 for pair in pairs:
-                    self._conn.execute(_statement(merge_sql.compose, self._stage), pair)
+                    self._conn.execute(_statement(compose_sql.compose, self._stage), pair)
             else:
-                self._send(merge_sql.compose_plain)
+                self._send(compose_sql.compose_plain)
         if total(parts, "rekeys"):
-            self._send(merge_sql.tidy_composed)
+            self._send(compose_sql.tidy_composed)
         return True
 
     def _quick_counted(self) -> Iterator[None]:
         self._sum_counts()
         if total(self._parts, "deletes"):
-            wanted = self._send(merge_sql.count_counts)
+            wanted = self._send(counted_sql.count_counts)
             with self._hashing():
-                removed = self._send(merge_sql.remove_counted)
+                removed = self._send(counted_sql.remove_counted)
             yield
             if self._strict and removed.rowcount != (wanted.fetchone() or (0, 0))[1]:
                 raise Odd
@@ -203,7 +210,7 @@ class TableMerge:
     def _sum_counts(self) -> None:
         if len(self._parts) > 1 and total(self._parts, "deletes"):
             with self._hashing():
-                self._send(merge_sql.sum_counts)
+                self._send(counted_sql.sum_counts)
 
     # -- the thorough way ------------------------------------------------------------------------
 
@@ -225,7 +232,7 @@ class TableMerge:
                 raise refusal(self._stage, None, self._last_position(), said(error)) from error
         elif self._stage.kind == "counted":
             self._clear_counted()
-        rows = self._rows(merge_sql.row_ids)
+        rows = self._rows(thorough_sql.row_ids)
 
         def insert(first: int, last: int) -> None:
             with self._conn.transaction():
@@ -236,7 +243,7 @@ class TableMerge:
         for row, cause in refused:
             self._refuse(rows[row], cause, letters_of)
         if self._stage.kind == "keyed":
-            self._conn.execute(sql.SQL("DROP TABLE {}").format(merge_sql.BEFORE))
+            self._conn.execute(sql.SQL("DROP TABLE {}").format(thorough_sql.BEFORE))
         return missing + len(refused)
 
     def _clear_way(self, letters_of: str | None) -> int:
@@ -249,24 +256,24 @@ class TableMerge:
         if self._replayed:
             self._complete_replayed()
             for unique in self._stage.unique:
-                self._send(merge_sql.delete_outdated, unique)
+                self._send(replay_sql.delete_outdated, unique)
         else:
             self._send(merge_sql.complete, only_rekeys=False)
             missing = self._rows(merge_sql.unmatched, incomplete=not self._strict)
         for row in missing:
             self._refuse_missing(row, letters_of)
-        self._send(merge_sql.save_before)
+        self._send(thorough_sql.save_before)
         self._send(merge_sql.delete, rekeys=True, updates=True)
         if not self._strict:
-            self._send(merge_sql.save_in_the_way)
-            self._send(merge_sql.delete_in_the_way)
+            self._send(thorough_sql.save_in_the_way)
+            self._send(thorough_sql.delete_in_the_way)
         return len(missing)
 
     def _clear_counted(self) -> None:
         self._sum_counts()
-        wanted = (self._send(merge_sql.count_counts).fetchone() or (0, 0))[1]
+        wanted = (self._send(counted_sql.count_counts).fetchone() or (0, 0))[1]
         with self._hashing():
-            removed = self._send(merge_sql.remove_counted).rowcount
+            removed = self._send(counted_sql.remove_counted).rowcount
         if self._strict and removed != wanted:
             raise refusal(
                 self._stage,
@@ -294,7 +301,7 @@ class TableMerge:
 
     def _put_back(self, row: str) -> None:
         """The row as it was before, unless something else has taken its place."""
-        statement = _statement(merge_sql.restore_before, self._stage)
+        statement = _statement(thorough_sql.restore_before, self._stage)
         try:
             with self._conn.transaction():
                 self._conn.execute(statement, {"row": row})
@@ -312,12 +319,14 @@ class TableMerge:
             key = key_text(self._stage, letter.values)
             raise refusal(self._stage, key, letter.position, why)
         write_letter(self._conn, letters_of, self._stage, replace(letter, cause=why))
-        self._conn.execute(_statement(merge_sql.forget_row, self._stage), {"row": row})
+        self._conn.execute(_statement(thorough_sql.forget_row, self._stage), {"row": row})
 
     def _letter(self, row: str, sqlstate: str, cause: str) -> Letter:
         """A staged row as far as it is known."""
         stage = self._stage
-        found = self._conn.execute(_statement(merge_sql.staged_row, stage), {"row": row}).fetchone()
+        found = self._conn.execute(
+            _statement(thorough_sql.staged_row, stage), {"row": row}
+        ).fetchone()
         commit_lsn, ordinal, times, unset, op, *texts = found or (0, 0, 1, None, "I")
         known = known_columns(stage, op, [number - 1 for number in unset or ()])
         return Letter(

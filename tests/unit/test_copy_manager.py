@@ -1,0 +1,122 @@
+"""The copy manager with everything around it replaced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+
+from penstock.destination.contract import ChunkReceipt
+from penstock.destination.discard import DiscardDestination, DiscardOptions
+from penstock.errors import SnapshotGone
+from penstock.lsn import Frontier
+from penstock.pipeline.copy_manager import CopyManager
+from penstock.pipeline.copy_queue import CopyUnit
+from penstock.pipeline.followed_tables import FollowedTables
+from penstock.pipeline.standing import Standing
+from penstock.snapshot.chunk import Chunk, CopyPlan
+from penstock.snapshot.held_snapshot import HeldSnapshot
+from penstock.store import MemoryStore
+from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
+from tests.fix_pipeline import wait_until
+
+TABLE = TableDefinition(
+    7,
+    "public",
+    "items",
+    "d",
+    (ColumnDefinition(1, "id", TypeName("pg_catalog", "integer"), not_null=True),),
+    primary_key=("id",),
+)
+
+
+class Snapshots:
+    """Hands out one after another."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def found(self) -> dict[int, HeldSnapshot]:
+        return {}
+
+    def take(self) -> tuple[int, HeldSnapshot]:
+        self.taken += 1
+        return self.taken, HeldSnapshot(f"snapshot {self.taken}", 100 * self.taken, 0, 1, "", 1, 1)
+
+    def keep(self) -> None:
+        """They stay by themselves."""
+
+    def release(self, number: int) -> None:
+        """Nobody holds them."""
+
+
+class Positions:
+    standing = Standing()
+
+    def place(self, tables: Mapping[int, Frontier]) -> None:
+        raise AssertionError("an append destination has no table behind the others")
+
+    def free(self, tables: Collection[int]) -> None:
+        """Nothing is kept."""
+
+
+class Finished:
+    def __init__(self) -> None:
+        self.tables: list[str] = []
+
+    def finish(self, tables: Sequence[TableDefinition]) -> None:
+        self.tables += [table.name for table in tables]
+
+
+def test_a_snapshot_that_is_gone_is_not_used_again() -> None:
+    """Though another chunk is still read under it, which began before."""
+    chunks = tuple(Chunk(7, number, 7, "public", "items", 1, number, None, 10) for number in (0, 1))
+    calls: list[tuple[str, int, bool]] = []
+    third = threading.Event()
+
+    def copy_unit(
+        unit: CopyUnit,
+        snapshot: HeldSnapshot,
+        _plans: Mapping[int, CopyPlan],
+        again: Collection[int],
+    ) -> list[ChunkReceipt]:
+        (chunk,) = unit.chunks
+        calls.append((snapshot.name, chunk.number, bool(again)))
+        if len(calls) > 2:
+            third.set()
+        elif chunk.number == 0:
+            raise SnapshotGone("it has ended")
+        else:
+            third.wait(30)
+        return [ChunkReceipt(1, 10)]
+
+    store = MemoryStore("items")
+    store.open()
+    tables = FollowedTables(store, print, merges=False, copies=True)
+    tables.enrol([TABLE], 0)
+    tables.take_part()
+    finished = Finished()
+    manager = CopyManager(
+        DiscardDestination(DiscardOptions(), "items"),
+        store,
+        tables,
+        Positions(),
+        Snapshots(),
+        lambda _tables: {7: CopyPlan(7, ("id",), None, chunks)},
+        copy_unit,
+        finished,
+        parallelism=2,
+        unit_bytes=10,
+        worker="we",
+        one_snapshot=False,
+        over_budget=lambda: None,
+        pause_over_budget=False,
+        say=print,
+    )
+    manager.start()
+    try:
+        wait_until(lambda: manager.check() or finished.tables, "the table is finished")
+    finally:
+        manager.stop()
+    first, later = calls[:2], calls[2:]
+    assert sorted(first) == [("snapshot 1", 0, False), ("snapshot 1", 1, False)]
+    assert {call[::2] for call in later} == {("snapshot 2", True)}
