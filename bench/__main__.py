@@ -152,18 +152,20 @@ class _Bench:
             if self.jdbc_driver is not None and settings.systems_of(name, ("spark_jdbc",)):
                 jdbc = stack.enter_context(jdbc_spark(self.folder, self.jdbc_driver))
             less = copy_workload(name, settings.scale * _WARM_UP_SCALE)
-            self._copied(less, jdbc, 1, _in_silence)
+            # Elsewhere: workers keep connections, and those to a dropped database are dead.
+            self._copied(f"bench_{name}_warm_up", less, jdbc, 1, _in_silence)
             say(f"warmed up for {name}")
-            return self._copied(workload, jdbc, settings.rounds_of(name), say)
+            return self._copied(f"bench_{name}", workload, jdbc, settings.rounds_of(name), say)
 
     def _copied(
         self,
+        name: str,
         workload: CopyWorkload,
         jdbc: WarmSpark | None,
         rounds: int,
         tell: Callable[[str], None],
     ) -> list[Measurement]:
-        name, systems = f"bench_{workload.name}", self.settings.systems_of(workload.name)
+        systems = self.settings.systems_of(workload.name)
         with (
             bench_database(self.server, name, self.folder) as database,
             targets_of(self.destination, name) as targets,

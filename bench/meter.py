@@ -51,6 +51,7 @@ class Meter:
         self._processes = processes
         self._server_cpu = server_cpu
         self._target = target
+        self._peak_rss_mb: dict[str, float] = {}
         self._pss = PeakPss(self._own_processes)
         self._before = self._look()
 
@@ -70,7 +71,8 @@ class Meter:
         nothing = Usage()
         parts = {
             name: Usage(
-                used.cpu_seconds - own_before.get(name, nothing).cpu_seconds, used.peak_rss_mb
+                used.cpu_seconds - own_before.get(name, nothing).cpu_seconds,
+                max(used.peak_rss_mb, self._peak_rss_mb.get(name, 0.0)),
             )
             for name, used in own.items()
         }
@@ -82,7 +84,12 @@ class Meter:
         )
 
     def _own_processes(self) -> list[int]:
-        return [pid for pids in self._processes().values() for pid in pids]
+        processes = self._processes()
+        for part, pids in processes.items():
+            # Some end before the measurement does, and nothing is left of their memory then.
+            peak = total(pids).peak_rss_mb
+            self._peak_rss_mb[part] = max(self._peak_rss_mb.get(part, 0.0), peak)
+        return [pid for pids in processes.values() for pid in pids]
 
     def _look(self) -> tuple[dict[str, Usage], float, float]:
         own = {part: total(pids) for part, pids in self._processes().items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +18,7 @@ from tests.crash.copied_tables import COPIED, Writers, fill_tables
 from tests.crash.fault_schedule import PlannedFault
 from tests.crash.injured_pipeline import PATIENCE
 from tests.crash.into_postgres import IntoPostgres
-from tests.crash.row_texts import expect_same_rows
+from tests.crash.row_texts import expect_same_rows, row_texts
 from tests.fix_pipeline import wait_until
 from tests.workload import Workload, run_transactions
 from tests.workload_steps import STEPS, truncate, truncate_between_rows
@@ -108,7 +109,7 @@ class IntoCopied(IntoPostgres):
             self.check_alive()
             phases = self.phases()
             wanted = tables or phases
-            assert "errored" not in phases.values(), self.errors()
+            assert "errored" not in phases.values(), self._errors(phases)
             return bool(phases) and all(phases.get(table) == "ready" for table in wanted)
 
         wait_until(ready, f"{', '.join(tables) or 'all tables'} are ready", PATIENCE)
@@ -119,7 +120,13 @@ class IntoCopied(IntoPostgres):
         self.load.check()
         self.writers.check()
 
-    def errors(self) -> str:
+    def _errors(self, phases: Mapping[str, str]) -> str:
+        """Why tables were set aside; what both sides hold of them goes into files."""
+        for table in (table for table, phase in phases.items() if phase == "errored"):
+            for side, url in (("source", self.url), ("destination", self.target_url)):
+                rows = sorted(row_texts(url, table).elements())
+                file = self.pipeline.folder / f"errored {table} {side}.txt"
+                file.write_text("\n".join(rows) + "\n")
         return self.command("tables", "list")
 
     def command(self, *arguments: str) -> str:

@@ -249,11 +249,11 @@ def test_a_load_that_fails_says_so(database: str) -> None:
     load = ShopLoad(database, ShopTraffic(3, STOCK))  # there are no tables
     load.start()
     deadline = time.monotonic() + 60
+    while load.running:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     with pytest.raises(SourceError, match=r'relation "\w+" does not exist'):
-        while time.monotonic() < deadline:
-            load.check()
-            time.sleep(0.01)
-    load.stop()
+        load.check()
 
 
 # -- the reader of the destination -----------------------------------------------------------------

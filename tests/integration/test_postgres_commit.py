@@ -100,16 +100,15 @@ def test_rows_that_a_later_run_truncates_are_not_missed(
     """They are staged under the number that the run's other tables have."""
     destination = opened(target)
     write(builder, 1)
+    deliver_cut(destination, builder)
+    # The row is there already, which makes it a batch that is merged the thorough way.
+    write(builder, 1)
     first = builder.cut()
     with builder.transaction():
-        builder.truncate(ITEMS)
-        builder.insert(ITEMS, "7", "a")
-        builder.update(ITEMS, "7", "b")
-        builder.delete(LOOSE, full=("equal",))
+        builder.truncate(LOOSE)
         builder.insert(LOOSE, "other")
-    second = builder.cut()
-    deliver(destination, builder.frontier, [first, second])
-    assert dict(target.rows("items")) == {("7", "b"): 1}
+    deliver(destination, builder.frontier, [first, builder.cut()])
+    assert dict(target.rows("items")) == {("1", "a"): 1}
     assert dict(target.rows("loose")) == {("other",): 1}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.meter import Meter
 from bench.process_usage import (
     Usage,
     cpu_seconds_of,
@@ -66,3 +67,12 @@ def test_a_tree_is_the_process_and_its_children() -> None:
         child.communicate(b"\n")
     assert tree[0] == os.getpid()
     assert child.pid in tree
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs /proc")
+def test_memory_of_a_process_that_ended_meanwhile_counts() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        meter = Meter(lambda: {"child": [child.pid]}, lambda: 0.0, None)
+        meter.read()
+        child.communicate(b"\n")
+    assert meter.read().rss_mb["child"] > 1

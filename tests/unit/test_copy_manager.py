@@ -105,6 +105,7 @@ def test_a_snapshot_that_is_gone_is_not_used_again() -> None:
         copy_unit,
         finished,
         parallelism=2,
+        leaves_room=False,
         unit_bytes=10,
         worker="we",
         one_snapshot=False,
@@ -112,9 +113,14 @@ def test_a_snapshot_that_is_gone_is_not_used_again() -> None:
         pause_over_budget=False,
         say=print,
     )
+
+    def is_finished() -> bool:
+        manager.check()
+        return bool(finished.tables)
+
     manager.start()
     try:
-        wait_until(lambda: manager.check() or finished.tables, "the table is finished")
+        wait_until(is_finished, "the table is finished")
     finally:
         manager.stop()
     first, later = calls[:2], calls[2:]

@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from itertools import islice
 
+from penstock.demo import shop_stock
 from penstock.demo.shop_reviews import ReviewTraffic
 from penstock.demo.shop_schema import TABLES
-from penstock.demo.shop_stock import Stock, email, sku
 from penstock.demo.shop_traffic import ShopTraffic, Statement, Transaction
 
-STOCK = Stock(customers=100, products=100, orders=20, page_views=0)
+STOCK = shop_stock.Stock(customers=100, products=100, orders=20, page_views=0)
 
 
 def first(count: int, seed: int = 1) -> list[Transaction]:
@@ -84,7 +84,7 @@ def test_keys_are_changed_too() -> None:
 
 
 def test_unique_addresses_are_swapped_within_a_transaction() -> None:
-    emails: dict[object, object] = {n: email(n) for n in range(1, STOCK.customers + 1)}
+    emails: dict[object, object] = {n: shop_stock.email(n) for n in range(1, STOCK.customers + 1)}
     swaps = 0
     for transaction in first(2000):
         before = dict(emails)
@@ -116,7 +116,7 @@ def test_a_rolled_back_transaction_changes_no_keys() -> None:
 
 
 def test_updates_and_deletes_name_rows_that_exist() -> None:
-    products: set[object] = {sku(n) for n in range(1, STOCK.products + 1)}
+    products: set[object] = {shop_stock.sku(n) for n in range(1, STOCK.products + 1)}
     for statement in statements(first(3000)):
         if statement.text.startswith("INSERT INTO products"):
             products.add(statement.values[0])

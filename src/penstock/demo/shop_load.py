@@ -36,6 +36,10 @@ class ShopLoad:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
     def be_busy(self) -> None:
         self._rate = BUSY_RATE
 

@@ -61,7 +61,8 @@ class FinishCopies:
             self._go_on(tables, Catchup, SyncDone(end_lsn))
             self._go_on(tables, SyncDone, Ready())
             return
-        self._catch_up(tables)
+        if tables:
+            self._catch_up(tables)
 
     def _finish_copy(self, table: TableDefinition) -> None:
         state = self._store.get_table_state(table.oid)
@@ -83,11 +84,15 @@ class FinishCopies:
             self._replaying -= oids
             self._destination.replaying(self._replaying)
         tables = each(tables, self._destination.complete_table, self._refuse)
+        if not tables:
+            return
         # That may have taken long.
         self._replay.bring_near([table.oid for table in tables])
-        for table in tables:
-            at = self._committer.standing.at(table.oid).end_lsn
-            self._store.update_table_state(table.oid, SyncDone(at))
+        # Where little was left, nothing was replayed, and the destination need not have heard where
+        # the tables stand. The next driver would take them for being where all others are.
+        reached = {table.oid: self._committer.standing.at(table.oid) for table in tables}
+        self._committer.commit_aside([], reached)
+        self._store.update_table_states({oid: SyncDone(at.end_lsn) for oid, at in reached.items()})
 
     def _read_parked(self, tables: Sequence[TableDefinition]) -> None:
         """Read again what could not be replayed.

@@ -185,7 +185,9 @@ class Pipeline:
         while not run.stopping():
             try:
                 with self._query(run) as query:
-                    while not run.stopping() and not run.tables.changed():
+                    while not run.stopping():
+                        if run.tables.changed() and query.is_under_way:
+                            break
                         if query.wait(_TURN_SECONDS):
                             # Ended by somebody else, without an error: a new one takes its place.
                             break

@@ -64,6 +64,7 @@ class PipelineQuery:
         self._commits = _Commits(commit)
         self._batch_under_way = threading.Lock()
         self._stopping = threading.Event()
+        self._has_run = threading.Event()
         self._checkpoint = _new_checkpoint(settings.log_path)
         try:
             self._query = self._start(spark, settings, start)
@@ -116,6 +117,18 @@ class PipelineQuery:
             raise _spark_lost() from error
         return bool(ended)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it has come as far as reading. Before that, stopping it takes long, and Spark
+        complains of what it was about to start.
+        """
+        if self._has_run.is_set():
+            return True
+        try:
+            return str(self._query.status["message"]).startswith("Waiting for")
+        except JVM_GONE:
+            return True
+
     def stop(self) -> None:
         """End the query: what is under way is finished and committed, and none begins after it.
 
@@ -137,6 +150,7 @@ class PipelineQuery:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
 
     def _run_batch(self, batch: DataFrame, _number: int) -> None:
+        self._has_run.set()
         with self._batch_under_way:
             if self._stopping.is_set():
                 return

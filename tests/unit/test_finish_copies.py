@@ -1,0 +1,112 @@
+"""What comes after a table's last chunk, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from penstock.changelog.changelog import ChangeLog
+from penstock.destination.contract import Behind, Capabilities, Receipt
+from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
+from penstock.errors import TableRefused
+from penstock.lsn import Frontier
+from penstock.pipeline.apply_batch import BatchCommitter
+from penstock.pipeline.finish_copies import FinishCopies, ReadKeys
+from penstock.pipeline.replay import Replay
+from penstock.pipeline.table_state import DataSync, Init
+from penstock.snapshot.chunk import CopyPlan
+from penstock.store import MemoryStore
+from penstock.table_definition import TableDefinition
+
+TABLE = TableDefinition(7, "public", "items", "d", ())
+
+
+class Merging(MemoryDestination):
+    """Remembers which tables are not where the others are."""
+
+    capabilities = Capabilities(
+        mode="merge", exactly_once=True, remembers=True, atomic=True, batch_age=0.05
+    )
+
+    def __init__(self, options: MemoryOptions, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        self._behind: Behind = {}
+
+    def behind(self) -> Behind:
+        return self._behind
+
+    def commit(
+        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
+    ) -> None:
+        super().commit(receipts, frontier, behind)
+        self._behind = dict(behind or {})
+
+
+class Finishing:
+    """One table with all its chunks, ahead of a stream that has had nothing to commit since."""
+
+    def __init__(self, folder: Path) -> None:
+        forget("shop")
+        self.destination = Merging(MemoryOptions(), "shop")
+        self.destination.open()
+        log = ChangeLog(str(folder))
+        committer = BatchCommitter(self.destination, log, "shop", 0, lambda _: None)
+        committer.take_up(Frontier(10, 20), {7}, {})
+        committer.place({7: Frontier(99, 100)})
+        self._store = MemoryStore("shop")
+        self._store.open()
+        self._store.store_table_schemas([TABLE], 0)
+        self._store.update_table_state(7, Init())
+        self._store.start_copy(7, CopyPlan(7, (), None, ()), 100)
+        self._store.update_table_state(7, DataSync())
+        self.refused: list[TableRefused] = []
+        self._finish = FinishCopies(
+            self.destination,
+            self._store,
+            committer,
+            Replay(self.destination, committer, log, 1, _no_replay, lambda: None),
+            _no_snapshot,
+            self.refused.append,
+        )
+
+    def finish(self) -> str:
+        """The table's phase then."""
+        self._finish.finish([TABLE])
+        state = self._store.get_table_state(7)
+        assert state is not None
+        return state.phase
+
+
+@pytest.fixture
+def finishing(tmp_path: Path) -> Finishing:
+    return Finishing(tmp_path)
+
+
+def test_the_destination_knows_where_a_table_stands_before_it_joins(finishing: Finishing) -> None:
+    """Else a driver that comes next would bring it on from where the others are: what the copy
+    has would be applied to it once more."""
+    assert finishing.finish() == "sync_done"
+    assert finishing.destination.behind() == {7: Frontier(99, 100)}
+
+
+@pytest.mark.parametrize("step", ["finish_copy", "complete_table"])
+def test_the_only_table_may_be_refused(
+    finishing: Finishing, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def refuse(table: TableDefinition) -> None:
+        raise TableRefused("no", table=table.oid)
+
+    monkeypatch.setattr(finishing.destination, step, refuse)
+    assert finishing.finish() != "sync_done"
+    assert [error.table for error in finishing.refused] == [7]
+
+
+def _no_replay(*_: object) -> list[Receipt]:
+    raise AssertionError("there is nothing to replay")
+
+
+def _no_snapshot() -> AbstractContextManager[tuple[int, ReadKeys]]:
+    raise AssertionError("no key is parked")
