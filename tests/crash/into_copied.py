@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.errors import PenstockError
 from penstock.failpoints import NAMES
 from tests.crash.chunk_reads import ROLE, ChunkReads, CopyState, copy_states, create_reading_role
 from tests.crash.copied_tables import COPIED, Writers, fill_tables
@@ -132,7 +133,11 @@ class IntoCopied(IntoPostgres):
     def command(self, *arguments: str) -> str:
         """What ``penstock GROUP COMMAND FILE …`` says; it may refuse."""
         group, name, *rest = arguments
-        return CliRunner().invoke(app, [group, name, str(self.pipeline.file), *rest]).output
+        result = CliRunner().invoke(app, [group, name, str(self.pipeline.file), *rest])
+        if isinstance(result.exception, PenstockError):
+            return result.exception.message
+        assert result.exit_code == 0, result.exception
+        return result.output
 
     # -- faults and judgement --------------------------------------------------------------------
 
@@ -148,22 +153,25 @@ class IntoCopied(IntoPostgres):
             self._wait_copied(fault.amount)
 
     def _wait_copied(self, part: float) -> None:
-        """Wait until that part is done of what is left of a copy."""
-        before = self.copy_states().get("crates")
-        anew = [table for table in LARGE if self.phases().get(table) == "ready"]
-        if "crates" in anew:
-            said = self.command("tables", "resync", *anew)
-            assert "is to be copied anew" in said, said
-        rest = before.chunks - len(before.done) if before and "crates" not in anew else 0
+        """Wait until that part is done of what is left of a copy. One that ended begins anew."""
+        goals: dict[str, float] = {}
+        asked: set[str] = set()
 
         def copied() -> bool:
             self.check_alive()
             now = self.copy_states().get("crates")
             if now is None:
                 return False
-            if before is None or now.copy_id != before.copy_id:
-                return len(now.done) >= part * now.chunks
-            return bool(rest) and now.chunks - len(now.done) <= (1 - part) * rest
+            done = len(now.done)
+            if done < now.chunks:
+                return done >= goals.setdefault(now.copy_id, done + part * (now.chunks - done))
+            phases = self.phases()
+            if phases.get("crates") == "ready" and now.copy_id not in asked:
+                asked.add(now.copy_id)
+                anew = [table for table in LARGE if phases.get(table) == "ready"]
+                said = self.command("tables", "resync", *anew)
+                assert "is to be copied anew" in said, said
+            return False
 
         wait_until(copied, f"{part:.0%} of a copy are done", PATIENCE)
 

@@ -69,15 +69,19 @@ def die_at_each(injured: InjuredPipeline, names: set[str], folder: Path) -> None
     }
     injured.load.start()
     injured.start(**kills)
+    looks = 0
 
     def all_fired() -> bool:
+        nonlocal looks
         injured.load.check()
         if injured.run.exit_code is not None:
             assert injured.run.exit_code == -9, injured.run.output[-3000:]
             injured.run.wait_gone()
             injured.check_confirmed()
             injured.start(**kills)
-        return _files(fired) == names
+        # The last one has left its trace, but may be about to kill the driver: look once more.
+        looks = looks + 1 if _files(fired) == names else 0
+        return looks > 2
 
     wait_until(all_fired, f"all of {', '.join(sorted(names))} have fired", 2 * PATIENCE)
     injured.wait_delivering()

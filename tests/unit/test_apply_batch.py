@@ -73,6 +73,24 @@ def test_what_is_confirmed_is_what_every_table_holds(
     assert confirmed() == Frontier(5, 6)
 
 
+def test_the_log_is_kept_for_a_query_that_still_reads_it(
+    committer: BatchCommitter, tmp_path: Path
+) -> None:
+    """Also if the table for which it reads from so far back is given up meanwhile."""
+    committer([], Frontier(30, 35))
+    committer.place({1: Frontier(10, 20)})
+    committer.take_up(Frontier(30, 35), (), {})
+    committer.free([1])
+    state = ChangeLog(str(tmp_path)).reader("shop")
+    assert state is not None
+    assert state.frontier == Frontier(10, 20)
+    committer([], Frontier(15, 25))
+    committer([], Frontier(40, 45))
+    state = ChangeLog(str(tmp_path)).reader("shop")
+    assert state is not None
+    assert state.frontier == Frontier(40, 45)
+
+
 def test_after_a_commit_that_failed_the_destination_is_asked_first(
     committer: BatchCommitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,5 +136,8 @@ class BatchCommitter:
         self._placed = {}
 
     def _record(self) -> None:
-        """Tell capture what the destination holds."""
-        self._log.set_reader(self._reader, self.standing.held, self._wanted_lsn)
+        """Tell capture what the destination holds and no query reads any more: one may have begun
+        further back, for a table that was given up since.
+        """
+        held = min(self.standing.held, self._read_up_to)
+        self._log.set_reader(self._reader, held, self._wanted_lsn)

@@ -501,6 +501,7 @@ class CopyManager:
         self._store.update_table_states({oid: Init() for oid in oids})
         self._store.forget_copy(oids)
         self._committer.free(oids)
+        self._store.release_claims(self._worker, oids)
 
     def _drop(self, oid: int) -> None:
         self._queue.drop([oid])

@@ -16,6 +16,7 @@ from penstock.errors import DestinationError, SourceUnavailable, StoreUnavailabl
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.followed_tables import FollowedTables
+from penstock.pipeline.table_state import Errored, Ready
 from penstock.postgres.catalogue import TableName
 from penstock.postgres.definitions import read_definitions
 from penstock.postgres.reconcile import Reconciled, reconcile_publication
@@ -47,6 +48,7 @@ class SubscribedTables:
         self._publications: tuple[str, ...] = ()
         self._rules: dict[tuple[str, str], Any] | None = None
         self._skipped: dict[TableName, str] = {}
+        self._leaving: set[int] = set()
         self._next_look = self._next_time = 0.0
 
     def enrol(self, conn: psycopg.Connection[Any], subscription: Subscription) -> None:
@@ -86,6 +88,9 @@ class SubscribedTables:
                 self._committer.place(dict.fromkeys(new, before))
             self._take_in(conn, list(new.values()), current_wal_lsn(conn))
             self._say(f"following {_listed(new.values())} from now on")
+        if back := self._leaving & found.published.keys():
+            self._store.set_wishes(dict.fromkeys(back, None))
+            self._leaving -= back
         if found.moved and self._config.source.copy_rows is not None:
             # Updates and deletes were not followed before, or will not be: begin with what is.
             self._store.set_wishes(dict.fromkeys(found.moved, "resync"))
@@ -100,7 +105,11 @@ class SubscribedTables:
         self._tables.enrol(definitions, lsn)
 
     def _let_go(self, oids: Collection[int]) -> None:
-        """What is followed no longer leaves the state and, as configured, the destination."""
+        """What is followed no longer leaves the state and, as configured, the destination.
+
+        A table that is being copied comes to rest first; then it is looked at again.
+        """
+        oids = self._at_rest(oids)
         if not oids:
             return
         schemas = self._store.get_table_schemas()
@@ -118,6 +127,22 @@ class SubscribedTables:
         self._committer.free(oids)
         names = [TableName(table.schema, table.name) for table in gone]
         self._say(f"following {_listed(names)} no longer")
+
+    def _at_rest(self, oids: Collection[int]) -> set[int]:
+        states = self._store.get_table_states()
+        moving = {oid for oid in oids if not isinstance(states[oid], Ready | Errored)}
+        if not moving:
+            return set(oids)
+        claims = self._store.load_claims()
+        # Whoever takes a copy looks at the wish first: later than that, nobody does.
+        resting = {
+            oid for oid in moving if self._store.get_wish(oid) == "cancelled" and oid not in claims
+        }
+        if moving - resting:
+            self._store.set_wishes(dict.fromkeys(moving - resting, "cancelled"))
+            self._leaving |= moving - resting
+            self._next_time = 0.0
+        return set(oids) - (moving - resting)
 
     def _published(self, conn: psycopg.Connection[Any]) -> set[int]:
         rows = conn.execute(
