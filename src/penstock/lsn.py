@@ -71,6 +71,15 @@ class Frontier(NamedTuple):
         return {"commit_lsn": format_lsn(self.commit_lsn), "end_lsn": format_lsn(self.end_lsn)}
 
     @classmethod
+    def before(cls, lsn: int) -> Frontier:
+        """Everything that was committed before ``lsn``, which is the end of some WAL record.
+
+        A commit record begins at a multiple of 8, as the end of a record does: so none begins at
+        the byte before.
+        """
+        return cls(lsn - 1, lsn)
+
+    @classmethod
     def from_json(cls, value: dict[str, str]) -> Frontier:
         return cls(parse_lsn(value["commit_lsn"]), parse_lsn(value["end_lsn"]))
 

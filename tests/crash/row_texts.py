@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import psycopg
 from psycopg import sql
 
-from penstock.capture.process import VALUE_SETTINGS
+from penstock.postgres.value_settings import VALUE_SETTINGS
 
 _SHOWN = 5
 _LONGEST = 300

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from penstock.capture.process import VALUE_SETTINGS
 from penstock.lsn import Position
 from penstock.pgoutput.messages import (
     Begin,
@@ -25,6 +24,7 @@ from penstock.pgoutput.messages import (
     Value,
     parse_message,
 )
+from penstock.postgres.value_settings import VALUE_SETTINGS
 
 SLOT = "witness"
 

@@ -11,7 +11,6 @@ import pytest
 from psycopg import sql
 from psycopg.pq import ExecStatus
 
-from penstock.capture.process import VALUE_SETTINGS
 from penstock.config.connection_url import ConnectionUrl
 from penstock.decode.flat_columns import flat_table
 from penstock.decode.flat_rows import decode_columns
@@ -20,6 +19,7 @@ from penstock.errors import (
     SourceError,
 )
 from penstock.postgres.connect import connect
+from penstock.postgres.value_settings import VALUE_SETTINGS
 from penstock.snapshot.source_session import close_idle_sessions
 from tests.fix_postgres import drop_database
 

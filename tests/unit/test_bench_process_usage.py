@@ -71,7 +71,11 @@ def test_a_tree_is_the_process_and_its_children() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="needs /proc")
 def test_memory_of_a_process_that_ended_meanwhile_counts() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+    command = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        # Python is loaded once it says something; before that the process holds next to nothing.
+        child.stdout.readline()
         meter = Meter(lambda: {"child": [child.pid]}, lambda: 0.0, None)
         meter.read()
         child.communicate(b"\n")

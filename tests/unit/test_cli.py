@@ -13,8 +13,8 @@ from penstock.changelog.changelog import ChangeLog, Identity
 from penstock.cli import check as check_command
 from penstock.cli.destroy import remove_change_log
 from penstock.cli.main import app, main
-from penstock.cli.terminal import bytes_text
 from penstock.config import PipelineConfig
+from penstock.config.quantities import bytes_text
 from penstock.errors import LogError, SourceError
 from penstock.lsn import Frontier
 from penstock.pipeline import checks

@@ -26,17 +26,8 @@ from penstock.postgres.connect import connect
 from penstock.postgres.pipeline_lock import PipelineLock
 from penstock.postgres.slot import judge_slot, slot_state
 from penstock.postgres.subscription import Subscription, find_subscription
+from penstock.postgres.value_settings import VALUE_SETTINGS
 from penstock.table_schema import PgType
-
-# Values must come in one text form, whatever the database's or role's settings are.
-VALUE_SETTINGS = (
-    "SET client_encoding TO 'UTF8'",
-    "SET datestyle TO 'ISO'",
-    "SET intervalstyle TO 'postgres'",
-    "SET timezone TO 'UTC'",
-    "SET bytea_output TO 'hex'",
-    "SET extra_float_digits TO 3",
-)
 
 # A slot of a process that just died frees itself within moments; longer means a living holder.
 _SLOT_BUSY_SECONDS = 20.0

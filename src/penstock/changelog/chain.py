@@ -109,13 +109,12 @@ def next_batch(
 def _within(frontier: Frontier, limit: int) -> Frontier:
     """The part of ``frontier`` below ``limit``.
 
-    Where the last commit below the limit lies is not known from a segment's name, and need not be:
-    a commit record begins at a multiple of 8, as the end of a record does, so none begins at the
-    byte before the limit. A logical message without a transaction may stand there, for its end.
+    Where the last commit below the limit lies is not known from a segment's name, and need not be.
+    A logical message without a transaction may stand at the byte before the limit, for its end.
     """
     if frontier.commit_lsn < limit:
         return Frontier(frontier.commit_lsn, min(frontier.end_lsn, limit))
-    return Frontier(limit - 1, limit)
+    return Frontier.before(limit)
 
 
 def waiting_bytes(

@@ -19,7 +19,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from penstock.cli.terminal import bytes_text
+from penstock.config.quantities import bytes_text
 from penstock.pipeline.copy_progress import CopyView, under_way
 
 _MOST_BARS = 10

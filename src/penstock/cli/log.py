@@ -13,7 +13,8 @@ import typer
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.segment import Segment
 from penstock.changelog.segment_name import SegmentName
-from penstock.cli.terminal import bytes_text, say
+from penstock.cli.terminal import say
+from penstock.config.quantities import bytes_text
 from penstock.errors import ConfigError
 from penstock.lsn import format_lsn
 from penstock.pgoutput.messages import (

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.cli.terminal import bytes_text
+from penstock.config.quantities import bytes_text
 from penstock.lsn import format_lsn, parse_lsn
 from penstock.pipeline.apply_batch import Delivered
 

@@ -9,8 +9,9 @@ import typer
 
 from penstock.changelog.status import LogStatus, read_log_status
 from penstock.cli.pipeline_argument import PipelineFile
-from penstock.cli.terminal import bytes_text, say
+from penstock.cli.terminal import say
 from penstock.config import load_pipeline
+from penstock.config.quantities import bytes_text
 from penstock.lsn import format_lsn
 from penstock.pipeline.table_status import TableStatus, read_table_status
 from penstock.postgres.connect import connect

@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.capture.process import VALUE_SETTINGS
 from penstock.destination.files import FoldedTable
+from penstock.postgres.value_settings import VALUE_SETTINGS
 
 _SHOWN = 5
 _LONGEST_VALUE = 60

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.terminal import bytes_text
+from penstock.config.quantities import bytes_text
 from penstock.demo.progress import Progress
 from penstock.lsn import format_lsn
 

@@ -16,8 +16,9 @@ from penstock.destination.contract import ChunkReceipt, Destination, TableRows
 from penstock.errors import TableRefused
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
-from penstock.pipeline.copy_manager import CopyManager, Positions
+from penstock.pipeline.copy_manager import CopyManager
 from penstock.pipeline.copy_queue import CopyUnit
+from penstock.pipeline.copy_state import Positions
 from penstock.pipeline.finish_copies import FinishAtOnce, FinishCopies, ReadKeys
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.held_snapshots import HeldSnapshots
@@ -191,7 +192,7 @@ class _Source:
             )
             for oid in unit.tables
         }
-        point = Frontier(snapshot.lsn - 1, snapshot.lsn)
+        point = Frontier.before(snapshot.lsn)
         return run_copy(
             self._spark, self._config.source.url, unit.chunks, snapshot.name, point, tables
         )
@@ -204,7 +205,7 @@ class _Source:
         def read(table: TableDefinition, keys: Sequence[tuple[str, ...]]) -> TableRows:
             if table.oid not in self._sources:
                 self._read([table], {})
-            point = Frontier(now.lsn - 1, now.lsn)
+            point = Frontier.before(now.lsn)
             return read_keys(url, self._sources[table.oid], table, keys, now.name, point)
 
         with slot_snapshot(

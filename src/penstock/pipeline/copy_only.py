@@ -89,7 +89,7 @@ def copy_only(
                 while not stopping() and not tables.are_settled:
                     copies.check()
                     lock.keep()
-                    observe_copies(copies.views())
+                    copies.show(observe_copies)
                     time.sleep(_TURN_SECONDS)
             finally:
                 copies.stop()
@@ -104,7 +104,7 @@ def copy_only(
 
 def _report(store: Store, tables: FollowedTables) -> CopyReport:
     copies, states = store.get_copies(), store.get_table_states()
-    names = {oid: tables.name(oid).removeprefix("table ") for oid in states}
+    names = {oid: tables.qualified_name(oid) for oid in states}
     return CopyReport(
         max((copy.last_lsn for copy in copies.values()), default=0),
         {names[oid]: copies[oid].rows_done for oid, s in states.items() if isinstance(s, Ready)},

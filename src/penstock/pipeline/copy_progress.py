@@ -46,15 +46,14 @@ class CopyView:
 
 
 def copy_view(table: str, phase: str, copy: CopyProgress, now: float) -> CopyView:
-    planned = {chunk.number: chunk.bytes for chunk in copy.plan.chunks}
     return CopyView(
         table,
         phase,
         len(copy.done),
-        len(planned),
+        len(copy.plan.chunks),
         copy.rows_done,
-        sum(planned.get(number, 0) for number in copy.done),
-        sum(planned.values()),
+        copy.planned_bytes_done,
+        copy.plan.bytes,
         max(0.0, now - copy.started_at.timestamp()),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from itertools import pairwise
 
 from penstock.destination.contract import Destination, TableRows
 from penstock.errors import TableRefused
@@ -48,41 +49,33 @@ class FinishCopies:
         self._replay = replay
         self._snapshot_of_now = snapshot_of_now
         self._refuse = refuse
-        self._replaying: frozenset[int] = frozenset()
 
     def finish(self, tables: Sequence[TableDefinition]) -> None:
         """Returns when all of them are in sync, but for those that were refused."""
-        tables = each(tables, self._finish_copy, self._refuse)
-        self._go_on(tables, FinishedCopy, SyncWait())
+        go_on(self._store, tables, DataSync, FinishedCopy())
+        tables = each(tables, self._destination.finish_copy, self._refuse)
+        go_on(self._store, tables, FinishedCopy, SyncWait())
         end_lsn = self._committer.standing.frontier.end_lsn
-        self._go_on(tables, SyncWait, Catchup(end_lsn))
+        go_on(self._store, tables, SyncWait, Catchup(end_lsn))
         if self._destination.capabilities.mode == "append":
             # Its changes were delivered all the while; their positions say which value is newer.
-            self._go_on(tables, Catchup, SyncDone(end_lsn))
-            self._go_on(tables, SyncDone, Ready())
+            go_on(self._store, tables, Catchup, SyncDone(end_lsn))
+            go_on(self._store, tables, SyncDone, Ready())
             return
         if tables:
             self._catch_up(tables)
-
-    def _finish_copy(self, table: TableDefinition) -> None:
-        state = self._store.get_table_state(table.oid)
-        if isinstance(state, DataSync):
-            self._store.update_table_state(table.oid, FinishedCopy())
-        self._destination.finish_copy(table)
 
     def _catch_up(self, tables: Sequence[TableDefinition]) -> None:
         oids = frozenset(table.oid for table in tables)
         copies = self._store.get_copies()
         consistent = max((copies[oid].last_lsn for oid in oids if oid in copies), default=0)
-        self._replaying |= oids
-        self._destination.replaying(self._replaying)
+        self._destination.replaying(oids)
         try:
             self._replay.bring_near(oids, consistent)
             if any(self._destination.parked_keys(oid) for oid in oids):
                 self._read_parked(tables)
         finally:
-            self._replaying -= oids
-            self._destination.replaying(self._replaying)
+            self._destination.replaying(())
         tables = each(tables, self._destination.complete_table, self._refuse)
         if not tables:
             return
@@ -107,14 +100,21 @@ class FinishCopies:
                 if keys:
                     self._destination.settle_parked(read_keys(table, keys), keys)
 
-    def _go_on(
-        self, tables: Collection[TableDefinition], before: type[TableState], state: TableState
-    ) -> None:
-        """Those that a crash left further on stay there."""
-        states = self._store.get_table_states()
-        here = [table.oid for table in tables if isinstance(states.get(table.oid), before)]
-        if here:
-            self._store.update_table_states(dict.fromkeys(here, state))
+
+def go_on(
+    store: Store,
+    tables: Collection[TableDefinition],
+    before: type[TableState],
+    state: TableState,
+) -> None:
+    """Set the state of those that are where it follows: a crash may have left others further on.
+
+    All at once: each write waits for the store's disk.
+    """
+    states = store.get_table_states()
+    here = [table.oid for table in tables if isinstance(states.get(table.oid), before)]
+    if here:
+        store.update_table_states(dict.fromkeys(here, state))
 
 
 def each(
@@ -147,13 +147,6 @@ class FinishAtOnce:
     def finish(self, tables: Sequence[TableDefinition]) -> None:
         tables = each(tables, self._destination.finish_copy, self._refuse)
         tables = each(tables, self._destination.complete_table, self._refuse)
-        states = self._store.get_table_states()
         path: list[TableState] = [FinishedCopy(), SyncWait(), Catchup(0), SyncDone(0), Ready()]
-        # After a crash, a table may stand anywhere on its way.
-        before = [DataSync.phase, *(state.phase for state in path)]
-        passed = {table.oid: before.index(states[table.oid].phase) for table in tables}
-        for step, state in enumerate(path):
-            # Many at once: each write waits for the store's disk.
-            due = [oid for oid, steps in passed.items() if steps <= step]
-            if due:
-                self._store.update_table_states(dict.fromkeys(due, state))
+        for before, state in pairwise([DataSync(), *path]):
+            go_on(self._store, tables, type(before), state)

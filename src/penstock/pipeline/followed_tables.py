@@ -129,8 +129,14 @@ class FollowedTables:
         )
 
     def name(self, oid: int) -> str:
+        """What to call a table in a sentence."""
         schema = self._store.get_table_schema(oid)
         return f"table {schema.qualified_name}" if schema else f"the table with oid {oid}"
+
+    def qualified_name(self, oid: int) -> str:
+        """What to call it in a list."""
+        schema = self._store.get_table_schema(oid)
+        return schema.qualified_name if schema else f"oid {oid}"
 
     def _part(self) -> StreamPart:
         states = self._store.get_table_states()
@@ -144,8 +150,7 @@ class FollowedTables:
         waiting: dict[int, Frontier | None] = {}
         for oid in aside:
             if oid in copies and not isinstance(states[oid], Init):
-                first = copies[oid].first_lsn
-                waiting[oid] = Frontier(first - 1, first)
+                waiting[oid] = Frontier.before(copies[oid].first_lsn)
             elif not self._copies:
                 waiting[oid] = None
         return StreamPart(frozenset(states), frozenset(aside), waiting)

@@ -6,6 +6,7 @@ import time
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
+from penstock.config.quantities import bytes_text
 from penstock.errors import SourceUnavailable
 from penstock.postgres.connect import connect
 from penstock.postgres.source_status import read_source_status
@@ -30,8 +31,8 @@ class HeldWal:
         if kept is None or kept <= self._budget:
             return None
         return (
-            f"while tables are copied {what} has grown to {_mib(kept)}, more than "
-            f"source.copy.max_wal ({_mib(self._budget)}) allows"
+            f"while tables are copied {what} has grown to {bytes_text(kept)}, more than "
+            f"source.copy.max_wal ({bytes_text(self._budget)}) allows"
         )
 
     def _kept(self) -> tuple[int | None, str]:
@@ -44,7 +45,3 @@ class HeldWal:
         except SourceUnavailable:
             return None, ""
         return status.retained_bytes, "the WAL that the source keeps for the slot"
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:,.0f} MiB"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection
 
 from penstock.changelog import chain
-from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.destination.contract import Destination, Receipt, TaskWriter
 from penstock.errors import BatchAgain
 from penstock.lsn import Frontier
@@ -58,18 +58,18 @@ class Replay:
             is_there = start.end_lsn >= at_least
             if is_there and left - ahead <= NEAR_BYTES:
                 return
-            if not self._step(tables, start, standing.frontier.end_lsn) and is_there:
+            if not self._step(tables, start, standing.frontier.end_lsn, listing) and is_there:
                 return
 
     def bring_to(self, tables: Collection[int], point: int) -> None:
         """Replay what was committed before the LSN ``point``, and nothing else."""
         while (start := min(map(self._committer.standing.at, tables))).end_lsn < point:
-            self._step(tables, start, min(point, self._committer.standing.frontier.end_lsn))
+            limit = min(point, self._committer.standing.frontier.end_lsn)
+            self._step(tables, start, limit, self._log.list())
 
-    def _step(self, tables: Collection[int], start: Frontier, limit: int) -> bool:
+    def _step(self, tables: Collection[int], start: Frontier, limit: int, listing: Listing) -> bool:
         """Replay a batch of what comes before ``limit``; False after a moment if nothing does."""
         self._check()
-        listing = self._log.list()
         batch = chain.next_batch(listing.segments, listing.sizes, start, self._max_bytes, limit)
         if batch is None:
             # The stream itself has not come this far.

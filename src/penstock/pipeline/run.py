@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from penstock.spark.query import PipelineQuery
 
 _TURN_SECONDS = 0.1
-_VIEW_SECONDS = 0.5
 
 Stopping = Callable[[], bool]
 Observe = Callable[[Delivered], None]
@@ -64,7 +62,6 @@ class Pipeline:
         self._observe = observe
         self._observe_copies = observe_copies
         self._say = say
-        self._next_view = 0.0
         self._log = ChangeLog(config.change_log.path)
 
     def run(
@@ -108,7 +105,6 @@ class Pipeline:
                         destination,
                         committer,
                         tables,
-                        copies,
                         take_up=partial(self._take_up, committer, subscription, tables),
                         watch=partial(
                             self._watch, capture, lock, subscribed, copies, Backoff(), stopping
@@ -237,9 +233,7 @@ class Pipeline:
         subscribed.reconcile(lock.conn)
         if copies is not None:
             copies.check()
-            if time.monotonic() >= self._next_view:
-                self._next_view = time.monotonic() + _VIEW_SECONDS
-                self._observe_copies(copies.views())
+            copies.show(self._observe_copies)
         try:
             ended = capture.ended()
         except PenstockError as error:
@@ -282,7 +276,6 @@ class _Run:
     destination: Destination
     committer: BatchCommitter
     tables: FollowedTables
-    copies: CopyManager | None
     take_up: Callable[[], None]
     watch: Callable[[], None]
     stopping: Stopping

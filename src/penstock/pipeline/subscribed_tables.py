@@ -19,6 +19,7 @@ from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.table_state import Errored, Ready
 from penstock.postgres.catalogue import TableName
 from penstock.postgres.definitions import read_definitions
+from penstock.postgres.publications import read_membership
 from penstock.postgres.reconcile import Reconciled, reconcile_publication
 from penstock.postgres.slot import current_wal_lsn
 from penstock.postgres.subscription import Subscription
@@ -55,7 +56,8 @@ class SubscribedTables:
         """At the start: all tables that are published."""
         self._publications = subscription.publications
         self._take_in(conn, subscription.tables, subscription.start_lsn)
-        self._let_go(set(self._store.get_table_states()) - self._published(conn))
+        published = read_membership(conn, self._config.name).homes
+        self._let_go(self._store.get_table_states().keys() - published.keys())
 
     def reconcile(self, conn: psycopg.Connection[Any]) -> None:
         """Called often; looks now and then. What cannot be asked now is asked the next time."""
@@ -143,14 +145,6 @@ class SubscribedTables:
             self._leaving |= moving - resting
             self._next_time = 0.0
         return set(oids) - (moving - resting)
-
-    def _published(self, conn: psycopg.Connection[Any]) -> set[int]:
-        rows = conn.execute(
-            "SELECT prrelid::bigint FROM pg_publication_rel r JOIN pg_publication p ON p.oid ="
-            " r.prpubid WHERE p.pubname = ANY(%s)",
-            [list(self._publications)],
-        )
-        return {oid for (oid,) in rows}
 
 
 def _listed(names: Collection[TableName]) -> str:

@@ -100,7 +100,9 @@ def _created(
                     raise SlotError(
                         f"A temporary replication slot could not be created within {wait:g} s: it "
                         f"waits for transactions that were open before. Open now: {writers}.",
-                        remedy="End or commit them, then run the command again.",
+                        remedy="End or commit them, then run the command again: SELECT pid, "
+                        "usename, application_name FROM pg_stat_activity WHERE backend_xid IS NOT "
+                        "NULL.",
                     )
                 say(
                     "A snapshot waits for transactions that were open before, since "

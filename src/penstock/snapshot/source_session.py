@@ -23,10 +23,10 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import ExecStatus
 
-from penstock.capture.process import VALUE_SETTINGS
 from penstock.config.connection_url import ConnectionUrl
 from penstock.errors import SourceUnavailable
 from penstock.postgres.connect import CONNECT_TIMEOUT_SECONDS, connect, without_secrets
+from penstock.postgres.value_settings import VALUE_SETTINGS
 
 APPLICATION = "penstock copy"
 _UNKNOWN_CODE = "XX000"

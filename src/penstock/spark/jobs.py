@@ -17,7 +17,6 @@ from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, Ta
 from penstock.errors import (
     PenstockError,
     SnapshotGone,
-    SparkLost,
     TableRefused,
     TableRewritten,
 )
@@ -25,7 +24,7 @@ from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
 from penstock.snapshot.chunk import Chunk
 from penstock.snapshot.chunk_reader import SourceChunkReader
-from penstock.spark.jvm import JVM_GONE
+from penstock.spark.jvm import JVM_GONE, spark_lost
 from penstock.spark.query import QueryFailed, first_lines
 from penstock.spark.source import share_out
 from penstock.spark.task import (
@@ -70,9 +69,7 @@ def run_tasks(
     try:
         rows = places.mapInArrow(_Tasks(tasks, run), _SCHEMA).collect()
     except JVM_GONE as error:
-        raise SparkLost(
-            "Spark's JVM ended unexpectedly: it was killed, or it ran out of memory"
-        ) from error
+        raise spark_lost() from error
     except PySparkException as error:
         raise _reason(str(error)) from None
     return [bytes(row["result"]) for row in sorted(rows, key=lambda row: int(row["place"]))]

@@ -14,6 +14,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
+from penstock.errors import SparkLost
+
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _STOP_SECONDS = 20.0
 
@@ -82,3 +84,13 @@ def _forward(reading: int) -> None:
                 # Through Python's own stderr: a live view on the terminal then makes room for it.
                 sys.stderr.write(line.decode(errors="replace"))
                 sys.stderr.flush()
+
+
+def spark_lost() -> SparkLost:
+    """What to tell a person where a call raised JVM_GONE."""
+    return SparkLost(
+        "Spark's JVM ended unexpectedly: it was killed, or it ran out of memory",
+        remedy="start `penstock run` again: it goes on where the destination stands. If it happens "
+        "again, look for the kernel's out-of-memory messages, and give the driver more with "
+        "spark.conf: spark.driver.memory",
+    )

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.destination.contract import Receipt, TaskWriter
-from penstock.errors import PenstockError, SparkLost
+from penstock.errors import PenstockError
 from penstock.lsn import Frontier
-from penstock.spark.jvm import JVM_GONE
+from penstock.spark.jvm import JVM_GONE, spark_lost
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix
 from penstock.spark.task import RECEIPT_SCHEMA, TaskFunction, error_from_text
 from penstock.transform.floors import Floors
@@ -71,7 +71,7 @@ class PipelineQuery:
         except (ConnectionError, Py4JNetworkError) as error:
             # It died while no query ran.
             self._commits.end()
-            raise _spark_lost() from error
+            raise spark_lost() from error
 
     def _start(
         self, spark: SparkSession, settings: QuerySettings, start: Frontier
@@ -114,7 +114,7 @@ class PipelineQuery:
         except StreamingQueryException as error:
             raise self._reason(error) from None
         except JVM_GONE as error:
-            raise _spark_lost() from error
+            raise spark_lost() from error
         return bool(ended)
 
     @property
@@ -202,15 +202,6 @@ class _Commits:
         except PenstockError as error:
             self.failure = error
             raise
-
-
-def _spark_lost() -> SparkLost:
-    return SparkLost(
-        "Spark's JVM ended unexpectedly: it was killed, or it ran out of memory",
-        remedy="start `penstock run` again: it goes on where the destination stands. If it happens "
-        "again, look for the kernel's out-of-memory messages, and give the driver more with "
-        "spark.conf: spark.driver.memory",
-    )
 
 
 class QueryFailed(PenstockError):

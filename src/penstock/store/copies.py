@@ -64,6 +64,11 @@ class CopyProgress:
         return sum(chunk.bytes for chunk in self.done.values())
 
     @property
+    def planned_bytes_done(self) -> int:
+        """On the source's disk, so that it can be compared with what the plan has in all."""
+        return sum(chunk.bytes for chunk in self.plan.chunks if chunk.number in self.done)
+
+    @property
     def is_complete(self) -> bool:
         return len(self.done) == len(self.plan.chunks)
 

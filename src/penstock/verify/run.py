@@ -78,7 +78,9 @@ def verify(
         # First a point that is certain to come before the slot's: so that the pipeline cannot pass
         # the slot's while it is being made.
         with Barrier(log, _insert_lsn(conn)) as barrier:
-            source = stack.enter_context(source_point(config.source.url, application, slot_wait))
+            source = stack.enter_context(
+                source_point(config.source.url, application, slot_wait, say)
+            )
             barrier.move(source.lsn)
             _move_wal(conn)
             say(f"comparing at {format_lsn(source.lsn)}; waiting for the destination to get there")

@@ -10,8 +10,9 @@ import typer
 
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.tables.named_tables import phase_text, quoted, shown_name, some
-from penstock.cli.terminal import bytes_text, say
+from penstock.cli.terminal import say
 from penstock.config import load_pipeline
+from penstock.config.quantities import bytes_text
 from penstock.lsn import format_lsn
 from penstock.pipeline.table_state import Errored, TimedRetry, state_to_json
 from penstock.store import CopyProgress, Store, Wish, pipeline_store
@@ -79,13 +80,8 @@ def _show(store: Store, name: str, table: int, width: int) -> None:
 def _progress(copy: CopyProgress) -> str:
     return (
         f"{len(copy.done)} of {len(copy.plan.chunks)} chunks, {copy.rows_done:,} rows, "
-        f"{bytes_text(_planned_bytes_done(copy))} of about {bytes_text(copy.plan.bytes)}"
+        f"{bytes_text(copy.planned_bytes_done)} of about {bytes_text(copy.plan.bytes)}"
     )
-
-
-def _planned_bytes_done(copy: CopyProgress) -> int:
-    """On the source's disk, so that it can be compared with what there is in all."""
-    return sum(chunk.bytes for chunk in copy.plan.chunks if chunk.number in copy.done)
 
 
 def _show_rules(store: Store) -> None:
@@ -123,7 +119,7 @@ def _copy_to_json(copy: CopyProgress) -> dict[str, Any]:
         "chunks_done": len(copy.done),
         "rows_done": copy.rows_done,
         "bytes": copy.plan.bytes,
-        "bytes_done": _planned_bytes_done(copy),
+        "bytes_done": copy.planned_bytes_done,
         "first_lsn": format_lsn(copy.first_lsn),
         "last_lsn": format_lsn(copy.last_lsn),
         "snapshots": copy.snapshots,
