@@ -71,6 +71,8 @@ class CopyAdmission:
             oid
             for oid in self._state.phase(Init)
             if self._is_known_to_stream(oid)
+            # The chunks of a copy that was given up come to their end before the next begins.
+            and not self._state.queue.is_under_way(oid)
             and self._store.get_wish(oid) is None
             and self._state.may_begin(oid)
         ]
