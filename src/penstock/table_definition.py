@@ -6,7 +6,7 @@ destination needs to hold them. No I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -52,6 +52,7 @@ class TypeDefinition:
     or a range's subtype. ``constraints`` are a domain's checks as SQL, with their names;
     ``not_null`` and ``default`` its other properties. ``collation`` is a domain's or a range's,
     where it is not the base's own. ``multirange`` is the name of the type that comes with a range.
+    ``oid`` tells a type that was renamed from another one; it is not compared.
     """
 
     schema: str
@@ -65,6 +66,7 @@ class TypeDefinition:
     default: str | None = None
     collation: tuple[str, str] | None = None
     multirange: str = ""
+    oid: int = field(default=0, compare=False)
 
     @property
     def qualified_name(self) -> str:
@@ -83,6 +85,7 @@ class TypeDefinition:
             "default": self.default,
             "collation": None if self.collation is None else list(self.collation),
             "multirange": self.multirange,
+            "oid": self.oid,
         }
 
     @classmethod
@@ -100,6 +103,7 @@ class TypeDefinition:
             value["default"],
             None if collation is None else (collation[0], collation[1]),
             value["multirange"],
+            value.get("oid", 0),
         )
 
 
@@ -113,6 +117,7 @@ class ColumnDefinition:
     ``generated`` is the SQL of a generated column; ``stored`` tells the two kinds of those apart.
     ``collation`` is None for the type's own. ``published`` is False where the stream leaves the
     column out: a generated one, or one that the publication's column list does not name.
+    ``missing`` is the text of an array with the value of rows that are older than the column.
     """
 
     attnum: int
@@ -126,6 +131,7 @@ class ColumnDefinition:
     stored: bool = True
     collation: tuple[str, str] | None = None
     published: bool = True
+    missing: str | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -151,12 +157,14 @@ class IndexDefinition:
     """An index that no constraint needs. ``definition`` is SQL: what follows the table's name.
 
     ``key`` are the columns of a unique index that could identify rows; empty for all others.
+    ``oid`` tells an index that was renamed from another one; it is not compared.
     """
 
     name: str
     is_unique: bool
     definition: str
     key: tuple[str, ...] = ()
+    oid: int = field(default=0, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "key": list(self.key)}
@@ -179,6 +187,7 @@ class ConstraintDefinition:
     definition: str
     key: tuple[str, ...] = ()
     references: tuple[str, str] | None = None
+    oid: int = field(default=0, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         references = None if self.references is None else list(self.references)
@@ -193,6 +202,7 @@ class ConstraintDefinition:
             value["definition"],
             tuple(value["key"]),
             None if references is None else (references[0], references[1]),
+            value.get("oid", 0),
         )
 
 
