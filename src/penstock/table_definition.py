@@ -214,6 +214,7 @@ class TableDefinition:
     partial nor deferrable nor over expressions, all columns NOT NULL; not the primary key itself.
     ``identity_key`` are the columns of REPLICA IDENTITY USING INDEX. ``indexes`` and
     ``constraints`` are what rows do not need to be replicated; the primary key is not among them.
+    ``partitions`` are the oids of a partitioned table's own; they are not compared.
     """
 
     oid: int
@@ -227,6 +228,7 @@ class TableDefinition:
     types: tuple[TypeDefinition, ...] = ()
     indexes: tuple[IndexDefinition, ...] = ()
     constraints: tuple[ConstraintDefinition, ...] = ()
+    partitions: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def qualified_name(self) -> str:
@@ -261,6 +263,7 @@ class TableDefinition:
             "types": [kind.to_json() for kind in self.types],
             "indexes": [index.to_json() for index in self.indexes],
             "constraints": [constraint.to_json() for constraint in self.constraints],
+            "partitions": list(self.partitions),
         }
 
     @classmethod
@@ -278,4 +281,5 @@ class TableDefinition:
             # Definitions that were stored before these were read have none.
             indexes=tuple(map(IndexDefinition.from_json, value.get("indexes", ()))),
             constraints=tuple(map(ConstraintDefinition.from_json, value.get("constraints", ()))),
+            partitions=tuple(value.get("partitions", ())),
         )

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 _TABLES = """
 SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name,
-       c.relreplident::text AS replica_identity
+       c.relreplident::text AS replica_identity,
+       (SELECT coalesce(array_agg(i.inhrelid::bigint ORDER BY i.inhrelid), '{}')
+          FROM pg_inherits i WHERE i.inhparent = c.oid AND c.relkind = 'p') AS partitions
   FROM pg_class c
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (:tables) AND c.relkind IN ('r', 'p')
+ ORDER BY c.oid
 """
 
 # attmissingval is what rows have that are older than a column, as the text of an array.
@@ -154,6 +157,7 @@ SELECT t.oid::bigint AS oid, n.nspname AS schema, t.typname AS name, t.typtype::
    AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
    AND NOT EXISTS (SELECT FROM pg_depend d
                     WHERE d.classid = 'pg_type'::regclass AND d.objid = t.oid AND d.deptype = 'e')
+ ORDER BY t.oid
 """
 
 _USES = """
@@ -177,6 +181,7 @@ SELECT used.oid::bigint AS oid, used.typmod, n.nspname AS schema, t.typname AS n
   LEFT JOIN pg_depend d ON d.classid = 'pg_type'::regclass AND d.objid = t.oid AND d.deptype = 'e'
                        AND d.refclassid = 'pg_extension'::regclass
   LEFT JOIN pg_extension x ON x.oid = d.refobjid
+ ORDER BY used.oid, used.typmod
 """
 
 
@@ -209,6 +214,11 @@ TABLES = _document(_NEEDED)
 
 TYPES = _document(_ALL_TYPES)
 """The same, with every type of the database that somebody could create."""
+
+
+def as_function(document: str, tables: str) -> str:
+    """For the body of a function whose argument ``tables`` is an array of oids."""
+    return document.replace(":tables", tables)
 
 
 def as_query(document: str) -> bytes:

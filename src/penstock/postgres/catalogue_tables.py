@@ -73,6 +73,7 @@ def tables_in(document: str, published: Published) -> dict[int, TableDefinition]
             ),
             indexes=tuple(map(_index, indexes.get(row.oid, ()))),
             constraints=tuple(map(_constraint, constraints.get(row.oid, ()))),
+            partitions=tuple(row.partitions),
             **_keys(keys.get(row.oid, [])),
         )
         for row in found.tables
