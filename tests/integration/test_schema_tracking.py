@@ -11,12 +11,8 @@ import pytest
 
 from penstock.postgres.catalogue_tables import tables_in
 from penstock.postgres.connect import connect
-from penstock.postgres.schema_tracking import (
-    PREFIX,
-    install_tracking,
-    is_tracking,
-    remove_tracking,
-)
+from penstock.postgres.schema_tracking import install_tracking, is_tracking, remove_tracking
+from penstock.schema_message import PREFIX
 from penstock.table_definition import TableDefinition
 
 Connection = psycopg.Connection[tuple[Any, ...]]

@@ -23,8 +23,10 @@ from penstock.pipeline.copy_manager import CopyManager
 from penstock.pipeline.copy_progress import CopyView
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.opened import opened_destination, spark_session
+from penstock.pipeline.schema_follower import SchemaFollower
 from penstock.pipeline.subscribed_tables import SubscribedTables
 from penstock.postgres.pipeline_lock import KeptLock
+from penstock.postgres.schema_tracking import NOT_TRACKED, install_tracking
 from penstock.postgres.slot import current_wal_lsn
 from penstock.postgres.subscription import Subscription, ensure_subscription
 from penstock.store import MemoryStore, Store, pipeline_store
@@ -78,6 +80,9 @@ class Pipeline:
         config = self._config
         application = f"penstock {config.name} run"
         with KeptLock(config.source.url, config.name, application) as lock:
+            # First of all: what the slot brings is told completely.
+            if not install_tracking(lock.conn):
+                self._say(NOT_TRACKED)
             subscription = ensure_subscription(lock.conn, config)
             target = current_wal_lsn(lock.conn) if until_caught_up else 0
             with opened_destination(config) as destination, self._open_store(destination) as store:
@@ -100,11 +105,16 @@ class Pipeline:
                     self._capture() as capture,
                     self._copies(session, destination, store, tables, committer) as copies,
                 ):
+                    schema = self._schema(
+                        session, destination, store, tables, committer, subscription
+                    )
                     run = _Run(
                         session,
                         destination,
                         committer,
                         tables,
+                        schema,
+                        follow_schema=lambda: schema.follow(lock.conn),
                         take_up=partial(self._take_up, committer, subscription, tables),
                         watch=partial(
                             self._watch, capture, lock, subscribed, copies, Backoff(), stopping
@@ -175,14 +185,41 @@ class Pipeline:
         finally:
             copies.stop()
 
+    def _schema(
+        self,
+        spark: SparkSession,
+        destination: Destination,
+        store: Store,
+        tables: FollowedTables,
+        committer: BatchCommitter,
+        subscription: Subscription,
+    ) -> SchemaFollower:
+        from penstock.spark.jobs import run_replay
+
+        batch = self._config.batch
+        return SchemaFollower(
+            destination,
+            store,
+            tables,
+            committer,
+            self._log,
+            subscription.publications,
+            batch.max_bytes,
+            partial(run_replay, spark, self._config.change_log.path, batch.buffer_bytes),
+            self._say,
+        )
+
     def _supervise(self, run: _Run) -> None:
         """Keep the query going; returns when it is time to stop."""
         pause = Backoff()
         while not run.stopping():
             try:
+                run.follow_schema()
                 with self._query(run) as query:
                     while not run.stopping():
-                        if run.tables.changed() and query.is_under_way:
+                        if query.is_under_way and (
+                            run.tables.changed() or run.schema.is_due()
+                        ):
                             break
                         if query.wait(_TURN_SECONDS):
                             # Ended by somebody else, without an error: a new one takes its place.
@@ -276,6 +313,8 @@ class _Run:
     destination: Destination
     committer: BatchCommitter
     tables: FollowedTables
+    schema: SchemaFollower
+    follow_schema: Callable[[], None]
     take_up: Callable[[], None]
     watch: Callable[[], None]
     stopping: Stopping

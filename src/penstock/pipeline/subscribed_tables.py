@@ -16,7 +16,7 @@ from penstock.errors import DestinationError, SourceUnavailable, StoreUnavailabl
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.followed_tables import FollowedTables
-from penstock.pipeline.table_state import Errored, Ready
+from penstock.pipeline.table_state import Errored, Ready, SyncDone
 from penstock.postgres.catalogue import TableName
 from penstock.postgres.definitions import read_definitions
 from penstock.postgres.publications import read_membership
@@ -24,6 +24,7 @@ from penstock.postgres.reconcile import Reconciled, reconcile_publication
 from penstock.postgres.slot import current_wal_lsn
 from penstock.postgres.subscription import Subscription
 from penstock.store import Store
+from penstock.table_definition import TableDefinition
 
 _LOOK_SECONDS = 2.0
 
@@ -101,10 +102,27 @@ class SubscribedTables:
     def _take_in(
         self, conn: psycopg.Connection[Any], names: Collection[TableName], lsn: int
     ) -> None:
-        definitions = read_definitions(conn, list(names), self._publications)
+        found = read_definitions(conn, list(names), self._publications)
+        delivered = self._delivered([table.oid for table in found])
         with self._committer.lock:
-            self._destination.prepare(definitions)
-        self._tables.enrol(definitions, lsn)
+            self._destination.prepare([delivered.get(table.oid, table) for table in found])
+        # No commit begins at the byte before: whoever stands at the LSN itself is past that.
+        self._tables.enrol([table for table in found if table.oid not in delivered], lsn - 1)
+
+    def _delivered(self, oids: Collection[int]) -> dict[int, TableDefinition]:
+        """Tables that are delivered already, as the destination has them: the source may have gone
+        further since, of which the stream tells.
+        """
+        behind, frontier = self._destination.behind(), self._destination.committed()
+        states = self._store.get_table_states()
+        found = {}
+        for oid in oids:
+            if isinstance(states.get(oid), Ready | SyncDone | Errored):
+                at = behind.get(oid, frontier)
+                schema = self._store.get_table_schema(oid, at and at.end_lsn - 1)
+                if schema is not None:
+                    found[oid] = schema
+        return found
 
     def _let_go(self, oids: Collection[int]) -> None:
         """What is followed no longer leaves the state and, as configured, the destination.

@@ -17,9 +17,12 @@ from psycopg import errors, sql
 
 from penstock.postgres import catalogue_document
 from penstock.postgres.source_errors import source_errors
+from penstock.schema_message import PREFIX
 
-PREFIX = "penstock.schema"
-"""The prefix of the logical messages that carry schema changes."""
+NOT_TRACKED = (
+    "the source does not let this role create event triggers, so a schema change is noticed with "
+    "the first row that comes after it (docs/schema_changes.md says what that leaves out)"
+)
 
 _TRIGGERS = ("penstock_ddl", "penstock_drop", "penstock_rewrite")
 

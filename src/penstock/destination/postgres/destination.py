@@ -15,6 +15,8 @@ from penstock.destination.contract import (
     ChunkWriter,
     Destination,
     Receipt,
+    Rows,
+    SchemaChange,
     TableRows,
 )
 from penstock.destination.postgres import history
@@ -33,6 +35,7 @@ from penstock.destination.postgres.own_tables import (
 )
 from penstock.destination.postgres.progress import Progress, advance, read_progress, take_over
 from penstock.destination.postgres.receipt import StagedBatch, total
+from penstock.destination.postgres.sections import change_tables, stages_after
 from penstock.destination.postgres.session import (
     Connection,
     as_destination_error,
@@ -45,6 +48,7 @@ from penstock.destination.postgres.stage import (
     CATCHUP_LANE,
     LANES,
     Stage,
+    drop_sections,
     drop_stages,
     empty_stages,
     ensure_stages,
@@ -95,6 +99,7 @@ class PostgresDestination(Destination):
         self._replaying: frozenset[int] = frozenset()
         self._replayed: dict[int, frozenset[int]] = {}
         self._left: dict[Stage, int] = {}
+        self._sections: dict[int, Mapping[int, Stage]] = {}
         self._sequences_due = 0.0
         self._names = TableNames(options.target_schema, options.tables)
         self._pool = SessionPool(self._connect)
@@ -211,23 +216,98 @@ class PostgresDestination(Destination):
     def _commit(
         self, conn: Connection, batch: StagedBatch, progress: Progress, *, thorough: bool
     ) -> None:
-        assert progress.frontier is not None  # noqa: S101 (a commit always has one)
         with conn.transaction():
-            # First of all: it fences, and it holds a second driver up until we are done.
-            advance(conn, self.pipeline, self._held, progress.frontier, progress.behind)
-            if batch.runs:
-                conn.execute("SET CONSTRAINTS ALL DEFERRED")
-                merge = BatchMerge(
-                    conn,
-                    self.pipeline,
-                    self._stages[batch.lane],
-                    batch,
-                    position=Position(progress.frontier.commit_lsn, 0),
-                    strict=self._options.on_conflict == "error",
-                    dead_letter=self._options.dead_letter,
-                    replayed=self._replayed.get(batch.lane, frozenset()),
-                )
-                merge.run(thorough=thorough)
+            self._advance(conn, progress)
+            self._merge(conn, self._stages[batch.lane], batch, progress, thorough=thorough)
+            failpoint("postgres.merged")
+        failpoint("postgres.committed")
+
+    def _advance(self, conn: Connection, progress: Progress) -> None:
+        """First of all: it fences, and it holds a second driver up until we are done."""
+        assert progress.frontier is not None  # noqa: S101 (a commit always has one)
+        advance(conn, self.pipeline, self._held, progress.frontier, progress.behind)
+
+    def _merge(
+        self,
+        conn: Connection,
+        stages: Mapping[int, Stage],
+        batch: StagedBatch,
+        progress: Progress,
+        *,
+        thorough: bool,
+    ) -> None:
+        if not batch.runs:
+            return
+        assert progress.frontier is not None  # noqa: S101 (a commit always has one)
+        conn.execute("SET CONSTRAINTS ALL DEFERRED")
+        merge = BatchMerge(
+            conn,
+            self.pipeline,
+            stages,
+            batch,
+            position=Position(progress.frontier.commit_lsn, 0),
+            strict=self._options.on_conflict == "error",
+            dead_letter=self._options.dead_letter,
+            replayed=self._replayed.get(batch.lane, frozenset()),
+        )
+        merge.run(thorough=thorough)
+
+    # -- schema changes --------------------------------------------------------------------------
+
+    def section_writer(self, changes: Sequence[SchemaChange]) -> PostgresWriter:
+        lane = LANES[0]
+        stages = self._stages[lane]
+        if changes:
+            with self._pool.session() as conn, destination_errors("preparing a schema change"):
+                stages = stages_after(conn, self.pipeline, self._names, stages, changes)
+                made = [s for oid, s in stages.items() if s != self._stages[lane].get(oid)]
+                ensure_stages(conn, made)
+        self._sections[len(changes)] = stages
+        return self._writer(lane, stages)
+
+    def commit_sections(
+        self,
+        sections: Sequence[SchemaChange | Rows],
+        frontier: Frontier,
+        behind: Behind | None = None,
+    ) -> None:
+        progress = Progress(self._held.epoch, frontier, dict(behind or {}))
+        try:
+            with self._session() as conn:
+                try:
+                    self._commit_sections(conn, sections, progress, thorough=False)
+                except (Odd, psycopg.Error) as error:
+                    if not is_odd(error):
+                        raise
+                    self._commit_sections(conn, sections, progress, thorough=True)
+                self._held = progress
+                with suppress(DestinationUnavailable), destination_errors("tidying up"):
+                    drop_sections(conn, self.pipeline)
+        except psycopg.Error as error:
+            raise as_destination_error(error, "committing a schema change") from error
+        finally:
+            self._sections = {}
+
+    def _commit_sections(
+        self,
+        conn: Connection,
+        sections: Sequence[SchemaChange | Rows],
+        progress: Progress,
+        *,
+        thorough: bool,
+    ) -> None:
+        number = 0
+        with conn.transaction():
+            self._advance(conn, progress)
+            for section in sections:
+                if isinstance(section, SchemaChange):
+                    self._copies.note_changes(
+                        section, change_tables(conn, self.pipeline, self._names, section)
+                    )
+                    number += 1
+                    continue
+                batch = StagedBatch.from_bytes(section.receipts)
+                self._merge(conn, self._sections[number], batch, progress, thorough=thorough)
             failpoint("postgres.merged")
         failpoint("postgres.committed")
 

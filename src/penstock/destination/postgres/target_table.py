@@ -147,6 +147,11 @@ def wanted_targets(
     return [at_target(table, names, extensions, virtual_columns=virtual) for table in definitions]
 
 
+def expected_target(source: TableDefinition, wanted: TableDefinition) -> TargetTable:
+    """The target of a table as it will be when it is what is ``wanted``."""
+    return _target_table(source, wanted, wanted, {})
+
+
 class _Preparation:
     """One call of ``ensure_targets``: what was wanted, found and made."""
 

@@ -1,0 +1,190 @@
+"""Schema changes, as they come in the stream.
+
+Ordinary batches end before a transaction that changes tables. The driver brings that one itself:
+the rows between two changes are written by tasks as always, and the destination commits rows and
+changes together, in their order. Then the query goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+
+from penstock.changelog import chain
+from penstock.changelog.changelog import ChangeLog, Listing
+from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
+from penstock.destination.contract import Destination, Receipt, Rows, SchemaChange, TaskWriter
+from penstock.lsn import Frontier
+from penstock.pipeline.apply_batch import BatchCommitter
+from penstock.pipeline.followed_tables import FollowedTables
+from penstock.postgres.catalogue_tables import Published, tables_in
+from penstock.postgres.definitions import published_columns
+from penstock.postgres.source_errors import source_errors
+from penstock.schema_change import TableChange
+from penstock.store import Store
+from penstock.table_definition import TableDefinition
+from penstock.transform.floors import Floors
+from penstock.transform.section import END, Section
+
+RunSection = Callable[[chain.Batch, Floors, TaskWriter, Section | None], list[Receipt]]
+"""Runs one Spark job; the receipts in position order."""
+
+
+class SchemaFollower:
+    """Brings the transactions that ordinary batches leave out."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        store: Store,
+        tables: FollowedTables,
+        committer: BatchCommitter,
+        log: ChangeLog,
+        publications: Sequence[str],
+        max_bytes: int,
+        run_section: RunSection,
+        say: Callable[[str], None],
+    ) -> None:
+        self._destination = destination
+        self._store = store
+        self._tables = tables
+        self._committer = committer
+        self._log = log
+        self._publications = publications
+        self._max_bytes = max_bytes
+        self._run_section = run_section
+        self._say = say
+        self._points = SchemaPoints(log)
+
+    def is_due(self) -> bool:
+        """Whether nothing is left to do before the next transaction that changes tables."""
+        point = self._next(self._log.list())
+        return point is not None and self._committer.read_up_to.end_lsn >= point
+
+    def _next(self, listing: Listing) -> int | None:
+        """The commit LSN of the next such transaction, once the log has all of it."""
+        point = self._points.next_after(listing, self._committer.read_up_to.commit_lsn)
+        if point is None or listing.frontier is None or listing.frontier.commit_lsn < point:
+            return None
+        return point
+
+    def follow(self, conn: psycopg.Connection[Any]) -> None:
+        """Bring all such transactions that the log has, and what lies between them: a query that is
+        started only to end again soon takes longer. No query may be under way.
+        """
+        while (point := self._next(listing := self._log.list())) is not None:
+            if self._committer.read_up_to.end_lsn < point:
+                self._reach(listing, point)
+            else:
+                self._bring(conn, listing, point)
+
+    def _reach(self, listing: Listing, point: int) -> None:
+        """Bring a batch of what comes before ``point``."""
+        batch = chain.next_batch(
+            listing.segments,
+            listing.sizes,
+            self._committer.read_up_to,
+            self._max_bytes,
+            point,
+        )
+        assert batch is not None  # noqa: S101 (the log is further on than that)
+        writer = self._destination.section_writer([])
+        receipts = self._run_section(batch, self._floors(), writer, None)
+        self._committer.commit_sections([Rows(tuple(receipts))], batch.frontier)
+
+    def _floors(self) -> Floors:
+        part = self._tables.part
+        return self._committer.standing.floors(part.set_aside, part.known)
+
+    def _bring(self, conn: psycopg.Connection[Any], listing: Listing, commit_lsn: int) -> None:
+        floors = self._floors()
+        with source_errors("reading the columns that are published"):
+            published = published_columns(conn, self._publications)
+        points = self._points.of(listing, commit_lsn)
+        changes = _Changes(self._store, floors, published).of(points)
+        batch = chain.Batch(
+            # The commit record ends further on; how far is of no interest.
+            Frontier(commit_lsn, commit_lsn + 1),
+            chain.between(listing.segments, listing.sizes, commit_lsn - 1, commit_lsn),
+        )
+        after = _newest(changes)
+        # First, and for this position alone: whoever starts anew finds what holds where it stands.
+        self._store.store_table_schemas(after, commit_lsn)
+        self._committer.commit_sections(
+            self._sections(batch, floors, points, changes), batch.frontier
+        )
+        with self._committer.lock:
+            self._destination.prepare(after)
+        self._tell(changes)
+        again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}
+        if again:
+            # The new values came without changes of rows.
+            self._store.set_wishes(dict.fromkeys(again, "resync"))
+
+    def _sections(
+        self,
+        batch: chain.Batch,
+        floors: Floors,
+        points: Sequence[SchemaPoint],
+        changes: Sequence[SchemaChange],
+    ) -> list[SchemaChange | Rows]:
+        bounds = [-1, *(point.position.ordinal for point in points), END]
+        sections: list[SchemaChange | Rows] = []
+        for number, (before, next_one) in enumerate(pairwise(bounds)):
+            if number:
+                sections.append(changes[number - 1])
+            if next_one - before > 1:
+                writer = self._destination.section_writer(changes[:number])
+                receipts = self._run_section(batch, floors, writer, Section(before + 1, next_one))
+                sections.append(Rows(tuple(receipts)))
+        return sections
+
+    def _tell(self, changes: Sequence[SchemaChange]) -> None:
+        for change in changes:
+            for table in change.tables:
+                known = table.before or table.after
+                assert known is not None  # noqa: S101 (one of both is there)
+                for difference in table.differences():
+                    self._say(f"table {known.qualified_name}: {difference.text}")
+
+
+class _Changes:
+    """What the messages of one transaction mean for the tables that are followed."""
+
+    def __init__(self, store: Store, floors: Floors, published: Published) -> None:
+        self._store = store
+        self._floors = floors
+        self._published = published
+        self._held: dict[int, TableDefinition | None] = {}
+
+    def of(self, points: Sequence[SchemaPoint]) -> list[SchemaChange]:
+        return [
+            SchemaChange(
+                point.position,
+                point.commit_micros,
+                point.message.tag,
+                tuple(
+                    self._change(point, oid, document)
+                    for oid, document in point.message.tables
+                    if self._floors.wants(oid, point.position.commit_lsn)
+                ),
+            )
+            for point in points
+        ]
+
+    def _change(self, point: SchemaPoint, oid: int, document: str | None) -> TableChange:
+        before = self._held.get(oid) or self._store.get_table_schema(
+            oid, point.position.commit_lsn - 1
+        )
+        after = None if document is None else tables_in(document, self._published).get(oid)
+        self._held[oid] = after
+        return TableChange(before, after, point.message.is_rewrite)
+
+
+def _newest(changes: Sequence[SchemaChange]) -> list[TableDefinition]:
+    """The tables as they are after all of them."""
+    found = {table.oid: table.after for change in changes for table in change.tables}
+    return [table for table in found.values() if table is not None]
