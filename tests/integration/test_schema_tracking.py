@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.postgres.catalogue_tables import tables_in
+from penstock.postgres.catalogue_tables import Published, tables_in
 from penstock.postgres.connect import connect
 from penstock.postgres.schema_tracking import install_tracking, is_tracking, remove_tracking
 from penstock.schema_message import PREFIX
@@ -54,7 +54,7 @@ class Watched:
 
 
 def _table(oid: int, document: Any) -> TableDefinition | None:
-    return None if document is None else tables_in(json.dumps(document), {})[oid]
+    return None if document is None else tables_in(json.dumps(document), Published())[oid]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -18,8 +19,20 @@ from penstock.table_definition import (
     UserTypeKind,
 )
 
-Published = Mapping[tuple[str, str], frozenset[str]]
-"""The columns that publications send, by schema and name of their table."""
+
+@dataclass(frozen=True)
+class Published:
+    """Which columns publications send. ``lists`` are the numbers of the columns of tables (by oid)
+    of which not all come; ``generated`` says that stored generated columns come, too.
+    """
+
+    lists: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    generated: bool = False
+
+    def sends(self, column: Any) -> bool:
+        if column.table in self.lists:
+            return column.attnum in self.lists[column.table]
+        return not column.generated or (self.generated and column.generated == "s")
 
 
 class _TypeUse(NamedTuple):
@@ -49,11 +62,7 @@ _CONSTRAINT_KINDS: dict[str, ConstraintKind] = {
 
 
 def tables_in(document: str, published: Published) -> dict[int, TableDefinition]:
-    """The tables of a document, by oid.
-
-    ``published`` decides which columns the stream sends; of a table that it does not name all that
-    are not generated.
-    """
+    """The tables of a document, by oid. ``published`` says which columns the stream sends."""
     found = _read(document)
     columns, keys = _grouped(found.columns), _grouped(found.keys)
     indexes, constraints = _grouped(found.indexes), _grouped(found.constraints)
@@ -65,7 +74,7 @@ def tables_in(document: str, published: Published) -> dict[int, TableDefinition]
             name=row.name,
             replica_identity=row.replica_identity,
             columns=tuple(
-                _column(column, types, published.get((row.schema, row.name)))
+                _column(column, types, is_published=published.sends(column))
                 for column in columns.get(row.oid, [])
             ),
             types=types.needed_by(
@@ -156,8 +165,7 @@ def _type_name(row: Any) -> TypeName:
     return TypeName(row.schema, name, modifier, row.is_array, row.extension)
 
 
-def _column(row: Any, types: _Types, published: frozenset[str] | None) -> ColumnDefinition:
-    """``published`` are the columns that publications name; None where none holds the table."""
+def _column(row: Any, types: _Types, *, is_published: bool) -> ColumnDefinition:
     is_generated = bool(row.generated)
     return ColumnDefinition(
         attnum=row.attnum,
@@ -170,7 +178,7 @@ def _column(row: Any, types: _Types, published: frozenset[str] | None) -> Column
         generated=row.expr if is_generated else None,
         stored=row.generated != "v",
         collation=_collation(row),
-        published=not is_generated if published is None else row.name in published,
+        published=is_published,
         missing=row.missing,
     )
 

@@ -26,9 +26,18 @@ SELECT c.oid::bigint
  ORDER BY wanted.place
 """
 
-_PUBLISHED = """
-SELECT schemaname, tablename, attnames::text[] FROM pg_publication_tables WHERE pubname = ANY (%s)
+# Lists of columns count where every publication that names the table has one.
+_COLUMN_LISTS = """
+SELECT r.prrelid::bigint, array_agg(DISTINCT k.attnum)
+  FROM pg_publication_rel r
+  JOIN pg_publication p ON p.oid = r.prpubid
+  LEFT JOIN LATERAL unnest(r.prattrs::int2[]) AS k (attnum) ON true
+ WHERE p.pubname = ANY (%s)
+ GROUP BY r.prrelid
+HAVING bool_and(r.prattrs IS NOT NULL)
 """
+
+_GENERATED = "SELECT bool_or(pubgencols = 's') FROM pg_publication WHERE pubname = ANY (%s)"
 
 
 def read_definitions(
@@ -63,13 +72,14 @@ def types_of(conn: psycopg.Connection[Any]) -> dict[tuple[str, str], TypeDefinit
 
 
 def published_columns(conn: psycopg.Connection[Any], publications: Sequence[str]) -> Published:
-    """The columns that the publications send, by table; before 15 there are no column lists."""
+    """The columns that the publications send; before 15 there are no lists of them."""
+    names = [list(publications)]
     if not publications or conn.info.server_version < 150000:
-        return {}
-    found: dict[tuple[str, str], frozenset[str]] = {}
-    for schema, name, columns in conn.execute(_PUBLISHED, [list(publications)]):
-        found[schema, name] = found.get((schema, name), frozenset()) | frozenset(columns or ())
-    return found
+        return Published()
+    lists = {table: frozenset(columns) for table, columns in conn.execute(_COLUMN_LISTS, names)}
+    if conn.info.server_version < 180000:
+        return Published(lists)
+    return Published(lists, conn.execute(_GENERATED, names).fetchone() == (True,))
 
 
 @contextmanager
