@@ -204,7 +204,7 @@ def _is(part: Part, process: psutil.Process) -> bool:
             if "penstock.spark.daemon" not in command or parent is None:
                 return False
             # Workers are forked from the daemon, and have its command line. They go on without it.
-            is_daemon = parent.name() == "java"
+            is_daemon = bool(parent.name() == "java")
             return is_daemon == (part == "worker daemon")
         case "snapshot holder":
             return "penstock.snapshot.holder_process" in command
