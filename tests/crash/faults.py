@@ -93,6 +93,7 @@ def _stale_driver(injured: IntoPostgres, amount: float) -> str:
     stale.freeze()
     _end_sessions(_source_url, injured, amount)
     run = injured.start()
+    wait_until(lambda: injured.is_locked() or run.exit_code is not None, "the new one has the lock")
     if amount < 0.5:
         held = injured.frontier()
         wait_until(

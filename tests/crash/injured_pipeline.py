@@ -123,6 +123,15 @@ class InjuredPipeline(ABC):
 
         wait_until(delivered, "everything is delivered", PATIENCE)
 
+    def is_locked(self) -> bool:
+        """Whether a run has taken the pipeline's lock."""
+        with psycopg.connect(self.url, autocommit=True) as conn:
+            row = conn.execute(
+                "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE granted"
+                " AND locktype = 'advisory' AND application_name LIKE 'penstock % run'"
+            ).fetchone()
+        return row != (0,)
+
     def wait_load(self, transactions: int) -> None:
         """Let that many more transactions commit."""
         target = self.load.count + transactions

@@ -203,8 +203,8 @@ def _is(part: Part, process: psutil.Process) -> bool:
             parent = process.parent()
             if "penstock.spark.daemon" not in command or parent is None:
                 return False
-            # Workers are forked from the daemon, and have its command line.
-            is_worker = "penstock.spark.daemon" in parent.cmdline()
-            return is_worker == (part == "worker")
+            # Workers are forked from the daemon, and have its command line. They go on without it.
+            is_daemon = bool(parent.name() == "java")
+            return is_daemon == (part == "worker daemon")
         case "snapshot holder":
             return "penstock.snapshot.holder_process" in command

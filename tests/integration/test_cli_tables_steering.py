@@ -74,6 +74,16 @@ class TestAddAndRemove:
         assert "public.items: is to be followed" in penstock("tables", "add", tables=("items",))[1]
         assert self.rules(penstock) == {("other", "My.Table"): "add"}
 
+    def test_a_table_that_is_removed_and_added_at_once_is_copied_anew(
+        self, penstock: CommandLine, store: PostgresStore
+    ) -> None:
+        """As it says, though nobody noticed: also one whose copy was cancelled."""
+        penstock("tables", "cancel", tables=("orders",))
+        penstock("tables", "remove", tables=("orders", "items"))
+        penstock("tables", "add", tables=("orders",))
+        store.load_wishes()
+        assert (store.get_wish(ORDERS), store.get_wish(ITEMS)) == ("resync", None)
+
     def test_without_copies_it_is_said(self, penstock: CommandLine) -> None:
         text = penstock.file.read_text()
         penstock.file.write_text(text.replace("SHOP_URL}'", "SHOP_URL}', copy: false", 1))

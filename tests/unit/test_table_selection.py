@@ -51,6 +51,15 @@ def test_a_partition_is_published_itself_where_no_ancestor_is() -> None:
     ]
 
 
+def test_a_partition_of_an_excluded_root_is_published_only_by_its_name() -> None:
+    patterns = TablePatterns(["*"], ["events"])
+    assert names(select_tables(PARTITIONED, patterns).published) == []
+    removed = TablePatterns(["*"]).with_rules({("public", "events"): "remove"})
+    assert names(select_tables(PARTITIONED, removed).published) == []
+    named = TablePatterns(["*", "events_2026_01"], ["events"])
+    assert names(select_tables(PARTITIONED, named).published) == ["events_2026_01"]
+
+
 def test_an_excluded_partition_of_a_published_root_is_reported() -> None:
     selection = select_tables(PARTITIONED, TablePatterns(["*"], ["events_2026_01"]))
     assert names(selection.published) == ["events"]

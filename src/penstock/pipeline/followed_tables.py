@@ -61,6 +61,7 @@ class FollowedTables:
         self._attempts: dict[int, int] = {}
         self._next_poll = 0.0
         self._seen: dict[int, TableState] = {}
+        self._leaving: frozenset[int] = frozenset()
         self.part = StreamPart()
 
     def enrol(self, definitions: Sequence[TableDefinition], lsn: int) -> None:
@@ -80,6 +81,14 @@ class FollowedTables:
         """What the next query is for, by the states as they are now."""
         self.part = self._part()
         return self.part
+
+    def leave(self, tables: Collection[int]) -> None:
+        """These tables, and no others, are to have no part in the stream any more."""
+        self._leaving = frozenset(tables)
+
+    def is_delivered(self, oid: int) -> bool:
+        """Whether the stream brings the table on, as long as it is the query of now."""
+        return oid in self.part.known and oid not in self.part.set_aside
 
     def refuse(self, error: TableRefused) -> None:
         """Set a table aside; the others go on without it."""
@@ -145,6 +154,7 @@ class FollowedTables:
             oid
             for oid, state in states.items()
             if isinstance(state, Errored)
+            or oid in self._leaving
             or (self._merges and not isinstance(state, Ready | SyncDone))
         }
         waiting: dict[int, Frontier | None] = {}

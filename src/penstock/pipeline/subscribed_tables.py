@@ -92,7 +92,9 @@ class SubscribedTables:
             self._take_in(conn, list(new.values()), current_wal_lsn(conn))
             self._say(f"following {_listed(new.values())} from now on")
         if back := self._leaving & found.published.keys():
-            self._store.set_wishes(dict.fromkeys(back, None))
+            # What changed meanwhile did not come.
+            copies = self._config.source.copy_rows is not None
+            self._store.set_wishes(dict.fromkeys(back, "resync" if copies else None))
             self._leaving -= back
         if found.moved and self._config.source.copy_rows is not None:
             # Updates and deletes were not followed before, or will not be: begin with what is.
@@ -127,9 +129,15 @@ class SubscribedTables:
     def _let_go(self, oids: Collection[int]) -> None:
         """What is followed no longer leaves the state and, as configured, the destination.
 
-        A table that is being copied comes to rest first; then it is looked at again.
+        A table that is being copied comes to rest first, and one that the stream brings on leaves
+        it: what is left of it at the destination must not change any more. Then it is looked at
+        again.
         """
-        oids = self._at_rest(oids)
+        self._tables.leave(oids)
+        if not oids:
+            return
+        oids = {oid for oid in self._at_rest(oids) if not self._tables.is_delivered(oid)}
+        self._next_time = 0.0
         if not oids:
             return
         schemas = self._store.get_table_schemas()
@@ -150,7 +158,13 @@ class SubscribedTables:
 
     def _at_rest(self, oids: Collection[int]) -> set[int]:
         states = self._store.get_table_states()
-        moving = {oid for oid in oids if not isinstance(states[oid], Ready | Errored)}
+        copies = self._config.source.copy_rows is not None
+        moving = {
+            oid
+            for oid in oids
+            if not isinstance(states[oid], Ready | Errored)
+            or (copies and self._tables.is_delivered(oid))
+        }
         if not moving:
             return set(oids)
         claims = self._store.load_claims()

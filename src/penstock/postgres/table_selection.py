@@ -67,9 +67,17 @@ def why_not_added(selection: TableSelection, *, copied: bool) -> dict[int, str]:
 
 
 def select_tables(tables: Iterable[CatalogueTable], patterns: TablePatterns) -> TableSelection:
-    """A partition is published by itself only where none of its ancestors is."""
+    """A partition is published by itself only where none of its ancestors is; where one of them is
+    excluded, only if it is asked for by its name.
+    """
     tables = list(tables)
-    matching = [table for table in tables if patterns.matches(table.schema, table.name)]
+    excluded = {table.oid for table in tables if patterns.excluded(table.schema, table.name)}
+    matching = [
+        table
+        for table in tables
+        if patterns.matches(table.schema, table.name)
+        and (not excluded & set(table.ancestors) or patterns.names(table.schema, table.name))
+    ]
     candidates = {table.oid: table for table in matching if table.can_be_published}
     published = [t for t in candidates.values() if not candidates.keys() & set(t.ancestors)]
     roots = {table.oid for table in published if table.kind == "p"}

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -68,9 +68,12 @@ class PipelineQuery:
         self._checkpoint = _new_checkpoint(settings.log_path)
         try:
             self._query = self._start(spark, settings, start)
-        except (ConnectionError, Py4JNetworkError) as error:
-            # It died while no query ran.
+        except JVM_GONE as error:
             self._commits.end()
+            if isinstance(error, Py4JJavaError):
+                # It lives, and says what is wrong.
+                raise
+            # It died while no query ran, or while this one was being made.
             raise spark_lost() from error
 
     def _start(

@@ -49,6 +49,8 @@ def add(file: PipelineFile, tables: TableNames) -> None:
         for name in new:
             _require_fit(name, after, config)
         _write(store, config, new, "add")
+        if config.source.copy_rows is not None:
+            _copy_anew(store, new)
     for name in names:
         told = "is to be followed" if name in new else "is followed already"
         say(f"{quoted(*name)}: {told}")
@@ -151,6 +153,13 @@ def _refuse_partition(name: TableName, selection: TableSelection, so: str) -> No
                 "nothing was changed.",
                 remedy=f"Add or remove {quoted(*root)} as a whole.",
             )
+
+
+def _copy_anew(store: Store, names: list[TableName]) -> None:
+    """For tables whose removal nobody has noticed yet: they are to be as if somebody had."""
+    kept = store.get_table_states()
+    found = [store.find_table(*name) for name in names]
+    store.set_wishes({table: "resync" for table in found if table in kept})
 
 
 def _write(store: Store, config: PipelineConfig, names: list[TableName], rule: Rule) -> None:

@@ -1,0 +1,34 @@
+"""A query that cannot be started because Spark is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
+
+from penstock.errors import SparkLost
+from penstock.lsn import NOTHING
+from penstock.spark.query import PipelineQuery, QuerySettings
+from penstock.transform.floors import Floors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        # What py4j says depends on the moment in which the JVM ends.
+        Py4JError("An error occurred while calling o81.readStream"),
+        Py4JNetworkError("Error while sending or receiving"),
+        ConnectionRefusedError(),
+    ],
+)
+def test_spark_is_lost(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(PipelineQuery, "_start", start)
+    nothing: Any = None
+    settings = QuerySettings(str(tmp_path), 1, 1, 1, 1.0)
+    with pytest.raises(SparkLost):
+        PipelineQuery(nothing, settings, NOTHING, nothing, Floors(), nothing)
