@@ -34,7 +34,10 @@ class SchemaMessage:
                 value["tag"],
                 value.get("version") or 0,
                 tuple(
-                    (told["table"], None if told["document"] is None else json.dumps(told["document"]))
+                    (
+                        told["table"],
+                        None if told["document"] is None else json.dumps(told["document"]),
+                    )
                     for told in value.get("tables", ())
                 ),
                 bool(value.get("rewrite")),

@@ -77,7 +77,9 @@ class Changed(CopiedTables):
 
     def tables(self, url: str) -> dict[str, TableDefinition]:
         with psycopg.connect(url) as conn:
-            names = conn.execute("SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'")
+            names = conn.execute(
+                "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'"
+            )
             wanted = [TableName("public", name) for (name,) in names.fetchall()]
             return {table.name: table for table in definitions_of(conn, wanted)}
 
@@ -104,9 +106,7 @@ def _shape(table: TableDefinition) -> object:
 
 
 @pytest.fixture
-def changed(
-    pipeline: PipelineUnderTest, target_url: str, spark: SparkSession
-) -> Iterator[Changed]:
+def changed(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> Iterator[Changed]:
     pipeline.execute(*SHOP)
     changed = Changed(pipeline, target_url, spark)
     changed.configure()

@@ -181,7 +181,8 @@ def test_a_statement_does_not_fail_because_of_the_log(watched: Watched) -> None:
     watched.conn.execute("ALTER TABLE penstock.schema_log RENAME TO elsewhere")
     watched.conn.execute("ALTER TABLE items ADD COLUMN a int")
     row = watched.conn.execute(
-        "SELECT data FROM pg_logical_slot_get_changes('watch', NULL, NULL) WHERE data ~ %s", [PREFIX]
+        "SELECT data FROM pg_logical_slot_get_changes('watch', NULL, NULL) WHERE data ~ %s",
+        [PREFIX],
     ).fetchone()
     assert row is not None
     assert "failure" in row[0]

@@ -8,6 +8,7 @@ those are opened here.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +45,18 @@ class SchemaPoints:
         found = self._points(listing)
         at = bisect_right(found, commit_lsn, key=lambda point: point.position.commit_lsn)
         return found[at].position.commit_lsn if at < len(found) else None
+
+    def touching(
+        self, listing: Listing, tables: Collection[int], after: int, upto: int
+    ) -> frozenset[int]:
+        """Which of the tables are changed by transactions with after < commit LSN < upto."""
+        return frozenset(
+            oid
+            for point in self._points(listing)
+            if after < point.position.commit_lsn < upto
+            for oid, _ in point.message.tables
+            if oid in tables
+        )
 
     def of(self, listing: Listing, commit_lsn: int) -> list[SchemaPoint]:
         """Those of one transaction, in order."""

@@ -232,6 +232,11 @@ class Destination(ABC):
         receipts = [receipt for section in rows for receipt in section.receipts]
         self.commit(receipts, frontier, behind)
 
+    def change_table(self, change: TableChange) -> None:  # noqa: B027 (most need none)
+        """Let a table become what the source has, apart from the stream: it is copied next, so its
+        rows do not matter. ``prepare`` follows.
+        """
+
     # -- copies --------------------------------------------------------------------------------
     # May be called by other threads than the one that commits, also while it does.
 

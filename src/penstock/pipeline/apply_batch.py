@@ -120,9 +120,7 @@ class BatchCommitter:
     def commit_aside(self, receipts: list[Receipt], tables: Mapping[int, Frontier]) -> None:
         """Commit a batch that brings only ``tables`` on, each to where it stands then."""
         with self.lock:
-            self._commit(
-                partial(self._destination.commit, receipts), self.standing.placed(tables)
-            )
+            self._commit(partial(self._destination.commit, receipts), self.standing.placed(tables))
             self._record()
 
     def place(self, tables: Mapping[int, Frontier]) -> None:

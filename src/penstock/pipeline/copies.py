@@ -25,6 +25,7 @@ from penstock.pipeline.held_snapshots import HeldSnapshots
 from penstock.pipeline.held_wal import HeldWal
 from penstock.pipeline.replay import Replay
 from penstock.postgres.connect import connect
+from penstock.postgres.definitions import read_definitions_by_oid
 from penstock.postgres.subscription import SLOT_WAIT_SECONDS, find_subscription
 from penstock.snapshot.chunk import CopyPlan
 from penstock.snapshot.held_snapshot import HeldSnapshot
@@ -125,6 +126,7 @@ class _Source:
             tables,
             positions,
             HeldSnapshots(config, file, max_age=copy.max_snapshot_age, check=self.check, say=say),
+            self.define,
             self.plans,
             self.copy_unit,
             finish,
@@ -143,6 +145,13 @@ class _Source:
         """Ends what takes long when the pipeline ends."""
         if self._manager is not None:
             self._manager.check_stopping()
+
+    def define(self, tables: Collection[int]) -> dict[int, TableDefinition]:
+        """What tables are like now."""
+        with connect(self._config.source.url, application_name=self._application) as conn:
+            subscription = find_subscription(conn, self._config.name)
+            publications = subscription.publications if subscription else ()
+            return read_definitions_by_oid(conn, list(tables), publications)
 
     def plans(self, tables: Sequence[TableDefinition]) -> dict[int, CopyPlan | TableRefused]:
         """What to read of each table, or why it is not copied."""

@@ -11,6 +11,7 @@ from penstock.lsn import Frontier
 from penstock.pipeline.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.table_state import DataSync, Init
+from penstock.schema_change import TableChange
 from penstock.snapshot.chunk import Chunk, CopyPlan
 from penstock.snapshot.held_snapshot import HeldSnapshot
 from penstock.store import CopyProgress, Store
@@ -32,6 +33,9 @@ class Snapshots(Protocol):
     def release(self, number: int) -> None: ...
 
 
+Define = Callable[[Collection[int]], Mapping[int, TableDefinition]]
+"""What tables (by oid) are like in the source now; those that are gone are left out."""
+
 Plan = Callable[[Sequence[TableDefinition]], Mapping[int, CopyPlan | TableRefused]]
 """What to read of each table, or why it cannot be copied."""
 
@@ -50,6 +54,7 @@ class CopyAdmission:
         tables: FollowedTables,
         positions: Positions,
         snapshots: Snapshots,
+        define: Define,
         plan: Plan,
         worker: str,
         *,
@@ -61,6 +66,7 @@ class CopyAdmission:
         self._tables = tables
         self._positions = positions
         self._snapshots = snapshots
+        self._define = define
         self._plan = plan
         self._worker = worker
         self._one_snapshot = one_snapshot
@@ -79,13 +85,12 @@ class CopyAdmission:
         mine = self._store.claim_copies(self._worker, new) if new else set()
         if not mine:
             return
-        tables = self._state.definitions(sorted(mine))
         if self._destination.capabilities.mode == "merge":
             # From before the snapshot on: its point is where the stream may be already.
             frontier = self._positions.standing.frontier
             self._positions.place(dict.fromkeys(mine, frontier))
         number, snapshot = self._snapshots.take()
-        plans = self._plans(tables)
+        plans = self._plans(self._renewed(sorted(mine), snapshot.lsn))
         if self._destination.capabilities.mode == "merge":
             self._positions.free([oid for oid in mine if oid not in plans])
             at = Frontier.before(snapshot.lsn)
@@ -95,6 +100,26 @@ class CopyAdmission:
         self._state.readings[number] = Reading(number, snapshot, set(plans))
         for plan in plans.values():
             self._state.queue.add(plan.chunks)
+
+    def _renewed(self, oids: Sequence[int], lsn: int) -> list[TableDefinition]:
+        """The tables as they are now, also at the destination: they may have changed while they
+        waited. What changes after the snapshot is told in the stream, and they begin again.
+        """
+        known = {table.oid: table for table in self._state.definitions(oids)}
+        now = self._define(list(known))
+        changed = [table for oid, table in now.items() if table != known[oid]]
+        for table in changed:
+            try:
+                self._destination.change_table(
+                    TableChange(known[table.oid], table, is_rewrite=True)
+                )
+            except TableRefused as error:
+                self._state.refuse(error)
+                del known[table.oid]
+        if changed:
+            self._destination.prepare([table for table in changed if table.oid in known])
+            self._store.store_table_schemas(changed, lsn - 1)
+        return [now.get(oid, table) for oid, table in known.items()]
 
     def _is_known_to_stream(self, oid: int) -> bool:
         """Only then may its snapshot be taken: a query that does not know a new table drops its

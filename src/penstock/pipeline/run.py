@@ -217,9 +217,7 @@ class Pipeline:
                 run.follow_schema()
                 with self._query(run) as query:
                     while not run.stopping():
-                        if query.is_under_way and (
-                            run.tables.changed() or run.schema.is_due()
-                        ):
+                        if query.is_under_way and (run.tables.changed() or run.schema.is_due()):
                             break
                         if query.wait(_TURN_SECONDS):
                             # Ended by somebody else, without an error: a new one takes its place.

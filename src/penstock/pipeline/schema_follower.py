@@ -8,6 +8,7 @@ changes together, in their order. Then the query goes on behind it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,7 @@ from penstock.destination.contract import Destination, Receipt, Rows, SchemaChan
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.followed_tables import FollowedTables
+from penstock.pipeline.table_state import Catchup, DataSync, FinishedCopy, SyncWait
 from penstock.postgres.catalogue_tables import Published, tables_in
 from penstock.postgres.definitions import published_columns
 from penstock.postgres.source_errors import source_errors
@@ -119,10 +121,36 @@ class SchemaFollower:
         with self._committer.lock:
             self._destination.prepare(after)
         self._tell(changes)
+        # The new values came without changes of rows.
         again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}
+        again |= self._copied_before(points)
         if again:
-            # The new values came without changes of rows.
             self._store.set_wishes(dict.fromkeys(again, "resync"))
+        self._acknowledge(conn, points)
+
+    def _copied_before(self, points: Sequence[SchemaPoint]) -> set[int]:
+        """Tables that were changed after the snapshot that they are being copied under."""
+        copies, states = self._store.get_copies(), self._store.get_table_states()
+        return {
+            oid
+            for point in points
+            for oid, _ in point.message.tables
+            if isinstance(states.get(oid), DataSync | FinishedCopy | SyncWait | Catchup)
+            and oid in copies
+            and copies[oid].first_lsn <= point.position.commit_lsn
+        }
+
+    def _acknowledge(self, conn: psycopg.Connection[Any], points: Sequence[SchemaPoint]) -> None:
+        """Say in the source's log that the destination holds these changes. Nothing depends on it:
+        a role without the right leaves it.
+        """
+        versions = [point.message.version for point in points]
+        with suppress(psycopg.Error):
+            conn.execute(
+                "UPDATE penstock.schema_log SET acknowledged_at = now()"
+                " WHERE version = ANY (%s) AND acknowledged_at IS NULL",
+                [versions],
+            )
 
     def _sections(
         self,

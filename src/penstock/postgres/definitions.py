@@ -51,6 +51,15 @@ def read_definitions(
         return definitions_of(conn, tables, publications)
 
 
+def read_definitions_by_oid(
+    conn: psycopg.Connection[Any], tables: Sequence[int], publications: Sequence[str]
+) -> dict[int, TableDefinition]:
+    """The same for tables that are known already, whatever they are called by now."""
+    with source_errors("reading table definitions"), qualified_names(conn):
+        document = _ask(conn, catalogue_document.TABLES, tables)
+        return tables_in(document, published_columns(conn, publications))
+
+
 def definitions_of(
     conn: psycopg.Connection[Any], tables: Sequence[TableName], publications: Sequence[str] = ()
 ) -> list[TableDefinition]:

@@ -287,9 +287,7 @@ def install_tracking(conn: psycopg.Connection[Any]) -> bool:
     return True
 
 
-def _create_trigger(
-    conn: psycopg.Connection[Any], name: str, event: str, function: str
-) -> None:
+def _create_trigger(conn: psycopg.Connection[Any], name: str, event: str, function: str) -> None:
     there = conn.execute("SELECT FROM pg_event_trigger WHERE evtname = %s", [name]).fetchone()
     if there is None:
         conn.execute(

@@ -65,9 +65,7 @@ class TaskInput:
 class TaskFunction:
     """The function that mapInArrow runs; picklable."""
 
-    def __init__(
-        self, writer: TaskWriter, floors: Floors, section: Section | None = None
-    ) -> None:
+    def __init__(self, writer: TaskWriter, floors: Floors, section: Section | None = None) -> None:
         self._writer = writer
         self._floors = floors
         self._section = section

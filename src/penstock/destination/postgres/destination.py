@@ -63,6 +63,7 @@ from penstock.destination.postgres.task_writer import PostgresWriter
 from penstock.errors import DestinationError, DestinationUnavailable
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier, Position
+from penstock.schema_change import TableChange
 from penstock.table_definition import TableDefinition
 
 # A staging table that is scanned with less than this left over in it is not worth emptying.
@@ -287,6 +288,18 @@ class PostgresDestination(Destination):
             raise as_destination_error(error, "committing a schema change") from error
         finally:
             self._sections = {}
+
+    def change_table(self, change: TableChange) -> None:
+        known = change.after or change.before
+        assert known is not None  # noqa: S101 (one of both is there)
+        what = SchemaChange(Position(0, 0), 0, "before its copy", (change,))
+        with (
+            self._pool.session() as conn,
+            destination_errors(f"changing the target of {known.qualified_name}"),
+            conn.transaction(),
+        ):
+            self._copies.hold(conn)
+            self._copies.note_changes(what, change_tables(conn, self.pipeline, self._names, what))
 
     def _commit_sections(
         self,

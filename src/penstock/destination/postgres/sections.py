@@ -78,9 +78,7 @@ def change_tables(
             continue
         before, after = wanted_targets(conn, [table.before, table.after], names)
         try:
-            notes += alter_target(
-                conn, pipeline, TableChange(before, after, table.is_rewrite)
-            )
+            notes += alter_target(conn, pipeline, TableChange(before, after, table.is_rewrite))
         except psycopg.Error as error:
             if is_passing(error):
                 raise
