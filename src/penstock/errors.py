@@ -150,3 +150,25 @@ class TableRefused(DestinationError):
     @property
     def details(self) -> dict[str, Any]:
         return {"table": self.table, "may_pass": self.may_pass}
+
+
+class TableChanged(TableRefused):
+    """Rows of a table came in another layout than it had, in a transaction that was committed at
+    ``commit_lsn``, and nothing had told of it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        table: int = 0,
+        may_pass: bool = False,
+        commit_lsn: int = 0,
+    ) -> None:
+        super().__init__(message, remedy=remedy, table=table, may_pass=may_pass)
+        self.commit_lsn = commit_lsn
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {**super().details, "commit_lsn": self.commit_lsn}

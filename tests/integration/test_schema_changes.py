@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
 from penstock.postgres.catalogue import TableName
@@ -83,6 +82,18 @@ class Changed(CopiedTables):
             wanted = [TableName("public", name) for (name,) in names.fetchall()]
             return {table.name: table for table in definitions_of(conn, wanted)}
 
+    def rewrite(self, **keys: object) -> None:
+        """Other keys of the pipeline file."""
+        content = yaml.safe_load(self.pipeline.file.read_text())
+        self.pipeline.file.write_text(yaml.safe_dump({**content, **keys}))
+
+    def is_same(self) -> bool:
+        try:
+            self.expect_equal()
+        except (AssertionError, psycopg.Error):
+            return False
+        return True
+
     def expect_equal(self) -> None:
         """The same tables, columns, types, keys and rows."""
         here, there = self.tables(self.pipeline.url), self.tables(self.target_url)
@@ -106,11 +117,11 @@ def _shape(table: TableDefinition) -> object:
 
 
 @pytest.fixture
-def changed(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> Iterator[Changed]:
+def changed(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> Changed:
     pipeline.execute(*SHOP)
     changed = Changed(pipeline, target_url, spark)
     changed.configure()
-    yield changed
+    return changed
 
 
 def test_changes_while_it_is_down(changed: Changed) -> None:
@@ -121,3 +132,61 @@ def test_changes_while_it_is_down(changed: Changed) -> None:
     changed.run_until_caught_up()
     print(*changed.said, sep="\n")
     changed.expect_equal()
+
+
+def test_changes_while_it_runs(changed: Changed) -> None:
+    with changed.running() as run:
+        changed.wait(run, changed.is_same, "the tables are copied")
+        changed.transaction(*TRANSACTIONS[0])
+        changed.wait(run, changed.is_same, "the new column is there")
+        # Also a table that is new, and one whose rows are copied when it changes.
+        changed.transaction(
+            "CREATE TABLE fresh (id int PRIMARY KEY, a text)",
+            "INSERT INTO fresh SELECT n, 'a' FROM generate_series(1, 100) n",
+            "ALTER TABLE fresh ADD COLUMN b int DEFAULT 3",
+            "INSERT INTO fresh VALUES (200, 'x', 4)",
+        )
+        changed.command("tables", "resync", str(changed.pipeline.file), "items")
+        changed.transaction("ALTER TABLE items ADD COLUMN more text DEFAULT 'm'")
+        changed.transaction("ALTER TABLE fresh DROP COLUMN a", "UPDATE fresh SET b = 5")
+        changed.wait(run, changed.is_same, "all of them are the same")
+
+
+def test_changes_that_only_rows_tell_of(changed: Changed) -> None:
+    changed.rewrite(schema_changes={"track": False})
+    changed.run_until_caught_up()
+    changed.transaction(*TRANSACTIONS[0][1:])
+    changed.transaction("ALTER TABLE parts RENAME note TO remark", "DELETE FROM parts WHERE id = 3")
+    changed.run_until_caught_up()
+    changed.expect_equal()
+
+
+def test_what_is_ignored_and_what_stops(changed: Changed) -> None:
+    changed.rewrite(
+        schema_changes={"add_column": "ignore", "drop_column": "ignore", "rename_column": "stop"}
+    )
+    changed.run_until_caught_up()
+    changed.transaction(
+        "ALTER TABLE items ADD COLUMN price int DEFAULT 7",
+        "UPDATE items SET price = 8 WHERE id <= 3",
+        "ALTER TABLE items DROP COLUMN code",
+        "UPDATE items SET label = 'without code' WHERE id = 4",
+        "INSERT INTO items VALUES (300, 'new', 'wild', 1)",
+    )
+    changed.run_until_caught_up()
+    assert [column.name for column in changed.tables(changed.target_url)["items"].columns] == [
+        *("id", "label", "feels", "code")
+    ]
+    theirs = changed.rows(changed.target_url, "(SELECT * FROM items WHERE id IN (4, 300))")
+    assert theirs == [("(300,new,wild,)",), ('(4,"without code",calm,c4)',)]
+    changed.transaction("ALTER TABLE parts RENAME note TO remark", "DELETE FROM parts WHERE id = 3")
+    changed.transaction("DELETE FROM items WHERE id = 45")
+    changed.run_until_caught_up()
+    assert changed.phases() == {"public.items": "ready", "public.parts": "errored"}
+    assert any("schema_changes says to stop at rename_column" in line for line in changed.said)
+    changed.rewrite(schema_changes={"add_column": "ignore", "drop_column": "ignore"})
+    changed.command("tables", "retry", str(changed.pipeline.file), "parts")
+    changed.run_until_caught_up()
+    assert changed.phases() == {"public.items": "ready", "public.parts": "ready"}
+    query = "(SELECT id, item, remark FROM parts)"
+    assert changed.rows(changed.target_url, query) == changed.rows(changed.pipeline.url, query)

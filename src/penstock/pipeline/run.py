@@ -14,7 +14,7 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.error_policy import Action, decide
-from penstock.errors import PenstockError, TableRefused
+from penstock.errors import PenstockError, TableChanged, TableRefused
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter, Delivered
 from penstock.pipeline.capture_child import CaptureChild
@@ -81,7 +81,7 @@ class Pipeline:
         application = f"penstock {config.name} run"
         with KeptLock(config.source.url, config.name, application) as lock:
             # First of all: what the slot brings is told completely.
-            if not install_tracking(lock.conn):
+            if config.schema_changes.track and not install_tracking(lock.conn):
                 self._say(NOT_TRACKED)
             subscription = ensure_subscription(lock.conn, config)
             target = current_wal_lsn(lock.conn) if until_caught_up else 0
@@ -114,7 +114,7 @@ class Pipeline:
                         committer,
                         tables,
                         schema,
-                        follow_schema=lambda: schema.follow(lock.conn),
+                        lock,
                         take_up=partial(self._take_up, committer, subscription, tables),
                         watch=partial(
                             self._watch, capture, lock, subscribed, copies, Backoff(), stopping
@@ -204,6 +204,7 @@ class Pipeline:
             committer,
             self._log,
             subscription.publications,
+            self._config.schema_changes.policy,
             batch.max_bytes,
             partial(run_replay, spark, self._config.change_log.path, batch.buffer_bytes),
             self._say,
@@ -214,7 +215,7 @@ class Pipeline:
         pause = Backoff()
         while not run.stopping():
             try:
-                run.follow_schema()
+                run.schema.follow(run.lock.conn)
                 with self._query(run) as query:
                     while not run.stopping():
                         if query.is_under_way and (run.tables.changed() or run.schema.is_due()):
@@ -226,13 +227,16 @@ class Pipeline:
                         if run.has_reached_target():
                             return
                         run.watch()
-            except PenstockError as error:
+            except PenstockError as raised:
+                error = run.after_a_change(raised) if isinstance(raised, TableChanged) else raised
+                if error is None:
+                    continue
                 action = decide(error)
                 fails_alone = run.destination.capabilities.tables_fail_alone
                 if isinstance(error, TableRefused) and fails_alone:
                     run.tables.refuse(error)
                 elif action in (Action.STOP, Action.SET_ASIDE):
-                    raise
+                    raise error from None
                 else:
                     self._say(f"{error.message}; going on from {run.committer.standing.frontier}")
                     if action is Action.RETRY:
@@ -312,11 +316,21 @@ class _Run:
     committer: BatchCommitter
     tables: FollowedTables
     schema: SchemaFollower
-    follow_schema: Callable[[], None]
+    lock: KeptLock
     take_up: Callable[[], None]
     watch: Callable[[], None]
     stopping: Stopping
     target: int
+
+    def after_a_change(self, seen: TableChanged) -> PenstockError | None:
+        """Follow a schema change that showed in the rows; what stands in the way of that."""
+        try:
+            self.take_up()
+            self.schema.notice(self.lock.conn, seen)
+        except PenstockError as error:
+            return error
+        self.take_up()
+        return None
 
     def has_reached_target(self) -> bool:
         """Whether every table that can go on has got where it was to get."""

@@ -18,14 +18,16 @@ from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
 from penstock.destination.contract import Destination, Receipt, Rows, SchemaChange, TaskWriter
-from penstock.lsn import Frontier
+from penstock.errors import TableChanged, TableRefused
+from penstock.lsn import Frontier, Position
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.table_state import Catchup, DataSync, FinishedCopy, SyncWait
 from penstock.postgres.catalogue_tables import Published, tables_in
-from penstock.postgres.definitions import published_columns
+from penstock.postgres.definitions import published_columns, read_definitions_by_oid
 from penstock.postgres.source_errors import source_errors
-from penstock.schema_change import TableChange
+from penstock.schema_change import Difference, TableChange
+from penstock.schema_policy import SchemaPolicy
 from penstock.store import Store
 from penstock.table_definition import TableDefinition
 from penstock.transform.floors import Floors
@@ -46,6 +48,7 @@ class SchemaFollower:
         committer: BatchCommitter,
         log: ChangeLog,
         publications: Sequence[str],
+        policy: SchemaPolicy,
         max_bytes: int,
         run_section: RunSection,
         say: Callable[[str], None],
@@ -56,6 +59,7 @@ class SchemaFollower:
         self._committer = committer
         self._log = log
         self._publications = publications
+        self._policy = policy
         self._max_bytes = max_bytes
         self._run_section = run_section
         self._say = say
@@ -83,6 +87,30 @@ class SchemaFollower:
             else:
                 self._bring(conn, listing, point)
 
+    def notice(self, conn: psycopg.Connection[Any], seen: TableChanged) -> None:
+        """Follow a change of which nothing told but the rows behind it: without event triggers, and
+        in sessions that opted out. What the catalogue says now stands in for what it said then.
+
+        Raises what it was given where that does not explain the rows. No query may be under way.
+        """
+        while self._committer.read_up_to.end_lsn < seen.commit_lsn:
+            self._reach(self._log.list(), seen.commit_lsn)
+        before = self._store.get_table_schema(seen.table, seen.commit_lsn - 1)
+        now = read_definitions_by_oid(conn, [seen.table], self._publications)
+        change = TableChange(before, now.get(seen.table))
+        position = Position(seen.commit_lsn - 1, 0)
+        if stop := self._policy.stops_at(change):
+            raise _stopped(change, stop, position, "seen in its rows")
+        change = self._policy.resolved(change)
+        if change.after is None or not change.differences():
+            raise seen
+        self._store.store_table_schemas([change.after], position.commit_lsn)
+        told = SchemaChange(position, 0, "seen in its rows", (change,))
+        self._committer.commit_sections([told], Frontier.before(seen.commit_lsn))
+        with self._committer.lock:
+            self._destination.prepare([change.after])
+        self._tell([told])
+
     def _reach(self, listing: Listing, point: int) -> None:
         """Bring a batch of what comes before ``point``."""
         batch = chain.next_batch(
@@ -106,7 +134,7 @@ class SchemaFollower:
         with source_errors("reading the columns that are published"):
             published = published_columns(conn, self._publications)
         points = self._points.of(listing, commit_lsn)
-        changes = _Changes(self._store, floors, published).of(points)
+        changes = _Changes(self._store, self._policy, floors, published).of(points)
         batch = chain.Batch(
             # The commit record ends further on; how far is of no interest.
             Frontier(commit_lsn, commit_lsn + 1),
@@ -182,8 +210,11 @@ class SchemaFollower:
 class _Changes:
     """What the messages of one transaction mean for the tables that are followed."""
 
-    def __init__(self, store: Store, floors: Floors, published: Published) -> None:
+    def __init__(
+        self, store: Store, policy: SchemaPolicy, floors: Floors, published: Published
+    ) -> None:
         self._store = store
+        self._policy = policy
         self._floors = floors
         self._published = published
         self._held: dict[int, TableDefinition | None] = {}
@@ -208,8 +239,25 @@ class _Changes:
             oid, point.position.commit_lsn - 1
         )
         after = None if document is None else tables_in(document, self._published).get(oid)
-        self._held[oid] = after
-        return TableChange(before, after, point.message.is_rewrite)
+        change = TableChange(before, after, point.message.is_rewrite)
+        if stop := self._policy.stops_at(change):
+            raise _stopped(change, stop, point.position, point.message.tag)
+        change = self._policy.resolved(change)
+        self._held[oid] = change.after
+        return change
+
+
+def _stopped(change: TableChange, stop: Difference, position: Position, tag: str) -> TableRefused:
+    known = change.before or change.after
+    assert known is not None  # noqa: S101 (one of both is there)
+    name = known.qualified_name
+    return TableRefused(
+        f"table {name} was changed at {position} ({tag}): {stop.text}; "
+        f"schema_changes says to stop at {stop.kind}",
+        remedy=f"set schema_changes.{stop.kind} to apply or ignore in the pipeline file, start "
+        f"`penstock run` again, and run `penstock tables retry` for {name}",
+        table=change.oid,
+    )
 
 
 def _newest(changes: Sequence[SchemaChange]) -> list[TableDefinition]:

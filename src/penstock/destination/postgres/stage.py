@@ -48,6 +48,8 @@ class Stage:
     """Columns that only the target has, and that a row made anew must not lose."""
     unique: tuple[tuple[int, ...], ...] = ()
     """Other columns that no two rows share, by index."""
+    left_out: frozenset[str] = frozenset()
+    """Columns that rows may come with and that the target does not have."""
 
     def __hash__(self) -> int:
         # Statements are looked up by it all the time; hashing every column shows.

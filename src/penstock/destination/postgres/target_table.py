@@ -63,7 +63,7 @@ class TargetTable:
     their values. ``sequences`` are (column, qualified sequence) that local inserts would draw from.
     ``oid`` is the target's own. ``unique`` are columns that no two rows share, neither here nor in
     the source, beside the merge key; only of targets that we did not make. ``notes`` say what could
-    not be made as it is in the source.
+    not be made as it is in the source. ``left_out`` are the source's columns that are not delivered.
     """
 
     source_oid: int
@@ -78,6 +78,7 @@ class TargetTable:
     notes: tuple[str, ...] = ()
     oid: int = 0
     unique: tuple[tuple[str, ...], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def source_qualified_name(self) -> str:
@@ -386,6 +387,7 @@ def _target_table(
         ),
         merge_key=wanted.merge_key,
         oid=target.oid,
+        left_out=tuple(c.name for c in source.columns if not c.published),
         sequences=tuple((name, sequences[name]) for name in names if name in sequences),
     )
 
