@@ -239,6 +239,25 @@ def test_a_driver_that_is_frozen_in_its_commit_does_not_hold_up_the_next(
         frozen.commit([], builder.frontier)
 
 
+@pytest.mark.parametrize("who", ["tables", "task", "copy"])
+def test_what_a_frozen_process_holds_does_not_hold_up_the_next_driver(
+    target: Target, builder: ChangeBuilder, who: str
+) -> None:
+    """Such as a task in the middle of its COPY: staging tables are emptied at the start."""
+    opened(target)
+    with psycopg.connect(target.url, application_name=f"penstock shop {who}") as frozen:
+        tables = frozen.execute(
+            "SELECT format('%I.%I', schemaname, tablename) FROM pg_tables"
+            " WHERE schemaname = 'penstock' AND tablename LIKE 'stage%' OR tablename = 'items'"
+        ).fetchall()
+        for (table,) in tables:
+            frozen.execute(f"LOCK TABLE {table} IN ROW EXCLUSIVE MODE".encode())
+        write(builder, 1)
+        deliver(opened(target), builder.frontier, [builder.cut()])
+        frozen.close()
+    assert held(target) == (1, 1)
+
+
 def test_a_connection_that_is_lost_before_the_commit(
     target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,7 +90,6 @@ class PostgresDestination(Destination):
         self._options = options
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._conn: Connection | None = None
-        self._application = f"penstock {pipeline} driver"
         self._held = Progress(0, None, {})
         self._targets: dict[int, TargetTable] = {}
         self._lane = LANES[0]
@@ -103,7 +102,7 @@ class PostgresDestination(Destination):
         self._sections: dict[int, Mapping[int, Stage]] = {}
         self._sequences_due = 0.0
         self._names = TableNames(options.target_schema, options.tables)
-        self._pool = SessionPool(self._connect)
+        self._pool = SessionPool(lambda: self._connect("tables"))
         self._copies = TableCopies(
             self._pool,
             pipeline,
@@ -122,7 +121,7 @@ class PostgresDestination(Destination):
         with self._session() as conn:
             check_rights(conn, disable_triggers=self._options.disable_triggers)
             ensure_own_tables(conn)
-            epoch = take_over(conn, self.pipeline, self._application)
+            epoch = take_over(conn, self.pipeline)
             forget_staged(conn, self.pipeline)
             self._held = replace(self._progress(conn), epoch=epoch)
 
@@ -429,7 +428,7 @@ class PostgresDestination(Destination):
     def _session(self) -> Iterator[Connection]:
         """The driver's connection, made again where it was lost."""
         if self._conn is None or self._conn.closed:
-            self._conn = self._connect()
+            self._conn = self._connect("driver")
         try:
             yield self._conn
         except psycopg.Error as error:
@@ -441,11 +440,11 @@ class PostgresDestination(Destination):
                 self._conn.close()
             raise
 
-    def _connect(self) -> Connection:
+    def _connect(self, purpose: str) -> Connection:
         # A commit must have reached the disk before it is confirmed to the source.
         conn = open_session(
             self._options.url,
-            self._application,
+            f"penstock {self.pipeline} {purpose}",
             {"synchronous_commit": "on"},
         )
         with destination_errors("preparing the connection"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from psycopg import errors
@@ -49,22 +50,29 @@ def read_progress(conn: Connection, pipeline: str) -> Progress | None:
     )
 
 
-def take_over(conn: Connection, pipeline: str, application: str) -> int:
+def take_over(conn: Connection, pipeline: str) -> int:
     """The epoch of a new driver; whoever drove before is fenced from now on.
 
-    Waits a while for a commit that is under way. One that does not end belongs to a driver that is
-    frozen: the sessions of that ``application`` are ended, and with them the commit.
+    Waits a while for a commit that is under way; one that does not end belongs to a driver that is
+    frozen, and is ended. Whatever else earlier drivers and their tasks have under way is of no use
+    any more. A machine that is frozen would hold its locks for as long as it is: the sessions end.
     """
     try:
-        return _next_epoch(conn, pipeline, _PATIENCE)
+        epoch = _next_epoch(conn, pipeline, _PATIENCE)
     except errors.LockNotAvailable:
-        conn.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
-            " AND datname = current_database() AND usename = current_user"
-            " AND pid <> pg_backend_pid()",
-            [application],
-        )
-        return _next_epoch(conn, pipeline, "0")
+        _end_sessions(conn, pipeline, ["driver"])
+        epoch = _next_epoch(conn, pipeline, "0")
+    _end_sessions(conn, pipeline, ["tables", "task", "copy"])
+    return epoch
+
+
+def _end_sessions(conn: Connection, pipeline: str, purposes: Sequence[str]) -> None:
+    conn.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = ANY (%s)"
+        " AND datname = current_database() AND usename = current_user"
+        " AND pid <> pg_backend_pid()",
+        [[f"penstock {pipeline} {purpose}" for purpose in purposes]],
+    )
 
 
 def _next_epoch(conn: Connection, pipeline: str, patience: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -138,3 +139,18 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
     finally:
         if pgconn.status == ConnStatus.OK:
             pgconn.nonblocking = 1
+
+
+def is_lost(conn: Connection) -> bool:
+    """Whether the server has ended a session that nobody uses at the moment; closes it then."""
+    poll = select.poll()
+    poll.register(conn.fileno(), select.POLLIN)
+    if not poll.poll(0):
+        return False
+    # Something came unasked: news of a setting, or the end.
+    try:
+        conn.execute("SELECT")
+    except psycopg.OperationalError:
+        conn.close()
+        return True
+    return False

@@ -25,6 +25,7 @@ from penstock.destination.postgres.session import (
     Connection,
     as_destination_error,
     copy_in,
+    is_lost,
     is_refusal,
     open_session,
     said,
@@ -322,7 +323,7 @@ def kept_session(
     """The session that this process keeps for a purpose; made where there is none."""
     key = f"{purpose} {url.reveal()}"
     conn = _sessions.get(key)
-    if conn is None or conn.closed:
+    if conn is None or conn.closed or is_lost(conn):
         conn = open_one()
         _sessions[key] = conn
     return conn
