@@ -61,9 +61,12 @@ SELECT name <> 'information_schema' AND name <> 'penstock' AND name NOT LIKE 'pg
 $$
 """
 
+# The settings are for the values of rows that are older than a column, which it holds as text.
 _DOCUMENT = f"""
 CREATE OR REPLACE FUNCTION penstock.table_document(of oid) RETURNS json
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO'
+SET intervalstyle = 'postgres' SET timezone = 'UTC' SET bytea_output = 'hex'
+SET extra_float_digits = 1 AS $$
 {catalogue_document.as_function(catalogue_document.TABLES, "ARRAY[of]")}
 $$
 """
