@@ -14,8 +14,10 @@ from tests.crash.chaos_seed import Say, SeedReport, Supervisor, bring
 from tests.crash.fault_schedule import plan_faults
 from tests.crash.faults import FAULTS
 from tests.crash.injured_pipeline import PATIENCE
+from tests.crash.into_copied import KEEPING_STEPS
 from tests.crash.into_postgres import IntoPostgres
 from tests.fix_pipeline import wait_until
+from tests.workload import Workload
 
 _COPY: dict[str, Any] = {"chunk_bytes": "256KiB"}
 _TABLES: dict[str, Any] = {"reconcile": "1s", "on_remove": "drop"}
@@ -28,6 +30,8 @@ class IntoChanged(IntoPostgres):
         self, server: EmbeddedPostgres, target: EmbeddedPostgres, folder: Path, seed: int
     ) -> None:
         super().__init__(server, target, folder, seed, copy=_COPY, tables=_TABLES)
+        self.reader.judging = False
+        self.load = Workload(self.url, seed, pause=0.2, steps=KEEPING_STEPS)
         self.changing = ChangingTables(self.url, seed)
 
     def __exit__(
@@ -48,8 +52,11 @@ class IntoChanged(IntoPostgres):
     def settle(self) -> None:
         self.changing.stop()
         super().settle()
-        wait_until(self._is_settled, "all tables are ready", PATIENCE)
+        self.wait_settled()
         self.wait_delivered()
+
+    def wait_settled(self) -> None:
+        wait_until(self._is_settled, "all tables are ready", PATIENCE)
 
     def _is_settled(self) -> bool:
         self.run.expect_running()
@@ -84,6 +91,8 @@ def run_schema_seed(
         injured.load.start()
         injured.start()
         supervisor.wait_recovered()
+        injured.wait_settled()
+        injured.reader.judging = True
         injured.changing.start()
         for number, fault in enumerate(plan_faults(int(report.seed), count, FAULTS)):
             line = bring(fault, injured, supervisor)

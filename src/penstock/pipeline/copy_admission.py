@@ -116,10 +116,13 @@ class CopyAdmission:
             except TableRefused as error:
                 self._state.refuse(error)
                 del known[table.oid]
-        if changed:
-            self._destination.prepare([table for table in changed if table.oid in known])
-            self._store.store_table_schemas(changed, lsn - 1)
-        return [now.get(oid, table) for oid, table in known.items()]
+        tables = {oid: now.get(oid, table) for oid, table in known.items()}
+        new = {table.oid for table in changed} | self._tables.unprepared
+        if to_prepare := [table for oid, table in tables.items() if oid in new]:
+            self._destination.prepare(to_prepare)
+            self._tables.unprepared.difference_update(tables)
+        self._store.store_table_schemas([t for t in changed if t.oid in tables], lsn - 1)
+        return list(tables.values())
 
     def _is_known_to_stream(self, oid: int) -> bool:
         """Only then may its snapshot be taken: a query that does not know a new table drops its

@@ -62,6 +62,8 @@ class FollowedTables:
         self._next_poll = 0.0
         self._seen: dict[int, TableState] = {}
         self._leaving: frozenset[int] = frozenset()
+        self.unprepared: set[int] = set()
+        """Those that the destination has not heard of yet."""
         self.part = StreamPart()
 
     def enrol(self, definitions: Sequence[TableDefinition], lsn: int) -> None:

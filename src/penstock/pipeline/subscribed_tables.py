@@ -16,7 +16,7 @@ from penstock.errors import DestinationError, SourceUnavailable, StoreUnavailabl
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.followed_tables import FollowedTables
-from penstock.pipeline.table_state import Errored, Ready, SyncDone
+from penstock.pipeline.table_state import Errored, Init, Ready, SyncDone
 from penstock.postgres.catalogue import TableName
 from penstock.postgres.definitions import read_definitions
 from penstock.postgres.publications import read_membership
@@ -105,25 +105,33 @@ class SubscribedTables:
         self, conn: psycopg.Connection[Any], names: Collection[TableName], lsn: int
     ) -> None:
         found = read_definitions(conn, list(names), self._publications)
-        delivered = self._delivered([table.oid for table in found])
+        states, known = self._store.get_table_states(), self._known([t.oid for t in found])
+        # Those that a copy begins for are made what they are then (copy_admission.py).
+        waiting = {oid for oid in known if isinstance(states[oid], Init)}
+        self._tables.unprepared |= waiting
         with self._committer.lock:
-            self._destination.prepare([delivered.get(table.oid, table) for table in found])
+            self._destination.prepare(
+                [known.get(table.oid, table) for table in found if table.oid not in waiting]
+            )
         # No commit begins at the byte before: whoever stands at the LSN itself is past that.
-        self._tables.enrol([table for table in found if table.oid not in delivered], lsn - 1)
+        self._tables.enrol([table for table in found if table.oid not in known], lsn - 1)
 
-    def _delivered(self, oids: Collection[int]) -> dict[int, TableDefinition]:
-        """Tables that are delivered already, as the destination has them: the source may have gone
+    def _known(self, oids: Collection[int]) -> dict[int, TableDefinition]:
+        """Tables that were followed before, as the destination has them: the source may have gone
         further since, of which the stream tells.
         """
         behind, frontier = self._destination.behind(), self._destination.committed()
         states = self._store.get_table_states()
         found = {}
         for oid in oids:
-            if isinstance(states.get(oid), Ready | SyncDone | Errored):
+            if (state := states.get(oid)) is None:
+                continue
+            at = None
+            if isinstance(state, Ready | SyncDone | Errored):
                 at = behind.get(oid, frontier)
-                schema = self._store.get_table_schema(oid, at and at.end_lsn - 1)
-                if schema is not None:
-                    found[oid] = schema
+            schema = self._store.get_table_schema(oid, at and at.end_lsn - 1)
+            if schema is not None:
+                found[oid] = schema
         return found
 
     def _let_go(self, oids: Collection[int]) -> None:
