@@ -67,7 +67,7 @@ def watched(database: str) -> Iterator[Watched]:
         )
         assert install_tracking(conn)
         yield Watched(conn)
-        # Only one database may have it that is read; the slot keeps the database from being dropped.
+        # It would keep the database from being dropped.
         conn.execute("SELECT pg_drop_replication_slot('watch')")
 
 

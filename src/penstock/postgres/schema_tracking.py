@@ -156,7 +156,7 @@ BEGIN
     END IF;
 END
 $$
-"""
+"""  # noqa: S608 (the prefix is a constant)
 
 
 def _trigger(name: str, tables: str) -> str:

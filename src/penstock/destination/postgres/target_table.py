@@ -63,7 +63,8 @@ class TargetTable:
     their values. ``sequences`` are (column, qualified sequence) that local inserts would draw from.
     ``oid`` is the target's own. ``unique`` are columns that no two rows share, neither here nor in
     the source, beside the merge key; only of targets that we did not make. ``notes`` say what could
-    not be made as it is in the source. ``left_out`` are the source's columns that are not delivered.
+    not be made as it is in the source. ``left_out`` are columns of the source that are not
+    delivered.
     """
 
     source_oid: int
