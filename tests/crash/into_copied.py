@@ -116,7 +116,12 @@ class IntoCopied(IntoPostgres):
         wait_until(ready, f"{', '.join(tables) or 'all tables'} are ready", PATIENCE)
 
     def check_alive(self) -> None:
-        """Fail where something that should run does not."""
+        """Fail where something that should run does not. A failpoint may lie on the way of a run
+        that has recovered: then it is started again.
+        """
+        if self.run.exit_code == -9 and self.run.has_failpoints:
+            self.run.wait_gone()
+            self.start()
         self.run.expect_running()
         self.load.check()
         self.writers.check()
