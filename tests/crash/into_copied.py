@@ -169,7 +169,8 @@ class IntoCopied(IntoPostgres):
                 return False
             done = len(now.done)
             if done < now.chunks:
-                return done >= goals.setdefault(now.copy_id, done + part * (now.chunks - done))
+                # At the latest with the last but one: after the last there is no copy any more.
+                return done >= goals.setdefault(now.copy_id, done + part * (now.chunks - 1 - done))
             phases = self.phases()
             if phases.get("crates") == "ready" and now.copy_id not in asked:
                 asked.add(now.copy_id)
