@@ -108,8 +108,10 @@ class BatchCommitter:
             self._record()
 
     def place(self, tables: Mapping[int, Frontier]) -> None:
-        """Say where tables stand that are set aside; the next commit tells the destination."""
+        """Set tables aside, and say where they stand; the next commit tells the destination."""
         with self.lock:
+            # Also those that came after the query had begun: batches do not bring them on.
+            self._set_aside = frozenset((*self._set_aside, *tables))
             self._placed.update(tables)
             # Capture says when it is there, also if nothing happens in the source.
             self._wanted_lsn = max([self._wanted_lsn, *(at.end_lsn for at in tables.values())])

@@ -39,9 +39,16 @@ class StreamPart:
     set_aside: frozenset[int] = frozenset()
     waiting: Mapping[int, Frontier | None] = field(default_factory=dict)
 
+    @property
+    def delivered(self) -> frozenset[int]:
+        """The tables whose changes the query brings."""
+        return self.known - self.set_aside
+
     def differs(self, other: StreamPart) -> bool:
-        """Whether a query of the one would be another query for the other."""
-        return (self.known, self.set_aside) != (other.known, other.set_aside)
+        """Whether a query of the one would be another query for the other: what is not delivered
+        need not be known to it.
+        """
+        return self.delivered != other.delivered
 
 
 class FollowedTables:
@@ -88,7 +95,7 @@ class FollowedTables:
 
     def is_delivered(self, oid: int) -> bool:
         """Whether the stream brings the table on, as long as it is the query of now."""
-        return oid in self.part.known and oid not in self.part.set_aside
+        return oid in self.part.delivered
 
     def refuse(self, error: TableRefused) -> None:
         """Set a table aside; the others go on without it."""
@@ -115,7 +122,12 @@ class FollowedTables:
             # It is asked again soon; meanwhile everything stays as it is.
             return False
         self._tell()
-        return self._part().differs(self.part)
+        part = self._part()
+        if part.differs(self.part):
+            return True
+        # A table that came, and that is copied first, is no reason to start another query.
+        self.part = part
+        return False
 
     def joined(self, behind: Collection[int]) -> None:
         """Tables whose replay met the stream are like all others from now on."""
