@@ -46,7 +46,8 @@ class BatchCommitter:
         self._observe = observe
         self._read_up_to = NOTHING
         self._set_aside: Collection[int] = ()
-        self._is_unsure = True
+        self.is_unsure = True
+        """Whether nobody knows where the destination stands, until it is asked."""
         self._placed: dict[int, Frontier] = {}
         self.lock = threading.RLock()
         """Held while something is committed: who changes the destination otherwise takes it."""
@@ -80,7 +81,7 @@ class BatchCommitter:
             self.standing = standing = standing.together(set_aside)
             self._set_aside = frozenset(set_aside)
             self._read_up_to = standing.start(set_aside)
-            self._is_unsure = False
+            self.is_unsure = False
             self._record()
             return standing
 
@@ -118,6 +119,11 @@ class BatchCommitter:
             self.standing = self.standing.placed(tables)
             self._record()
 
+    def release(self, tables: Collection[int]) -> None:
+        """Batches bring these tables on from now on; they stand where the next one begins."""
+        with self.lock:
+            self._set_aside = frozenset(self._set_aside) - frozenset(tables)
+
     def free(self, tables: Collection[int]) -> None:
         """Keep nothing for these tables any more."""
         with self.lock:
@@ -126,13 +132,13 @@ class BatchCommitter:
             self._record()
 
     def _commit(self, receipts: list[Receipt], standing: Standing) -> None:
-        if self._is_unsure:
+        if self.is_unsure:
             raise BatchAgain("the last commit failed, and the destination was not asked since")
         try:
             self._destination.commit(receipts, standing.frontier, standing.behind)
         except PenstockError:
             # It may have been committed nevertheless.
-            self._is_unsure = True
+            self.is_unsure = True
             raise
         self.standing = standing
         self._placed = {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from penstock.errors import StoreUnavailable, TableRefused
@@ -69,6 +70,7 @@ class FollowedTables:
         self._next_poll = 0.0
         self._seen: dict[int, TableState] = {}
         self._leaving: frozenset[int] = frozenset()
+        self._lock = threading.Lock()
         self.part = StreamPart()
 
     def enrol(self, definitions: Sequence[TableDefinition], lsn: int) -> None:
@@ -88,6 +90,17 @@ class FollowedTables:
         """What the next query is for, by the states as they are now."""
         self.part = self._part()
         return self.part
+
+    def join(self, states: Mapping[int, SyncDone]) -> None:
+        """Tables that the query of now brings on from now on."""
+        with self._lock:
+            self._store.update_table_states(states)
+            self.part = replace(
+                self.part,
+                set_aside=self.part.set_aside - states.keys(),
+                waiting={o: at for o, at in self.part.waiting.items() if o not in states},
+            )
+        self._tell()
 
     def leave(self, tables: Collection[int]) -> None:
         """These tables, and no others, are to have no part in the stream any more."""
@@ -122,12 +135,13 @@ class FollowedTables:
             # It is asked again soon; meanwhile everything stays as it is.
             return False
         self._tell()
-        part = self._part()
-        if part.differs(self.part):
-            return True
-        # A table that came, and that is copied first, is no reason to start another query.
-        self.part = part
-        return False
+        with self._lock:
+            part = self._part()
+            if part.differs(self.part):
+                return True
+            # A table that came, and that is copied first, is no reason to start another query.
+            self.part = part
+            return False
 
     def joined(self, behind: Collection[int]) -> None:
         """Tables whose replay met the stream are like all others from now on."""
