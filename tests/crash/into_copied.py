@@ -119,7 +119,7 @@ class IntoCopied(IntoPostgres):
         """Fail where something that should run does not. A failpoint may lie on the way of a run
         that has recovered: then it is started again.
         """
-        if self.run.exit_code == -9 and self.run.has_failpoints:
+        if self.run.ended_at_failpoint:
             self.run.wait_gone()
             self.start()
         self.run.expect_running()
