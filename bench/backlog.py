@@ -12,7 +12,7 @@ from bench.meter import Meter
 from bench.readers import PATIENCE_SECONDS, measure_capture, measure_pg_recvlogical
 from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError, BenchPipeline
-from bench.settings import INTO_TABLES
+from bench.settings import INTO_TABLES, turns
 from bench.target import Contents, Target, Targets, contents, require_equal
 from bench.warm_spark import WarmSpark
 from bench.workloads import Load, Workload
@@ -40,10 +40,7 @@ class BacklogBench:
         self._targets = targets
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
-        """Write the backlog, then yield a measurement for each round and system.
-
-        Every round begins with another system, so that none always meets the same conditions.
-        """
+        """Write the backlog, then yield a measurement for each round and system."""
         workload, database = self._workload, self._database
         workload.create(database.conn)
         # All slots are made before the load, so that all of them see it whole. The reference's
@@ -62,21 +59,19 @@ class BacklogBench:
         say(f"{workload.title}: {load.changes:,} changes in {time.monotonic() - began:.0f} s")
         database.settle()
         expected = contents(database.conn) if set(systems) & set(INTO_TABLES) else {}
-        for number in range(rounds):
-            shift = number % len(systems)
-            for system in systems[shift:] + systems[:shift]:
-                pipeline = pipelines.get((system, number), reference)
-                measured = replace(
-                    self._measure(system, number, pipeline, load, expected),
-                    phase=workload.phase,
-                )
-                if pipeline is not reference:
-                    self._remove(pipeline)
-                say(
-                    f"{workload.title} round {number + 1} of {rounds}: {system}"
-                    f" {measured.rows_per_s:,.0f} rows/s"
-                )
-                yield measured
+        for number, system in turns(systems, rounds):
+            pipeline = pipelines.get((system, number), reference)
+            measured = replace(
+                self._measure(system, number, pipeline, load, expected),
+                phase=workload.phase,
+            )
+            if pipeline is not reference:
+                self._remove(pipeline)
+            say(
+                f"{workload.title} round {number + 1} of {rounds}: {system}"
+                f" {measured.rows_per_s:,.0f} rows/s"
+            )
+            yield measured
         database.drop_slot(reference.slot)
 
     def _destination(self, system: str, number: int) -> dict[str, str] | None:

@@ -14,7 +14,7 @@ from bench.psql_copies import PsqlRun, copy_halves, copy_through_pipe
 from bench.readers import PATIENCE_SECONDS
 from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError
-from bench.settings import INTO_TABLES
+from bench.settings import INTO_TABLES, turns
 from bench.spark_jobs import CopyTimes, JdbcJob, SnapshotJob
 from bench.target import Contents, Target, Targets, contents, require_equal
 from bench.warm_spark import WarmSpark
@@ -61,10 +61,7 @@ class CopyBench:
         self._targets = targets
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
-        """Fill the tables, then yield a measurement for each round and system.
-
-        Every round begins with another system, so that none always meets the same conditions.
-        """
+        """Fill the tables, then yield a measurement for each round and system."""
         workload, database = self._workload, self._database
         began = time.monotonic()
         workload.create(database.conn)
@@ -76,12 +73,10 @@ class CopyBench:
         database.settle()
         # This also brings the tables into the page cache, where everybody finds them.
         expected = contents(database.conn)
-        for number in range(rounds):
-            shift = number % len(systems)
-            for system in systems[shift:] + systems[:shift]:
-                measured = self._measure(system, number, expected)
-                say(f"{workload.name} round {number + 1} of {rounds}: {_in_words(measured)}")
-                yield measured
+        for number, system in turns(systems, rounds):
+            measured = self._measure(system, number, expected)
+            say(f"{workload.name} round {number + 1} of {rounds}: {_in_words(measured)}")
+            yield measured
 
     def _measure(self, system: str, number: int, expected: Contents) -> Measurement:
         target = self._target(system, number)

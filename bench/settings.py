@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +66,16 @@ class Settings:
 
     def rounds_of(self, workload: str) -> int:
         return self.rounds or _DEFAULT_ROUNDS[workload]
+
+
+def turns(systems: tuple[str, ...], rounds: int) -> Iterator[tuple[int, str]]:
+    """Each system in each round. Every round begins with another one, so that none always meets
+    the same conditions.
+    """
+    for number in range(rounds):
+        shift = number % len(systems)
+        for system in systems[shift:] + systems[:shift]:
+            yield number, system
 
 
 def _some_of(

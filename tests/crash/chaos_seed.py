@@ -129,8 +129,7 @@ class Supervisor:
     def _start_again(self) -> None:
         run = self._injured.run
         run.wait_gone()
-        killed = run.exit_code == -9 and run.has_failpoints
-        if not killed and (run is self._has_delivered or self._starts == _STARTS):
+        if not run.ended_at_failpoint and (run is self._has_delivered or self._starts == _STARTS):
             pytest.fail(f"penstock run ended with {run.exit_code}:\n{run.output[-3000:]}")
         self._starts += 1
         self._injured.start()

@@ -116,7 +116,12 @@ class IntoCopied(IntoPostgres):
         wait_until(ready, f"{', '.join(tables) or 'all tables'} are ready", PATIENCE)
 
     def check_alive(self) -> None:
-        """Fail where something that should run does not."""
+        """Fail where something that should run does not. A failpoint may lie on the way of a run
+        that has recovered: then it is started again.
+        """
+        if self.run.ended_at_failpoint:
+            self.run.wait_gone()
+            self.start()
         self.run.expect_running()
         self.load.check()
         self.writers.check()
@@ -164,7 +169,8 @@ class IntoCopied(IntoPostgres):
                 return False
             done = len(now.done)
             if done < now.chunks:
-                return done >= goals.setdefault(now.copy_id, done + part * (now.chunks - done))
+                # At the latest with the last but one: after the last there is no copy any more.
+                return done >= goals.setdefault(now.copy_id, done + part * (now.chunks - 1 - done))
             phases = self.phases()
             if phases.get("crates") == "ready" and now.copy_id not in asked:
                 asked.add(now.copy_id)

@@ -67,6 +67,11 @@ class PenstockRun:
         """None while it runs; -9 once it was killed."""
         return self._process.poll()
 
+    @property
+    def ended_at_failpoint(self) -> bool:
+        """Whether it was killed where it was told to be."""
+        return self.exit_code == -9 and self.has_failpoints
+
     def expect_no_bug(self) -> None:
         """Fail if it ever stumbled over itself. A new attempt may hide that: it often succeeds."""
         if self._lost_jvm:

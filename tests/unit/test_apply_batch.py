@@ -135,3 +135,13 @@ def test_a_table_that_is_copied_holds_the_log_from_before_its_snapshot(
     committer.place({7: Frontier(29, 30)})
     committer.free({7})
     assert held() == Frontier(50, 60)
+
+
+def test_batches_do_not_bring_on_what_came_after_their_query_had_begun(
+    committer: BatchCommitter,
+) -> None:
+    """They do not hold its changes."""
+    committer([], Frontier(10, 20))
+    committer.place({7: Frontier(10, 20)})
+    committer([], Frontier(30, 40))
+    assert committer.standing == Standing(Frontier(30, 40), {7: Frontier(10, 20)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -15,11 +16,16 @@ from penstock.errors import TableRefused
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.finish_copies import FinishCopies, ReadKeys
+from penstock.pipeline.followed_tables import FollowedTables
+from penstock.pipeline.joins import Joins
 from penstock.pipeline.replay import Replay
+from penstock.pipeline.standing import Standing
 from penstock.pipeline.table_state import DataSync, Init
 from penstock.snapshot.chunk import CopyPlan
 from penstock.store import MemoryStore
 from penstock.table_definition import TableDefinition
+from penstock.transform.floors import Floors
+from tests.fix_pipeline import wait_until
 
 TABLE = TableDefinition(7, "public", "items", "d", ())
 
@@ -45,6 +51,17 @@ class Merging(MemoryDestination):
         self._behind = dict(behind or {})
 
 
+class Refusing(FollowedTables):
+    """Notes which tables were refused."""
+
+    def __init__(self, refused: list[TableRefused], store: MemoryStore) -> None:
+        super().__init__(store, print, merges=True, copies=True)
+        self._refused = refused
+
+    def refuse(self, error: TableRefused) -> None:
+        self._refused.append(error)
+
+
 class Finishing:
     """One table with all its chunks, ahead of a stream that has had nothing to commit since."""
 
@@ -63,13 +80,19 @@ class Finishing:
         self._store.start_copy(7, CopyPlan(7, (), None, ()), 100)
         self._store.update_table_state(7, DataSync())
         self.refused: list[TableRefused] = []
+        self.committer = committer
+        self.tables = Refusing(self.refused, self._store)
+        self.tables.take_part()
+        self.joins: Joins | None = None
         self._finish = FinishCopies(
             self.destination,
             self._store,
             committer,
             Replay(self.destination, committer, log, 1, _no_replay, lambda: None),
             _no_snapshot,
-            self.refused.append,
+            self.tables,
+            lambda: self.joins,
+            lambda: None,
         )
 
     def finish(self) -> str:
@@ -90,6 +113,20 @@ def test_the_destination_knows_where_a_table_stands_before_it_joins(finishing: F
     has would be applied to it once more."""
     assert finishing.finish() == "sync_done"
     assert finishing.destination.behind() == {7: Frontier(99, 100)}
+
+
+def test_a_table_joins_the_query_that_is_under_way(finishing: Finishing) -> None:
+    joins = finishing.joins = Joins(Floors(10, {}, frozenset({7}), frozenset({7})))
+    with ThreadPoolExecutor(1) as pool:
+        finished = pool.submit(finishing.finish)
+        wait_until(lambda: joins.floors_at(Frontier(10, 20)).tables == {7: 99}, "it asks to join")
+        assert finished.result(30) == "sync_done"
+    assert finishing.tables.is_delivered(7)
+    # The next batches bring it on, from where it stands.
+    finishing.committer([], Frontier(50, 60))
+    assert finishing.committer.standing.at(7) == Frontier(99, 100)
+    finishing.committer([], Frontier(150, 160))
+    assert finishing.committer.standing == Standing(Frontier(150, 160))
 
 
 @pytest.mark.parametrize("step", ["finish_copy", "complete_table"])

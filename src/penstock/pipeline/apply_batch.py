@@ -49,7 +49,8 @@ class BatchCommitter:
         self._observe = observe
         self._read_up_to = NOTHING
         self._set_aside: Collection[int] = ()
-        self._is_unsure = True
+        self.is_unsure = True
+        """Whether nobody knows where the destination stands, until it is asked."""
         self._placed: dict[int, Frontier] = {}
         self.lock = threading.RLock()
         """Held while something is committed: who changes the destination otherwise takes it."""
@@ -83,7 +84,7 @@ class BatchCommitter:
             self.standing = standing = standing.together(set_aside)
             self._set_aside = frozenset(set_aside)
             self._read_up_to = standing.start(set_aside)
-            self._is_unsure = False
+            self.is_unsure = False
             self._record()
             return standing
 
@@ -124,13 +125,20 @@ class BatchCommitter:
             self._record()
 
     def place(self, tables: Mapping[int, Frontier]) -> None:
-        """Say where tables stand that are set aside; the next commit tells the destination."""
+        """Set tables aside, and say where they stand; the next commit tells the destination."""
         with self.lock:
+            # Also those that came after the query had begun: batches do not bring them on.
+            self._set_aside = frozenset((*self._set_aside, *tables))
             self._placed.update(tables)
             # Capture says when it is there, also if nothing happens in the source.
             self._wanted_lsn = max([self._wanted_lsn, *(at.end_lsn for at in tables.values())])
             self.standing = self.standing.placed(tables)
             self._record()
+
+    def release(self, tables: Collection[int]) -> None:
+        """Batches bring these tables on from now on; they stand where the next one begins."""
+        with self.lock:
+            self._set_aside = frozenset(self._set_aside) - frozenset(tables)
 
     def free(self, tables: Collection[int]) -> None:
         """Keep nothing for these tables any more."""
@@ -140,13 +148,13 @@ class BatchCommitter:
             self._record()
 
     def _commit(self, commit: Commit, standing: Standing) -> None:
-        if self._is_unsure:
+        if self.is_unsure:
             raise BatchAgain("the last commit failed, and the destination was not asked since")
         try:
             commit(standing.frontier, standing.behind)
         except PenstockError:
             # It may have been committed nevertheless.
-            self._is_unsure = True
+            self.is_unsure = True
             raise
         self.standing = standing
         self._placed = {}

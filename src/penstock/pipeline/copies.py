@@ -23,6 +23,7 @@ from penstock.pipeline.finish_copies import FinishAtOnce, FinishCopies, ReadKeys
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.held_snapshots import HeldSnapshots
 from penstock.pipeline.held_wal import HeldWal
+from penstock.pipeline.joins import Joins
 from penstock.pipeline.replay import Replay
 from penstock.postgres.connect import connect
 from penstock.postgres.definitions import read_definitions_by_oid
@@ -49,6 +50,7 @@ def make_copies(
     tables: FollowedTables,
     committer: BatchCommitter,
     log: ChangeLog,
+    joins: Callable[[], Joins | None],
     say: Callable[[str], None],
 ) -> CopyManager:
     """For a pipeline with a stream, beside which tables are copied."""
@@ -65,7 +67,14 @@ def make_copies(
         source.check,
     )
     finish = FinishCopies(
-        destination, store, committer, replay, source.snapshot_of_now, tables.refuse
+        destination,
+        store,
+        committer,
+        replay,
+        source.snapshot_of_now,
+        tables,
+        joins,
+        source.check,
     )
     return source.manager(file, tables, committer, finish, say, one_snapshot=False)
 

@@ -125,13 +125,13 @@ class CopyAdmission:
         return list(tables.values())
 
     def _is_known_to_stream(self, oid: int) -> bool:
-        """Only then may its snapshot be taken: a query that does not know a new table drops its
-        changes, and one that does not know that it is to be copied again delivers them.
+        """Only then may its snapshot be taken. To an append destination the stream brings all
+        changes, so the query has to know the table before its rows are copied; to others it brings
+        none until then, so a query that still does has to end.
         """
-        part = self._tables.part
         if self._destination.capabilities.mode == "append":
-            return oid in part.known
-        return oid in part.set_aside
+            return oid in self._tables.part.known
+        return not self._tables.is_delivered(oid)
 
     def _plans(self, tables: Sequence[TableDefinition]) -> dict[int, CopyPlan]:
         """What to read, with every target empty; tables that cannot be copied are refused."""

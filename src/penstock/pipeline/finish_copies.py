@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 
 from penstock.destination.contract import Destination, TableRows
 from penstock.errors import TableRefused
+from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
+from penstock.pipeline.followed_tables import FollowedTables
+from penstock.pipeline.joins import Joins
 from penstock.pipeline.replay import Replay
 from penstock.pipeline.table_state import (
     Catchup,
@@ -41,14 +44,20 @@ class FinishCopies:
         committer: BatchCommitter,
         replay: Replay,
         snapshot_of_now: SnapshotOfNow,
-        refuse: Callable[[TableRefused], None],
+        tables: FollowedTables,
+        joins: Callable[[], Joins | None],
+        check: Callable[[], None],
     ) -> None:
+        """``joins`` gives those of the query that is under way; ``check`` raises what ends all."""
         self._destination = destination
         self._store = store
         self._committer = committer
         self._replay = replay
         self._snapshot_of_now = snapshot_of_now
-        self._refuse = refuse
+        self._tables = tables
+        self._refuse = tables.refuse
+        self._joins = joins
+        self._check = check
 
     def finish(self, tables: Sequence[TableDefinition]) -> None:
         """Returns when all of them are in sync, but for those that were refused."""
@@ -85,7 +94,30 @@ class FinishCopies:
         # the tables stand. The next driver would take them for being where all others are.
         reached = {table.oid: self._committer.standing.at(table.oid) for table in tables}
         self._committer.commit_aside([], reached)
-        self._store.update_table_states({oid: SyncDone(at.end_lsn) for oid, at in reached.items()})
+        if not self._join(reached):
+            # The next query brings them on.
+            done = {oid: SyncDone(at.end_lsn) for oid, at in reached.items()}
+            self._store.update_table_states(done)
+
+    def _join(self, tables: Mapping[int, Frontier]) -> bool:
+        """Let tables that are near join the query of now; False where there is none."""
+        joins = self._joins()
+        point = None if joins is None else joins.point(tables, self._check)
+        if joins is None or point is None:
+            return False
+
+        def act() -> None:
+            standing = self._committer.standing
+            self._committer.release(tables)
+            self._tables.join({oid: SyncDone(standing.at(oid).end_lsn) for oid in tables})
+
+        try:
+            self._replay.bring_to(tables, point.end_lsn)
+        except BaseException:
+            # Batches that hold their changes must not be committed.
+            joins.end()
+            raise
+        return joins.join(tables, act)
 
     def _read_parked(self, tables: Sequence[TableDefinition]) -> None:
         """Read again what could not be replayed.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from penstock.errors import StoreUnavailable, TableRefused
@@ -39,9 +40,16 @@ class StreamPart:
     set_aside: frozenset[int] = frozenset()
     waiting: Mapping[int, Frontier | None] = field(default_factory=dict)
 
+    @property
+    def delivered(self) -> frozenset[int]:
+        """The tables whose changes the query brings."""
+        return self.known - self.set_aside
+
     def differs(self, other: StreamPart) -> bool:
-        """Whether a query of the one would be another query for the other."""
-        return (self.known, self.set_aside) != (other.known, other.set_aside)
+        """Whether a query of the one would be another query for the other: what is not delivered
+        need not be known to it.
+        """
+        return self.delivered != other.delivered
 
 
 class FollowedTables:
@@ -64,6 +72,7 @@ class FollowedTables:
         self._leaving: frozenset[int] = frozenset()
         self.unprepared: set[int] = set()
         """Those that the destination has not heard of yet."""
+        self._lock = threading.Lock()
         self.part = StreamPart()
 
     def enrol(self, definitions: Sequence[TableDefinition], lsn: int) -> None:
@@ -84,13 +93,24 @@ class FollowedTables:
         self.part = self._part()
         return self.part
 
+    def join(self, states: Mapping[int, SyncDone]) -> None:
+        """Tables that the query of now brings on from now on."""
+        with self._lock:
+            self._store.update_table_states(states)
+            self.part = replace(
+                self.part,
+                set_aside=self.part.set_aside - states.keys(),
+                waiting={o: at for o, at in self.part.waiting.items() if o not in states},
+            )
+        self._tell()
+
     def leave(self, tables: Collection[int]) -> None:
         """These tables, and no others, are to have no part in the stream any more."""
         self._leaving = frozenset(tables)
 
     def is_delivered(self, oid: int) -> bool:
         """Whether the stream brings the table on, as long as it is the query of now."""
-        return oid in self.part.known and oid not in self.part.set_aside
+        return oid in self.part.delivered
 
     def refuse(self, error: TableRefused) -> None:
         """Set a table aside; the others go on without it."""
@@ -117,7 +137,13 @@ class FollowedTables:
             # It is asked again soon; meanwhile everything stays as it is.
             return False
         self._tell()
-        return self._part().differs(self.part)
+        with self._lock:
+            part = self._part()
+            if part.differs(self.part):
+                return True
+            # A table that came, and that is copied first, is no reason to start another query.
+            self.part = part
+            return False
 
     def joined(self, behind: Collection[int]) -> None:
         """Tables whose replay met the stream are like all others from now on."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.backoff import Backoff
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
-from penstock.destination.contract import Destination
+from penstock.destination.contract import Destination, Receipt
 from penstock.error_policy import Action, decide
 from penstock.errors import PenstockError, TableChanged, TableRefused
 from penstock.lsn import Frontier
@@ -22,6 +22,7 @@ from penstock.pipeline.copies import make_copies
 from penstock.pipeline.copy_manager import CopyManager
 from penstock.pipeline.copy_progress import CopyView
 from penstock.pipeline.followed_tables import FollowedTables
+from penstock.pipeline.joins import Joins
 from penstock.pipeline.opened import opened_destination, spark_session
 from penstock.pipeline.schema_follower import SchemaFollower
 from penstock.pipeline.subscribed_tables import SubscribedTables
@@ -65,6 +66,7 @@ class Pipeline:
         self._observe_copies = observe_copies
         self._say = say
         self._log = ChangeLog(config.change_log.path)
+        self._joins: Joins | None = None
 
     def run(
         self,
@@ -177,6 +179,7 @@ class Pipeline:
             tables,
             committer,
             self._log,
+            lambda: self._joins,
             self._say,
         )
         copies.start()
@@ -285,7 +288,8 @@ class Pipeline:
             pause.wait(stopping)
             capture.start()
 
-    def _query(self, run: _Run) -> PipelineQuery:
+    @contextmanager
+    def _query(self, run: _Run) -> Iterator[PipelineQuery]:
         from penstock.spark.query import PipelineQuery, QuerySettings
 
         batch = self._config.batch
@@ -297,14 +301,28 @@ class Pipeline:
             batch.max_age or run.destination.capabilities.batch_age,
         )
         standing, part = run.committer.standing, run.tables.part
-        return PipelineQuery(
+        joins = Joins(standing.floors(part.set_aside, part.known))
+
+        def commit(receipts: list[Receipt], frontier: Frontier) -> None:
+            # A destination that has to be asked where it stands is asked between two queries.
+            joins.wait_for(frontier, lambda: run.committer.is_unsure)
+            run.committer(receipts, frontier)
+
+        query = PipelineQuery(
             run.spark,
             settings,
             standing.start(part.set_aside),
             run.destination.task_writer,
-            standing.floors(part.set_aside, part.known),
-            run.committer,
+            joins.floors_at,
+            commit,
         )
+        self._joins = joins
+        try:
+            with query:
+                yield query
+        finally:
+            self._joins = None
+            joins.end()
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ class SubscribedTables:
         self._tables = tables
         self._committer = committer
         self._say = say
+        self._copies = config.source.copy_rows is not None
         self._publications: tuple[str, ...] = ()
         self._rules: dict[tuple[str, str], Any] | None = None
         self._skipped: dict[TableName, str] = {}
@@ -86,17 +87,16 @@ class SubscribedTables:
         known = set(self._store.get_table_states())
         new = {oid: name for oid, name in found.published.items() if oid not in known}
         if new:
-            if self._config.source.copy_rows is None:
+            if not self._copies:
                 # Its changes begin where the stream stood before it was published.
                 self._committer.place(dict.fromkeys(new, before))
             self._take_in(conn, list(new.values()), current_wal_lsn(conn))
             self._say(f"following {_listed(new.values())} from now on")
         if back := self._leaving & found.published.keys():
             # What changed meanwhile did not come.
-            copies = self._config.source.copy_rows is not None
-            self._store.set_wishes(dict.fromkeys(back, "resync" if copies else None))
+            self._store.set_wishes(dict.fromkeys(back, "resync" if self._copies else None))
             self._leaving -= back
-        if found.moved and self._config.source.copy_rows is not None:
+        if found.moved and self._copies:
             # Updates and deletes were not followed before, or will not be: begin with what is.
             self._store.set_wishes(dict.fromkeys(found.moved, "resync"))
         self._let_go(known - found.published.keys())
@@ -166,12 +166,11 @@ class SubscribedTables:
 
     def _at_rest(self, oids: Collection[int]) -> set[int]:
         states = self._store.get_table_states()
-        copies = self._config.source.copy_rows is not None
         moving = {
             oid
             for oid in oids
             if not isinstance(states[oid], Ready | Errored)
-            or (copies and self._tables.is_delivered(oid))
+            or (self._copies and self._tables.is_delivered(oid))
         }
         if not moving:
             return set(oids)
@@ -183,7 +182,6 @@ class SubscribedTables:
         if moving - resting:
             self._store.set_wishes(dict.fromkeys(moving - resting, "cancelled"))
             self._leaving |= moving - resting
-            self._next_time = 0.0
         return set(oids) - (moving - resting)
 
 

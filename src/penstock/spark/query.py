@@ -56,11 +56,12 @@ class PipelineQuery:
         settings: QuerySettings,
         start: Frontier,
         new_writer: Callable[[], TaskWriter],
-        floors: Floors,
+        floors_at: Callable[[Frontier], Floors],
         commit: Commit,
     ) -> None:
         self._new_writer = new_writer
-        self._floors = floors
+        self._floors_at = floors_at
+        self._read_up_to = start
         self._commits = _Commits(commit)
         self._batch_under_way = threading.Lock()
         self._stopping = threading.Event()
@@ -158,7 +159,7 @@ class PipelineQuery:
             if self._stopping.is_set():
                 return
             try:
-                task = TaskFunction(self._new_writer(), self._floors)
+                task = TaskFunction(self._new_writer(), self._floors_at(self._read_up_to))
                 rows = batch.mapInArrow(task, RECEIPT_SCHEMA).collect()
             except Exception:
                 if self._stopping.is_set():
@@ -166,6 +167,7 @@ class PipelineQuery:
                 raise
             rows.sort(key=lambda row: row["first"])
             frontier = Frontier.from_json(json.loads(rows[0]["frontier"]))
+            self._read_up_to = frontier
             receipts = [bytes(row["receipt"]) for row in rows if row["first"]]
             self._commits.begin(receipts, frontier)
 

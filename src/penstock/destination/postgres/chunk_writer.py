@@ -17,6 +17,7 @@ from penstock.destination.postgres.session import (
     destination_errors,
     is_refusal,
     open_session,
+    session_name,
 )
 from penstock.destination.postgres.stage import Stage
 from penstock.destination.postgres.target_record import begin_chunk, end_chunk
@@ -82,7 +83,7 @@ class PostgresChunkWriter(ChunkWriter):
     def _connect(self) -> Connection:
         # What is recorded as copied is never copied again, so it has to be durable.
         settings = {"synchronous_commit": "on"}
-        conn = open_session(self.url, f"penstock {self.pipeline} copy", settings)
+        conn = open_session(self.url, session_name(self.pipeline, "copy"), settings)
         with destination_errors("preparing the connection"):
             if self.disable_triggers and may_disable_triggers(conn):
                 conn.execute("SET session_replication_role = replica")

@@ -42,6 +42,7 @@ from penstock.destination.postgres.session import (
     destination_errors,
     is_passing,
     open_session,
+    session_name,
 )
 from penstock.destination.postgres.session_pool import SessionPool
 from penstock.destination.postgres.stage import (
@@ -444,7 +445,7 @@ class PostgresDestination(Destination):
         # A commit must have reached the disk before it is confirmed to the source.
         conn = open_session(
             self._options.url,
-            f"penstock {self.pipeline} {purpose}",
+            session_name(self.pipeline, purpose),
             {"synchronous_commit": "on"},
         )
         with destination_errors("preparing the connection"):

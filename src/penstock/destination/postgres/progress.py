@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from psycopg import errors
 
 from penstock.destination.contract import Behind
-from penstock.destination.postgres.session import Connection
+from penstock.destination.postgres.session import Connection, session_name
 from penstock.errors import Fenced
 from penstock.lsn import Frontier, format_lsn, parse_lsn
 
@@ -71,7 +71,7 @@ def _end_sessions(conn: Connection, pipeline: str, purposes: Sequence[str]) -> N
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = ANY (%s)"
         " AND datname = current_database() AND usename = current_user"
         " AND pid <> pg_backend_pid()",
-        [[f"penstock {pipeline} {purpose}" for purpose in purposes]],
+        [[session_name(pipeline, purpose) for purpose in purposes]],
     )
 
 

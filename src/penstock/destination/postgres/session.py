@@ -141,6 +141,11 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
             pgconn.nonblocking = 1
 
 
+def session_name(pipeline: str, purpose: str) -> str:
+    """What the server shows of a session; those of a purpose are found by it."""
+    return f"penstock {pipeline} {purpose}"
+
+
 def is_lost(conn: Connection) -> bool:
     """Whether the server has ended a session that nobody uses at the moment; closes it then."""
     poll = select.poll()

@@ -29,6 +29,7 @@ from penstock.destination.postgres.session import (
     is_refusal,
     open_session,
     said,
+    session_name,
 )
 from penstock.destination.postgres.stage import Stage
 from penstock.destination.postgres.staged_rows import Mask, StagedRows, key_text, staged_rows
@@ -95,7 +96,7 @@ class PostgresWriter(TaskWriter):
         return StagedRun(tuple(truncates), tuple(parts))
 
     def _connect(self) -> Connection:
-        return open_session(self.url, f"penstock {self.pipeline} task", _SESSION)
+        return open_session(self.url, session_name(self.pipeline, "task"), _SESSION)
 
     def _alike(
         self, tables: Sequence[TableChanges], truncates: Sequence[Truncated]

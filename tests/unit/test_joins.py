@@ -1,0 +1,91 @@
+"""How tables join between two batches."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from penstock.errors import BatchAgain
+from penstock.lsn import Frontier
+from penstock.pipeline.joins import Joins
+from penstock.transform.floors import Floors
+from tests.fix_pipeline import wait_until
+
+OLD = Floors(10, {}, frozenset({7}), frozenset({1, 7}))
+
+
+def nothing() -> None:
+    """Nobody wants the waiting to end."""
+
+
+def test_a_table_joins_where_the_next_batch_begins() -> None:
+    joins = Joins(OLD)
+    assert joins.floors_at(Frontier(10, 20)) is OLD
+    with ThreadPoolExecutor(2) as pool:
+        point = pool.submit(joins.point, {7: Frontier(15, 16)}, nothing)
+        new = wait_until(
+            lambda: (floors := joins.floors_at(Frontier(30, 40))) is not OLD and floors, "it joins"
+        )
+        assert isinstance(new, Floors)
+        assert (new.tables, new.left_out, new.known) == ({7: 30}, frozenset(), OLD.known)
+        assert point.result() == Frontier(30, 40)
+        # The batch before that is committed, the one that begins there waits.
+        joins.wait_for(Frontier(30, 40), lambda: False)
+        waiting = pool.submit(joins.wait_for, Frontier(50, 60), lambda: False)
+        assert not waiting.done()
+        acted: list[bool] = []
+        assert joins.join([7], lambda: acted.append(waiting.done()))
+        waiting.result(30)
+        assert acted == [False]
+
+
+def test_a_table_that_is_further_on_wants_only_what_comes_after_that() -> None:
+    joins = Joins(OLD)
+    with ThreadPoolExecutor(1) as pool:
+        point = pool.submit(joins.point, {7: Frontier(90, 91)}, nothing)
+        wait_until(lambda: joins.floors_at(Frontier(30, 40)) is not OLD, "it joins")
+        assert point.result() == Frontier(30, 40)
+    assert joins.floors_at(Frontier(50, 60)).tables == {7: 90}
+
+
+def test_a_query_that_ends_lets_nobody_wait() -> None:
+    joins = Joins(OLD)
+    with ThreadPoolExecutor(1) as pool:
+        point = pool.submit(joins.point, {7: Frontier(15, 16)}, nothing)
+        joins.end()
+        assert point.result() is None
+    joins = Joins(OLD)
+    with ThreadPoolExecutor(1) as pool:
+        point = pool.submit(joins.point, {7: Frontier(15, 16)}, nothing)
+        wait_until(lambda: joins.floors_at(Frontier(30, 40)) is not OLD, "it joins")
+        assert point.result() == Frontier(30, 40)
+        waiting = pool.submit(joins.wait_for, Frontier(50, 60), lambda: False)
+        joins.end()
+        with pytest.raises(BatchAgain):
+            waiting.result(30)
+    assert not joins.join([7], pytest.fail)
+
+
+def test_a_commit_does_not_wait_for_what_waits_for_it() -> None:
+    """A replay waits for the next query where the destination has to be asked where it stands."""
+    joins = Joins(OLD)
+    with ThreadPoolExecutor(1) as pool:
+        point = pool.submit(joins.point, {7: Frontier(15, 16)}, nothing)
+        wait_until(lambda: joins.floors_at(Frontier(30, 40)) is not OLD, "it joins")
+        point.result()
+    with pytest.raises(BatchAgain):
+        joins.wait_for(Frontier(50, 60), lambda: True)
+
+
+def test_who_finishes_copies_may_be_told_to_stop() -> None:
+    class Stop(Exception):
+        """As when the pipeline ends."""
+
+    def check() -> None:
+        raise Stop
+
+    joins = Joins(OLD)
+    with pytest.raises(Stop):
+        joins.point({7: Frontier(15, 16)}, check)
+    assert joins.floors_at(Frontier(30, 40)) is OLD
