@@ -20,6 +20,7 @@ PenstockError
     ├── DestinationUnavailable  it did not answer: worth another try
     ├── BatchAgain         it asks for the same batch once more, and knows why
     └── TableRefused       it refused a row of one table: the others can go on
+        └── TableChanged   its rows came in another layout, and nothing had told of it
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 values, in every form, copied, inserted, updated and as old rows.
 """
 
+# ruff: noqa: S608 - the statements are made of what stands in these files.
+
 from __future__ import annotations
 
 import psycopg
@@ -11,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.crash.row_texts import row_texts
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables
-from tests.integration.type_matrix import BIG, CREATE_TYPES, TYPES, create, rows
+from tests.integration.type_matrix import BIG, CREATE_TYPES, TYPES, create, moves, rows
 
 _STEP = 1000
 
@@ -36,16 +38,7 @@ def test_every_type_in_every_form(copied: CopiedTables) -> None:
     copied.run_until_caught_up()
     changes = [each for kind in TYPES for each in rows(kind, _STEP)]
     for kind in TYPES:
-        # Every form is updated from nothing and to nothing; old rows are told by all their values.
-        changes += [
-            f"INSERT INTO {kind.table} (id) SELECT id + {_STEP * 2} FROM {kind.table}"
-            f" WHERE id < {_STEP}",
-            f"UPDATE {kind.table} t SET v = s.v, a = s.a, d = s.d, c = s.c, cs = s.cs"
-            f" FROM {kind.table} s WHERE t.id = s.id + {_STEP * 2}",
-            f"UPDATE {kind.table} SET v = NULL, d = NULL WHERE id BETWEEN 2 AND 3",
-            f"DELETE FROM {kind.table}_full WHERE ctid IN"
-            f" (SELECT min(ctid::text)::tid FROM {kind.table}_full GROUP BY v::text)",
-        ]
+        changes += moves(kind, _STEP)
     _execute(url, changes)
     copied.run_until_caught_up()
     different = []
