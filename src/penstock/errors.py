@@ -153,6 +153,13 @@ class TableRefused(DestinationError):
         return {"table": self.table, "may_pass": self.may_pass}
 
 
+def as_refusal(error: DestinationError, table: int) -> TableRefused:
+    """What went wrong with one table, so that it alone waits for a person."""
+    if isinstance(error, TableRefused):
+        return error
+    return TableRefused(error.message, remedy=error.remedy, table=table)
+
+
 class TableChanged(TableRefused):
     """Rows of a table came in another layout than it had, in a transaction that was committed at
     ``commit_lsn``, and nothing had told of it.

@@ -232,9 +232,10 @@ class Destination(ABC):
         receipts = [receipt for section in rows for receipt in section.receipts]
         self.commit(receipts, frontier, behind)
 
-    def change_table(self, change: TableChange) -> None:  # noqa: B027 (most need none)
-        """Let a table become what the source has, apart from the stream: it is copied next, so its
-        rows do not matter. ``prepare`` follows.
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:  # noqa: B027 (most need none)
+        """Let a table become what the source has, apart from the stream and whatever it is now: it
+        is copied next, so its rows do not matter. ``former`` is what it was at the source before.
+        ``prepare`` follows. Raises TableRefused where it cannot.
         """
 
     # -- copies --------------------------------------------------------------------------------

@@ -130,9 +130,13 @@ class BatchCommitter:
             # Also those that came after the query had begun: batches do not bring them on.
             self._set_aside = frozenset((*self._set_aside, *tables))
             self._placed.update(tables)
-            # Capture says when it is there, also if nothing happens in the source.
-            self._wanted_lsn = max([self._wanted_lsn, *(at.end_lsn for at in tables.values())])
             self.standing = self.standing.placed(tables)
+            self.want(max((at.end_lsn for at in tables.values()), default=0))
+
+    def want(self, lsn: int) -> None:
+        """Capture is to say when it has got there, also if nothing happens in the source."""
+        with self.lock:
+            self._wanted_lsn = max(self._wanted_lsn, lsn)
             self._record()
 
     def release(self, tables: Collection[int]) -> None:

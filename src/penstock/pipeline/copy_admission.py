@@ -6,12 +6,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from penstock.destination.contract import Destination
-from penstock.errors import TableRefused
+from penstock.errors import DestinationError, DestinationUnavailable, TableRefused, as_refusal
 from penstock.lsn import Frontier
 from penstock.pipeline.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.table_state import DataSync, Init
-from penstock.schema_change import TableChange
 from penstock.snapshot.chunk import Chunk, CopyPlan
 from penstock.snapshot.held_snapshot import HeldSnapshot
 from penstock.store import CopyProgress, Store
@@ -107,22 +106,28 @@ class CopyAdmission:
         """
         known = {table.oid: table for table in self._state.definitions(oids)}
         now = self._define(list(known))
-        changed = [table for oid, table in now.items() if table != known[oid]]
-        for table in changed:
+        tables = [now.get(oid, table) for oid, table in known.items()]
+        changed = [table for table in tables if table != known[table.oid]]
+        unsure = {table.oid for table in changed} | self._tables.unprepared
+        refused = self._fit([table for table in tables if table.oid in unsure])
+        self._tables.unprepared.difference_update(known.keys() - refused)
+        self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
+        return [table for table in tables if table.oid not in refused]
+
+    def _fit(self, tables: Sequence[TableDefinition]) -> set[int]:
+        """Let the destination have these tables as they are now; those that it refuses."""
+        refused = set()
+        for table in tables:
+            former = [v.definition for v in self._store.get_schema_versions(table.oid)]
             try:
-                self._destination.change_table(
-                    TableChange(known[table.oid], table, is_rewrite=True)
-                )
-            except TableRefused as error:
-                self._state.refuse(error)
-                del known[table.oid]
-        tables = {oid: now.get(oid, table) for oid, table in known.items()}
-        new = {table.oid for table in changed} | self._tables.unprepared
-        if to_prepare := [table for oid, table in tables.items() if oid in new]:
-            self._destination.prepare(to_prepare)
-            self._tables.unprepared.difference_update(tables)
-        self._store.store_table_schemas([t for t in changed if t.oid in tables], lsn - 1)
-        return list(tables.values())
+                self._destination.fit_table(table, former)
+                self._destination.prepare([table])
+            except DestinationUnavailable:
+                raise
+            except DestinationError as error:
+                refused.add(table.oid)
+                self._state.refuse(as_refusal(error, table.oid))
+        return refused
 
     def _is_known_to_stream(self, oid: int) -> bool:
         """Only then may its snapshot be taken. To an append destination the stream brings all

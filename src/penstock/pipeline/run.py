@@ -27,7 +27,7 @@ from penstock.pipeline.opened import opened_destination, spark_session
 from penstock.pipeline.schema_follower import SchemaFollower
 from penstock.pipeline.subscribed_tables import SubscribedTables
 from penstock.postgres.pipeline_lock import KeptLock
-from penstock.postgres.schema_tracking import NOT_TRACKED, install_tracking
+from penstock.postgres.schema_tracking import NOT_TRACKED, ensure_tracking
 from penstock.postgres.slot import current_wal_lsn
 from penstock.postgres.subscription import Subscription, ensure_subscription
 from penstock.store import MemoryStore, Store, pipeline_store
@@ -83,7 +83,7 @@ class Pipeline:
         application = f"penstock {config.name} run"
         with KeptLock(config.source.url, config.name, application) as lock:
             # First of all: what the slot brings is told completely.
-            if config.schema_changes.track and not install_tracking(lock.conn):
+            if config.schema_changes.track and not ensure_tracking(lock.conn):
                 self._say(NOT_TRACKED)
             subscription = ensure_subscription(lock.conn, config)
             target = current_wal_lsn(lock.conn) if until_caught_up else 0
@@ -108,13 +108,14 @@ class Pipeline:
                     self._copies(session, destination, store, tables, committer) as copies,
                 ):
                     schema = self._schema(
-                        session, destination, store, tables, committer, subscription
+                        session, destination, store, tables, committer, subscribed
                     )
                     run = _Run(
                         session,
                         destination,
                         committer,
                         tables,
+                        subscribed,
                         schema,
                         lock,
                         take_up=partial(self._take_up, committer, subscription, tables),
@@ -195,7 +196,7 @@ class Pipeline:
         store: Store,
         tables: FollowedTables,
         committer: BatchCommitter,
-        subscription: Subscription,
+        subscribed: SubscribedTables,
     ) -> SchemaFollower:
         from penstock.spark.jobs import run_replay
 
@@ -206,7 +207,7 @@ class Pipeline:
             tables,
             committer,
             self._log,
-            subscription.publications,
+            subscribed,
             self._config.schema_changes.policy,
             batch.max_bytes,
             partial(run_replay, spark, self._config.change_log.path, batch.buffer_bytes),
@@ -333,6 +334,7 @@ class _Run:
     destination: Destination
     committer: BatchCommitter
     tables: FollowedTables
+    subscribed: SubscribedTables
     schema: SchemaFollower
     lock: KeptLock
     take_up: Callable[[], None]
@@ -358,4 +360,5 @@ class _Run:
             and standing.frontier.end_lsn >= self.target
             and standing.is_together(self.tables.part.set_aside)
             and self.tables.are_settled
+            and self.subscribed.is_settled
         )

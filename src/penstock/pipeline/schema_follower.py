@@ -22,6 +22,7 @@ from penstock.errors import TableChanged, TableRefused
 from penstock.lsn import Frontier, Position
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.followed_tables import FollowedTables
+from penstock.pipeline.subscribed_tables import SubscribedTables
 from penstock.pipeline.table_state import Catchup, DataSync, FinishedCopy, SyncWait
 from penstock.postgres.catalogue_tables import Published, tables_in
 from penstock.postgres.definitions import published_columns, read_definitions_by_oid
@@ -47,7 +48,7 @@ class SchemaFollower:
         tables: FollowedTables,
         committer: BatchCommitter,
         log: ChangeLog,
-        publications: Sequence[str],
+        subscribed: SubscribedTables,
         policy: SchemaPolicy,
         max_bytes: int,
         run_section: RunSection,
@@ -58,7 +59,7 @@ class SchemaFollower:
         self._tables = tables
         self._committer = committer
         self._log = log
-        self._publications = publications
+        self._subscribed = subscribed
         self._policy = policy
         self._max_bytes = max_bytes
         self._run_section = run_section
@@ -96,7 +97,7 @@ class SchemaFollower:
         while self._committer.read_up_to.end_lsn < seen.commit_lsn:
             self._reach(self._log.list(), seen.commit_lsn)
         before = self._store.get_table_schema(seen.table, seen.commit_lsn - 1)
-        now = read_definitions_by_oid(conn, [seen.table], self._publications)
+        now = read_definitions_by_oid(conn, [seen.table], self._subscribed.publications)
         change = TableChange(before, now.get(seen.table))
         position = Position(seen.commit_lsn - 1, 0)
         if stop := self._policy.stops_at(change):
@@ -132,7 +133,7 @@ class SchemaFollower:
     def _bring(self, conn: psycopg.Connection[Any], listing: Listing, commit_lsn: int) -> None:
         floors = self._floors()
         with source_errors("reading the columns that are published"):
-            published = published_columns(conn, self._publications)
+            published = published_columns(conn, self._subscribed.publications)
         points = self._points.of(listing, commit_lsn)
         changes = _Changes(self._store, self._policy, floors, published).of(points)
         batch = chain.Batch(
@@ -143,17 +144,25 @@ class SchemaFollower:
         after = _newest(changes)
         # First, and for this position alone: whoever starts anew finds what holds where it stands.
         self._store.store_table_schemas(after, commit_lsn)
+        # Should one be copied before this has come to its end.
+        oids = {table.oid for table in after}
+        self._tables.unprepared |= oids
         self._committer.commit_sections(
             self._sections(batch, floors, points, changes), batch.frontier
         )
         with self._committer.lock:
             self._destination.prepare(after)
+        self._tables.unprepared -= oids
         self._tell(changes)
         # The new values came without changes of rows.
         again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}
         again |= self._copied_before(points)
         if again:
             self._store.set_wishes(dict.fromkeys(again, "resync"))
+        known = self._store.get_table_states()
+        touched = [each for point in points for each in point.message.tables]
+        if any(oid not in known or document is None for oid, document in touched):
+            self._subscribed.look_soon()
         self._acknowledge(conn, points)
 
     def _copied_before(self, points: Sequence[SchemaPoint]) -> set[int]:

@@ -264,6 +264,11 @@ def is_tracking(conn: psycopg.Connection[Any]) -> bool:
     return row == (len(_TRIGGERS),)
 
 
+def ensure_tracking(conn: psycopg.Connection[Any]) -> bool:
+    """Whether it is there in the end. What another role installed is left as it is."""
+    return install_tracking(conn) or is_tracking(conn)
+
+
 def install_tracking(conn: psycopg.Connection[Any]) -> bool:
     """Make log and triggers, or bring them up to date; False where the right to is missing."""
     with source_errors("setting up the log of schema changes"):

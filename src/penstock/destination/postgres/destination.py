@@ -23,6 +23,7 @@ from penstock.destination.postgres import history
 from penstock.destination.postgres.batch_merge import BatchMerge
 from penstock.destination.postgres.chunk_writer import PostgresChunkWriter, passes_binary
 from penstock.destination.postgres.dead_letters import count_letters, forget_staged
+from penstock.destination.postgres.fit_table import fit_target
 from penstock.destination.postgres.merge import Odd, is_odd
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.own_tables import (
@@ -35,7 +36,7 @@ from penstock.destination.postgres.own_tables import (
 )
 from penstock.destination.postgres.progress import Progress, advance, read_progress, take_over
 from penstock.destination.postgres.receipt import StagedBatch, total
-from penstock.destination.postgres.sections import change_tables, stages_after
+from penstock.destination.postgres.sections import change_tables, refusals, stages_after
 from penstock.destination.postgres.session import (
     Connection,
     as_destination_error,
@@ -64,7 +65,6 @@ from penstock.destination.postgres.task_writer import PostgresWriter
 from penstock.errors import DestinationError, DestinationUnavailable
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier, Position
-from penstock.schema_change import TableChange
 from penstock.table_definition import TableDefinition
 
 # A staging table that is scanned with less than this left over in it is not worth emptying.
@@ -90,6 +90,7 @@ class PostgresDestination(Destination):
         super().__init__(options, pipeline)
         self._options = options
         self.capabilities = replace(self.capabilities, mode=options.mode)
+        self._has_history = options.mode == "append"
         self._conn: Connection | None = None
         self._held = Progress(0, None, {})
         self._targets: dict[int, TargetTable] = {}
@@ -109,7 +110,7 @@ class PostgresDestination(Destination):
             pipeline,
             self._names,
             lambda: self._held.epoch,
-            has_history=options.mode == "append",
+            has_history=self._has_history,
         )
 
     # -- before the first batch ------------------------------------------------------------------
@@ -128,7 +129,7 @@ class PostgresDestination(Destination):
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         wanted = definitions
-        if self._options.mode == "append":
+        if self._has_history:
             wanted = [history.definition(table) for table in definitions]
         lanes = (*LANES, CATCHUP_LANE)
         with (
@@ -146,7 +147,7 @@ class PostgresDestination(Destination):
                 self.pipeline,
                 targets,
                 lanes,
-                has_history=self._options.mode == "append",
+                has_history=self._has_history,
             )
             # Those that are known may be in use by tasks.
             new = [s for lane in LANES for s in stages[lane] if self._stages[lane].get(s.oid) != s]
@@ -260,7 +261,10 @@ class PostgresDestination(Destination):
         stages = self._stages[lane]
         if changes:
             with self._pool.session() as conn, destination_errors("preparing a schema change"):
-                stages = stages_after(conn, self.pipeline, self._names, stages, changes)
+                changes = [self._at_target(change) for change in changes]
+                stages = stages_after(
+                    conn, self.pipeline, self._names, stages, changes, has_history=self._has_history
+                )
                 made = [s for oid, s in stages.items() if s != self._stages[lane].get(oid)]
                 ensure_stages(conn, made)
         self._sections[len(changes)] = stages
@@ -289,17 +293,22 @@ class PostgresDestination(Destination):
         finally:
             self._sections = {}
 
-    def change_table(self, change: TableChange) -> None:
-        known = change.after or change.before
-        assert known is not None  # noqa: S101 (one of both is there)
-        what = SchemaChange(Position(0, 0), 0, "before its copy", (change,))
+    def _at_target(self, change: SchemaChange) -> SchemaChange:
+        return history.schema_change(change) if self._has_history else change
+
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         with (
             self._pool.session() as conn,
-            destination_errors(f"changing the target of {known.qualified_name}"),
+            destination_errors(f"changing the target of {table.qualified_name}"),
             conn.transaction(),
         ):
             self._copies.hold(conn)
-            self._copies.note_changes(what, change_tables(conn, self.pipeline, self._names, what))
+            if self._has_history:
+                # What a history has had it keeps.
+                table, former = history.definition(table), ()
+            with refusals(table, "before its copy"):
+                notes = fit_target(conn, self.pipeline, self._names, table, former)
+            self._copies.note_changes([table.oid], notes)
 
     def _commit_sections(
         self,
@@ -314,9 +323,9 @@ class PostgresDestination(Destination):
             self._advance(conn, progress)
             for section in sections:
                 if isinstance(section, SchemaChange):
-                    self._copies.note_changes(
-                        section, change_tables(conn, self.pipeline, self._names, section)
-                    )
+                    change = self._at_target(section)
+                    notes = change_tables(conn, self.pipeline, self._names, change)
+                    self._copies.note_changes([table.oid for table in section.tables], notes)
                     number += 1
                     continue
                 batch = StagedBatch.from_bytes(section.receipts)

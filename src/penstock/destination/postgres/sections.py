@@ -7,7 +7,8 @@ the table will have. All others go where ordinary batches put them, which nobody
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import psycopg
@@ -21,6 +22,7 @@ from penstock.destination.postgres.table_names import TableNames
 from penstock.destination.postgres.target_table import expected_target, wanted_targets
 from penstock.errors import TableRefused
 from penstock.schema_change import TableChange
+from penstock.table_definition import TableDefinition
 
 Stages = Mapping[int, Stage]
 
@@ -31,6 +33,8 @@ def stages_after(
     names: TableNames,
     stages: Stages,
     changes: Sequence[SchemaChange],
+    *,
+    has_history: bool,
 ) -> dict[int, Stage]:
     """Where rows are staged that come after ``changes``, of tables that are staged in ``stages``
     before them.
@@ -44,7 +48,7 @@ def stages_after(
             (wanted,) = wanted_targets(conn, [table.after], names)
             lane = FIRST_SECTION_LANE + number
             target = expected_target(table.after, wanted)
-            planned = planned_stages(conn, pipeline, [target], [lane], has_history=False)
+            planned = planned_stages(conn, pipeline, [target], [lane], has_history=has_history)
             (made,) = planned[lane]
             found[table.oid] = _with_own_columns(made, found[table.oid])
     return found
@@ -77,18 +81,24 @@ def change_tables(
         if table.before is None or table.after is None:
             continue
         before, after = wanted_targets(conn, [table.before, table.after], names)
-        try:
+        with refusals(table.after, f"at {change.position} ({change.tag})"):
             notes += alter_target(conn, pipeline, TableChange(before, after, table.is_rewrite))
-        except psycopg.Error as error:
-            if is_passing(error):
-                raise
-            raise TableRefused(
-                f"table {table.after.qualified_name} was changed at {change.position} "
-                f"({change.tag}), and the destination cannot follow: {said(error)}",
-                remedy=f"change {after.qualified_name} in the same way yourself, or remove what "
-                f"stands in the way; then run `penstock tables retry` for "
-                f"{table.after.qualified_name}",
-                table=table.oid,
-            ) from error
     conn.execute("SET CONSTRAINTS ALL DEFERRED")
     return notes
+
+
+@contextmanager
+def refusals(table: TableDefinition, when: str) -> Iterator[None]:
+    """What the server says to a change of a target, as TableRefused."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if is_passing(error):
+            raise
+        name = table.qualified_name
+        raise TableRefused(
+            f"table {name} was changed {when}, and the destination cannot follow: {said(error)}",
+            remedy=f"change its target in the same way yourself, or remove what stands in the way; "
+            f"then run `penstock tables retry` for {name}",
+            table=table.oid,
+        ) from error

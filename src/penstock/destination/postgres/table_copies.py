@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import psycopg
 from psycopg import errors, sql
 
-from penstock.destination.contract import SchemaChange, TableRows
+from penstock.destination.contract import TableRows
 from penstock.destination.postgres import parked_keys, target_record
 from penstock.destination.postgres.copied_rows import copy_refusal
 from penstock.destination.postgres.session import (
@@ -83,10 +83,10 @@ class TableCopies:
         """Which indexes and constraints of a table could not be made, and why."""
         return self._notes.get(table, ())
 
-    def note_changes(self, change: SchemaChange, notes: Sequence[str]) -> None:
+    def note_changes(self, tables: Sequence[int], notes: Sequence[str]) -> None:
         """Keep what could not be made of a schema change."""
-        for table in change.tables:
-            self._notes[table.oid] = (*self._notes.get(table.oid, ()), *notes)
+        for oid in tables:
+            self._notes[oid] = (*self._notes.get(oid, ()), *notes)
         for note in notes:
             _log.warning("destination postgres: %s", note)
 
