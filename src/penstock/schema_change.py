@@ -147,6 +147,13 @@ class TableChange:
                     types[old_type.schema, old_type.multirange] = multirange
         return RenamedNames(columns, {old: new for old, new in types.items() if old != new})
 
+    def moves_partitions(self, *, are_new: bool) -> bool:
+        """Whether rows came or went with partitions; those that ``are_new`` have none yet."""
+        if self.before is None or self.after is None:
+            return False
+        old, new = {*self.before.partitions}, {*self.after.partitions}
+        return bool(old - new) or (bool(new - old) and not are_new)
+
     def is_changed(self, before: Part, after: Part) -> bool:
         """Whether an index, a constraint or a type has to be changed or renamed: a text that is
         another only because of what was renamed in it is not.

@@ -16,7 +16,7 @@ from penstock.table_definition import ColumnDefinition, TableDefinition, TypeDef
 Action = Literal["apply", "ignore", "stop"]
 
 FOLLOWED: frozenset[ChangeKind] = frozenset(
-    ("rename_table", "rename_column", "replica_identity", "rewrite", "partitions", "user_type")
+    ("rename_table", "rename_column", "replica_identity", "rewrite", "user_type")
 )
 """Kinds that cannot be ignored: without them rows would not find their place, or be other rows."""
 

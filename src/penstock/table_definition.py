@@ -214,7 +214,7 @@ class TableDefinition:
     partial nor deferrable nor over expressions, all columns NOT NULL; not the primary key itself.
     ``identity_key`` are the columns of REPLICA IDENTITY USING INDEX. ``indexes`` and
     ``constraints`` are what rows do not need to be replicated; the primary key is not among them.
-    ``partitions`` are the oids of a partitioned table's own; they are not compared.
+    ``partitions`` are the oids of all below a partitioned table; they are not compared.
     """
 
     oid: int

@@ -163,11 +163,11 @@ class _Source:
             return read_definitions_by_oid(conn, list(tables), publications)
 
     def plans(self, tables: Sequence[TableDefinition]) -> dict[int, CopyPlan | TableRefused]:
-        """What to read of each table, or why it is not copied."""
+        """What to read of each table, or why it is not copied. Those that are gone are left out."""
         found: dict[int, CopyPlan | TableRefused] = {}
-        self._read(tables, found)
+        there = self._read(tables, found)
         for table in tables:
-            if table.oid in found:
+            if table.oid in found or table.oid not in there:
                 continue
             if self._copy.existing_rows == "refuse" and self._destination.has_foreign_rows(table):
                 found[table.oid] = _not_empty(table)
@@ -177,7 +177,7 @@ class _Source:
 
     def _read(
         self, tables: Sequence[TableDefinition], refused: dict[int, CopyPlan | TableRefused]
-    ) -> None:
+    ) -> Collection[int]:
         with connect(self._config.source.url, application_name=self._application) as conn:
             subscription = find_subscription(conn, self._config.name)
             publications = subscription.publications if subscription else ()
@@ -186,6 +186,7 @@ class _Source:
             refused[oid] = TableRefused(error.message, remedy=error.remedy, table=oid)
         with self._lock:
             self._sources |= sources.found
+        return sources.found.keys()
 
     def copy_unit(
         self,

@@ -36,7 +36,7 @@ Define = Callable[[Collection[int]], Mapping[int, TableDefinition]]
 """What tables (by oid) are like in the source now; those that are gone are left out."""
 
 Plan = Callable[[Sequence[TableDefinition]], Mapping[int, CopyPlan | TableRefused]]
-"""What to read of each table, or why it cannot be copied."""
+"""What to read of each table, or why it cannot be copied; those that are gone are left out."""
 
 
 class CopyAdmission:
@@ -106,13 +106,19 @@ class CopyAdmission:
         """
         known = {table.oid: table for table in self._state.definitions(oids)}
         now = self._define(list(known))
-        tables = [now.get(oid, table) for oid, table in known.items()]
+        self._give_up([oid for oid in known if oid not in now])
+        tables = [now[oid] for oid in known if oid in now]
         changed = [table for table in tables if table != known[table.oid]]
         unsure = {table.oid for table in changed} | self._tables.unprepared
         refused = self._fit([table for table in tables if table.oid in unsure])
         self._tables.unprepared.difference_update(known.keys() - refused)
         self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
         return [table for table in tables if table.oid not in refused]
+
+    def _give_up(self, gone: Collection[int]) -> None:
+        """Tables that were dropped are about to leave: nothing has to be done for them."""
+        if gone:
+            self._state.start_again(gone, "it is gone from the source")
 
     def _fit(self, tables: Sequence[TableDefinition]) -> set[int]:
         """Let the destination have these tables as they are now; those that it refuses."""
@@ -142,7 +148,8 @@ class CopyAdmission:
         """What to read, with every target empty; tables that cannot be copied are refused."""
         plans = {}
         found = self._plan(tables)
-        for table in tables:
+        self._give_up([table.oid for table in tables if table.oid not in found])
+        for table in (table for table in tables if table.oid in found):
             plan = found[table.oid]
             try:
                 if isinstance(plan, TableRefused):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -154,7 +155,7 @@ class SchemaFollower:
             self._destination.prepare(after)
         self._tables.unprepared -= oids
         self._tell(changes)
-        # The new values came without changes of rows.
+        # Rows that came, went or got new values without changes of rows.
         again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}
         again |= self._copied_before(points)
         if again:
@@ -249,6 +250,10 @@ class _Changes:
         )
         after = None if document is None else tables_in(document, self._published).get(oid)
         change = TableChange(before, after, point.message.is_rewrite)
+        if self._policy.action("partitions") == "apply" and change.moves_partitions(
+            are_new=point.message.tag == "CREATE TABLE"
+        ):
+            change = replace(change, is_rewrite=True)
         if stop := self._policy.stops_at(change):
             raise _stopped(change, stop, point.position, point.message.tag)
         change = self._policy.resolved(change)

@@ -10,8 +10,8 @@ from __future__ import annotations
 _TABLES = """
 SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name,
        c.relreplident::text AS replica_identity,
-       (SELECT coalesce(array_agg(i.inhrelid::bigint ORDER BY i.inhrelid), '{}')
-          FROM pg_inherits i WHERE i.inhparent = c.oid AND c.relkind = 'p') AS partitions
+       (SELECT coalesce(array_agg(p.relid::oid::bigint ORDER BY p.relid::oid), '{}')
+          FROM pg_partition_tree(c.oid) p WHERE p.relid <> c.oid AND c.relkind = 'p') AS partitions
   FROM pg_class c
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.oid = ANY (:tables) AND c.relkind IN ('r', 'p')

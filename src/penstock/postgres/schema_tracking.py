@@ -20,8 +20,13 @@ from penstock.postgres.source_errors import source_errors
 from penstock.schema_message import PREFIX
 
 NOT_TRACKED = (
-    "the source does not let this role create event triggers, so a schema change is noticed with "
-    "the first row that comes after it (docs/schema_changes.md says what that leaves out)"
+    "this role may not create event triggers, so a schema change is noticed with the first row "
+    "that comes after it. Not covered are changes that do not show in the columns of a row "
+    "(indexes, constraints, defaults, NOT NULL), and rewrites"
+)
+INSTALL_TRACKING = (
+    "Run `penstock init` once as a superuser, or as what your hosting service has in its place; "
+    "roles without that right use what it created. Or set schema_changes.track to false."
 )
 
 _TRIGGERS = ("penstock_ddl", "penstock_drop", "penstock_rewrite")
@@ -29,7 +34,8 @@ _TRIGGERS = ("penstock_ddl", "penstock_drop", "penstock_rewrite")
 # Dropped with everything that depends on them, which is nothing but each other.
 _FUNCTIONS = (
     *("note_ddl()", "note_drop()", "note_rewrite()", "log_schema(text, oid[], oid[], boolean)"),
-    *("touched_tables(oid, oid)", "table_document(oid)", "is_tracked_schema(name)"),
+    *("touched_tables(oid, oid)", "table_document(oid)", "parts_of(json)"),
+    "is_tracked_schema(name)",
 )
 
 _LOG: tuple[LiteralString, ...] = (
@@ -49,9 +55,11 @@ _LOG: tuple[LiteralString, ...] = (
         after json,
         xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
         changed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-        acknowledged_at timestamptz
+        acknowledged_at timestamptz,
+        parts oid[] NOT NULL DEFAULT '{}'
     )""",
     "CREATE INDEX IF NOT EXISTS schema_log_table ON penstock.schema_log (table_oid, id)",
+    "CREATE INDEX IF NOT EXISTS schema_log_parts ON penstock.schema_log USING gin (parts)",
 )
 
 _IS_TRACKED = """
@@ -113,11 +121,22 @@ WITH RECURSIVE direct (oid) AS (
 SELECT c.oid
   FROM (SELECT oid FROM family
         UNION SELECT i.inhparent FROM direct JOIN pg_inherits i ON i.inhrelid = direct.oid
+        UNION SELECT a.relid FROM direct CROSS JOIN LATERAL pg_partition_ancestors(direct.oid) a
         UNION SELECT k.conrelid FROM direct JOIN pg_constraint k ON k.confrelid = direct.oid
        ) AS touched
   JOIN pg_class c ON c.oid = touched.oid
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND penstock.is_tracked_schema(n.nspname)
+$$
+"""
+
+# The indexes and partitions of a table: when one is dropped, nothing else tells whose it was.
+_PARTS = """
+CREATE OR REPLACE FUNCTION penstock.parts_of(document json) RETURNS oid[]
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT ARRAY(SELECT (item ->> 'oid')::oid FROM json_array_elements(document -> 'indexes') AS item)
+    || ARRAY(SELECT item::oid
+               FROM json_array_elements_text(document #> '{tables,0,partitions}') AS item)
 $$
 """
 
@@ -141,11 +160,12 @@ BEGIN
         CONTINUE WHEN later::text IS NOT DISTINCT FROM earlier.after::text AND NOT is_rewrite;
         number := coalesce(number, nextval('penstock.schema_version'));
         INSERT INTO penstock.schema_log (
-            schema_name, version, table_oid, table_name, command_tag, is_rewrite, before, after
+            schema_name, version, table_oid, table_name, command_tag, is_rewrite, before, after,
+            parts
         ) VALUES (
             coalesce(later #>> '{{tables,0,schema}}', earlier.schema_name), number, one,
             coalesce(later #>> '{{tables,0,name}}', earlier.table_name), tag, is_rewrite,
-            earlier.after, later
+            earlier.after, later, penstock.parts_of(later)
         );
         told := told || json_build_object('table', one::bigint, 'document', later);
     END LOOP;
@@ -201,7 +221,7 @@ _NOTE_DDL = _trigger(
 """,
 )
 
-# An index is gone when we are asked, but not from what was logged of its table.
+# An index or a partition is gone when we are asked, but not from what was logged of its table.
 _NOTE_DROP = _trigger(
     "note_drop",
     """
@@ -213,8 +233,9 @@ _NOTE_DROP = _trigger(
                 WHERE dropped.object_type IN ('table constraint', 'default value')
                   AND n.nspname = dropped.address_names[1] AND c.relname = dropped.address_names[2]
                UNION SELECT l.table_oid FROM penstock.schema_log l
-                WHERE dropped.object_type = 'index' AND l.schema_name = dropped.schema_name
-                  AND strpos(l.after::text, format('"oid":%s,"name"', dropped.objid)) > 0
+                WHERE dropped.object_type IN ('index', 'table')
+                  AND (dropped.original OR dropped.normal)
+                  AND l.parts @> ARRAY[dropped.objid]
                ) AS logged (oid)
          CROSS JOIN LATERAL penstock.touched_tables('pg_class'::regclass, logged.oid) AS one (oid)
          WHERE NOT dropped.is_temporary;
@@ -246,9 +267,12 @@ _CREATE_TRIGGERS = (
 
 # What is there before the first change, so that the change has a before.
 _FILL = """
-INSERT INTO penstock.schema_log (schema_name, version, table_oid, table_name, command_tag, after)
-SELECT n.nspname, 0, c.oid, c.relname, 'INIT', penstock.table_document(c.oid)
+INSERT INTO penstock.schema_log (
+    schema_name, version, table_oid, table_name, command_tag, after, parts
+)
+SELECT n.nspname, 0, c.oid, c.relname, 'INIT', made.document, penstock.parts_of(made.document)
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ CROSS JOIN LATERAL (SELECT penstock.table_document(c.oid) AS document) AS made
  WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND penstock.is_tracked_schema(n.nspname)
    AND NOT EXISTS (SELECT FROM penstock.schema_log l WHERE l.table_oid = c.oid)
  ORDER BY c.oid
@@ -279,7 +303,7 @@ def install_tracking(conn: psycopg.Connection[Any]) -> bool:
                 for statement in _LOG:
                     conn.execute(statement)
                 for function in (
-                    _IS_TRACKED, _DOCUMENT, _TOUCHED, _LOG_SCHEMA, _NOTE_DDL, _NOTE_DROP,
+                    _IS_TRACKED, _DOCUMENT, _TOUCHED, _PARTS, _LOG_SCHEMA, _NOTE_DDL, _NOTE_DROP,
                     _NOTE_REWRITE,
                 ):  # fmt: skip
                     conn.execute(function.encode())
