@@ -78,6 +78,12 @@ def label_changes(before: Sequence[str], after: Sequence[str]) -> list[LabelChan
     return changes
 
 
+def has_labels(labels: Sequence[str], wanted: Sequence[str]) -> bool:
+    """Whether an enum has all that are wanted, in their order; it may have more."""
+    rest = iter(labels)
+    return all(label in rest for label in wanted)
+
+
 def attribute_changes(
     before: Sequence[Attribute], after: Sequence[Attribute]
 ) -> list[AttributeChange]:

@@ -12,7 +12,12 @@ import psycopg
 
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
-from penstock.errors import DestinationError, SourceUnavailable, StoreUnavailable
+from penstock.errors import (
+    DestinationError,
+    DestinationUnavailable,
+    SourceUnavailable,
+    StoreUnavailable,
+)
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.followed_tables import FollowedTables
@@ -169,8 +174,18 @@ class SubscribedTables:
         states = self._store.get_table_states()
         waiting = {oid for oid in known if isinstance(states[oid], Init)}
         self._tables.unprepared |= waiting
+        tables = [table for table in tables if table.oid not in waiting]
         with self._committer.lock:
-            self._destination.prepare([table for table in tables if table.oid not in waiting])
+            try:
+                self._destination.prepare(tables)
+            except DestinationUnavailable:
+                raise
+            except DestinationError:
+                if not states or not self._copies:
+                    raise
+                # What is new may be made with types that the others have at an earlier state.
+                self._destination.prepare([table for table in tables if table.oid in known])
+                self._tables.unprepared |= {t.oid for t in tables if t.oid not in known}
 
     def _known(self, oids: Collection[int]) -> dict[int, TableDefinition]:
         """Tables that were followed before, as the destination has them: the source may have gone

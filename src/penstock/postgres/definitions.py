@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import psycopg
+from psycopg import errors
 
 from penstock.postgres import catalogue_document
 from penstock.postgres.catalogue import TableName
@@ -38,6 +39,9 @@ HAVING bool_and(r.prattrs IS NOT NULL)
 """
 
 _GENERATED = "SELECT bool_or(pubgencols = 's') FROM pg_publication WHERE pubname = ANY (%s)"
+
+
+_ATTEMPTS = 5
 
 
 def read_definitions(
@@ -105,6 +109,17 @@ def qualified_names(conn: psycopg.Connection[Any]) -> Iterator[None]:
 
 
 def _ask(conn: psycopg.Connection[Any], document: str, tables: Sequence[int]) -> str:
-    row = conn.execute(catalogue_document.as_query(document), {"tables": list(tables)}).fetchone()
+    query = catalogue_document.as_query(document)
+    for attempt in range(_ATTEMPTS):
+        try:
+            with conn.transaction():
+                row = conn.execute(query, {"tables": list(tables)}).fetchone()
+        except errors.InternalError_:
+            # The server looks some things up as they are now: what was dropped meanwhile is not
+            # found, and the next time it is not looked for.
+            if attempt == _ATTEMPTS - 1:
+                raise
+        else:
+            break
     assert row is not None  # noqa: S101 (it is one value)
     return str(row[0])

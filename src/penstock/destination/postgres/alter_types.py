@@ -6,6 +6,7 @@ A type belongs to many tables, each of which tells of its change: what is there 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import psycopg
@@ -16,7 +17,7 @@ from penstock.destination.postgres.session import Connection, is_passing, said
 from penstock.postgres.definitions import types_of
 from penstock.schema_change import TableChange
 from penstock.table_definition import TypeDefinition
-from penstock.type_change import attribute_changes, label_changes
+from penstock.type_change import attribute_changes, has_labels, label_changes
 
 _CHECK = re.compile(r'CONSTRAINT (?:"(?P<quoted>(?:[^"]|"")+)"|(?P<bare>\S+)) ')
 
@@ -32,11 +33,14 @@ def alter_types(conn: Connection, change: TableChange) -> list[str]:
     for old, new in change.types:
         if old and new and _key(old) in there and _key(new) not in there:
             _rename(conn, old, new)
-    there = types_of(conn)
+    return ensure_types(conn, [new for _old, new in change.types if new is not None])
+
+
+def ensure_types(conn: Connection, kinds: Sequence[TypeDefinition]) -> list[str]:
+    """Let these types, each after those that it is made of, be there as they are here."""
+    there = types_of(conn) if kinds else {}
     notes: list[str] = []
-    for _old, new in change.types:
-        if new is None:
-            continue
+    for new in kinds:
         found = there.get(_key(new))
         if found is None or not _is_alterable(found, new):
             found = _create(conn, new, is_left_over=found is not None)
@@ -80,7 +84,10 @@ def _is_alterable(found: TypeDefinition, wanted: TypeDefinition) -> bool:
     return (
         found.kind == wanted.kind
         and (found.base, found.collation) == (wanted.base, wanted.collation)
-        and label_changes(found.labels, wanted.labels) is not None
+        and (
+            has_labels(found.labels, wanted.labels)
+            or label_changes(found.labels, wanted.labels) is not None
+        )
     )
 
 
@@ -109,7 +116,10 @@ def _alter(conn: Connection, found: TypeDefinition, wanted: TypeDefinition) -> l
 
 
 def _label_statements(found: TypeDefinition, wanted: TypeDefinition) -> list[sql.Composed]:
-    statements = []
+    statements: list[sql.Composed] = []
+    if has_labels(found.labels, wanted.labels):
+        # More than that: another table has come here with a later state of the type.
+        return statements
     for change in label_changes(found.labels, wanted.labels) or ():
         parts: list[sql.Composable] = [sql.SQL("ALTER TYPE {}").format(_name(wanted))]
         if change.renamed_from is not None:

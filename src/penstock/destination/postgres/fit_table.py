@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.destination.postgres.alter_table import alter_target
+from penstock.destination.postgres.alter_types import ensure_types
 from penstock.destination.postgres.session import Connection
 from penstock.destination.postgres.table_names import TableNames
 from penstock.destination.postgres.target_record import read_records
 from penstock.destination.postgres.target_table import wanted_targets
 from penstock.postgres.catalogue import TableName
-from penstock.postgres.definitions import definitions_of
+from penstock.postgres.definitions import definitions_of, qualified_names
 from penstock.schema_change import TableChange
 from penstock.table_definition import ColumnDefinition, TableDefinition
 
@@ -46,7 +47,9 @@ def fit_target(
     wanted, *once = wanted_targets(conn, [table, *former], names)
     actual = _actual(conn, pipeline, wanted)
     if actual is None:
-        return []
+        # Other tables may have brought its types here, as they were then.
+        with qualified_names(conn):
+            return ensure_types(conn, wanted.types)
     # Indexes and constraints go before the copy and come after it.
     after = replace(wanted, indexes=(), constraints=())
     before = replace(
@@ -64,17 +67,18 @@ def fit_target(
 
 
 def _actual(conn: Connection, pipeline: str, wanted: TableDefinition) -> TableDefinition | None:
-    name = TableName(wanted.schema, wanted.name)
+    """The target that was written to before, if it is there; ``prepare`` judges others."""
     record = read_records(conn, pipeline, wanted.oid).get(wanted.oid)
+    row = None
     if record is not None:
         row = conn.execute(
             "SELECT n.nspname::text, c.relname::text FROM pg_class c"
             " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s",
             [record.target],
         ).fetchone()
-        if row is not None:
-            name = TableName(*row)
-    return next(iter(definitions_of(conn, [name])), None)
+    if row is None:
+        return None
+    return next(iter(definitions_of(conn, [TableName(*row)])), None)
 
 
 def _columns(

@@ -53,7 +53,16 @@ def definition(table: TableDefinition) -> TableDefinition:
             remedy="exclude the table, rename the columns, or use destination.mode: merge",
         )
     plain = tuple(
-        replace(column, not_null=False, default=None, identity="", sequence=None, generated=None)
+        replace(
+            column,
+            not_null=False,
+            default=None,
+            identity="",
+            sequence=None,
+            generated=None,
+            # What was written before a column came stays without it.
+            missing=None,
+        )
         for column in table.columns
         if column.published
     )
