@@ -91,7 +91,7 @@ class Difference:
 @dataclass(frozen=True)
 class TableChange:
     """A table before and after a change; None where there was none. ``is_rewrite`` says that rows
-    may have got other values, of which the stream does not tell.
+    may have got other values, of which the stream does not tell. Columns that are ignored are none.
     """
 
     before: TableDefinition | None
@@ -257,7 +257,12 @@ class TableChange:
                 not is_other_sequence and not self.renamed.is_same(old.default, new.default),
             ),
             ("column_nullability", old.not_null != new.not_null),
-            ("column_published", old.published != new.published),
+            # One that is no longer generated is sent from then on.
+            (
+                "column_published",
+                old.published != new.published
+                and (old.generated is None) == (new.generated is None),
+            ),
         )
         yield from (Difference(kind, old, new) for kind, is_other in compared if is_other)
 
@@ -270,8 +275,8 @@ class TableChange:
         )
 
 
-def _columns(table: TableDefinition | None) -> tuple[ColumnDefinition, ...]:
-    return () if table is None else table.columns
+def _columns(table: TableDefinition | None) -> list[ColumnDefinition]:
+    return [] if table is None else [column for column in table.columns if not column.ignored]
 
 
 def _paired(

@@ -6,7 +6,7 @@ aside until a person has looked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -16,9 +16,12 @@ from penstock.table_definition import ColumnDefinition, TableDefinition, TypeDef
 Action = Literal["apply", "ignore", "stop"]
 
 FOLLOWED: frozenset[ChangeKind] = frozenset(
-    ("rename_table", "rename_column", "replica_identity", "rewrite", "user_type")
+    ("rename_table", "rename_column", "column_generated", "rewrite", "user_type")
 )
 """Kinds that cannot be ignored: without them rows would not find their place, or be other rows."""
+
+_NO_CHOICE: frozenset[ChangeKind] = frozenset(("create_table", "drop_table", "replica_identity"))
+"""Whether tables come and go is for the rules of the subscription."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,9 @@ class SchemaPolicy:
     kinds: Mapping[ChangeKind, Action] = field(default_factory=dict)
 
     def action(self, kind: ChangeKind) -> Action:
-        # A column that was left out when it was added stays out.
-        found = self.kinds.get("add_column" if kind == "column_published" else kind)
+        if kind in _NO_CHOICE:
+            return "apply"
+        found = self.kinds.get(setting(kind))
         if found is None:
             found = "apply" if self.default == "ignore" and kind in FOLLOWED else self.default
         return found
@@ -44,17 +48,26 @@ class SchemaPolicy:
         """The change without what is ignored: what it leads to is what the destination has then."""
         if change.before is None or change.after is None:
             return change
+        left_out = {column.attnum for column in change.before.columns if column.ignored}
+        before, after = change.before, _ignoring(change.after, left_out)
+        change = replace(change, after=after)
         ignored = [step for step in change.differences() if self.action(step.kind) == "ignore"]
-        before, after = change.before, change.after
         for step in ignored:
-            before, after = _without(step, before, after)
+            before, after = _without(step, change, before, after)
         return replace(change, before=before, after=after)
 
 
+def setting(kind: ChangeKind) -> ChangeKind:
+    """Under which kind the pipeline file says what to do: a column that is published from now on is
+    a new one.
+    """
+    return "add_column" if kind == "column_published" else kind
+
+
 def _without(
-    step: Difference, before: TableDefinition, after: TableDefinition
+    step: Difference, change: TableChange, before: TableDefinition, after: TableDefinition
 ) -> tuple[TableDefinition, TableDefinition]:
-    """Both definitions as if a step had not been taken."""
+    """Both definitions as if a step of the change had not been taken."""
     old, new = step.before, step.after
     match step.kind:
         case "drop_column" if isinstance(old, ColumnDefinition):
@@ -62,9 +75,12 @@ def _without(
             kept = tuple(column for column in before.columns if column.attnum != old.attnum)
             return replace(before, columns=kept), after
         case "add_column" | "column_published" if isinstance(new, ColumnDefinition):
-            return before, _with_column(after, replace(new, published=False))
+            # It stays out from then on, until the table is copied anew.
+            return _ignoring(before, {new.attnum}), _ignoring(after, {new.attnum})
         case "primary_key":
-            return before, replace(after, primary_key=before.primary_key)
+            return before, replace(after, primary_key=change.renamed.names(before.primary_key))
+        case "partitions":
+            return before, replace(after, partitions=before.partitions)
         case "index":
             return before, replace(after, indexes=before.indexes)
         case "constraint":
@@ -79,7 +95,6 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "column_default": ("default",),
     "column_nullability": ("not_null",),
     "column_identity": ("identity", "sequence", "default"),
-    "column_generated": ("generated", "stored"),
 }
 
 
@@ -106,3 +121,10 @@ def _without_column_step(
 def _with_column(table: TableDefinition, column: ColumnDefinition) -> TableDefinition:
     columns = tuple(column if c.attnum == column.attnum else c for c in table.columns)
     return replace(table, columns=columns)
+
+
+def _ignoring(table: TableDefinition, columns: Collection[int]) -> TableDefinition:
+    if not columns:
+        return table
+    marked = tuple(replace(c, ignored=c.ignored or c.attnum in columns) for c in table.columns)
+    return replace(table, columns=marked)

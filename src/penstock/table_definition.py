@@ -118,6 +118,7 @@ class ColumnDefinition:
     ``collation`` is None for the type's own. ``published`` is False where the stream leaves the
     column out: a generated one, or one that the publication's column list does not name.
     ``missing`` is the text of an array with the value of rows that are older than the column.
+    ``ignored`` is True where the pipeline leaves it out (schema_policy.py).
     """
 
     attnum: int
@@ -132,6 +133,12 @@ class ColumnDefinition:
     collation: tuple[str, str] | None = None
     published: bool = True
     missing: str | None = field(default=None, compare=False)
+    ignored: bool = False
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether its values come and are wanted."""
+        return self.published and not self.ignored
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -247,7 +254,7 @@ class TableDefinition:
             found = self.primary_key or next(iter(self.unique_keys), ())
         else:
             found = self.primary_key
-        published = {column.name for column in self.columns if column.published}
+        published = {column.name for column in self.columns if column.is_delivered}
         return found if published.issuperset(found) else ()
 
     def to_json(self) -> dict[str, Any]:

@@ -184,7 +184,7 @@ COLUMN_FIELDS = {
     "column_default": ("default",),
     "column_nullability": ("not_null",),
     "column_identity": ("identity", "sequence", "default"),
-    "column_generated": ("generated", "stored"),
+    "column_generated": ("generated", "stored", "published"),
     "column_published": ("published",),
     "rename_column": ("name",),
 }

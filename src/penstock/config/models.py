@@ -245,13 +245,14 @@ class SchemaChangesConfig(_Model):
     column_default: SchemaAction | None = None
     column_nullability: SchemaAction | None = None
     column_identity: SchemaAction | None = None
-    column_generated: SchemaAction | None = None
     primary_key: SchemaAction | None = None
     index: SchemaAction | None = None
     constraint: SchemaAction | None = None
+    partitions: SchemaAction | None = None
     # Without these, rows would not find their place any more.
     rename_table: Literal["apply", "stop"] | None = None
     rename_column: Literal["apply", "stop"] | None = None
+    column_generated: Literal["apply", "stop"] | None = None
     user_type: Literal["apply", "stop"] | None = None
     rewrite: Literal["apply", "stop"] | None = None
 

@@ -219,7 +219,9 @@ class Pipeline:
         pause = Backoff()
         while not run.stopping():
             try:
-                run.schema.follow(run.lock.conn)
+                if not run.schema.follow(run.lock.conn, run.may_go_on):
+                    self._until_there(run, pause)
+                    continue
                 with self._query(run) as query:
                     while not run.stopping():
                         if query.is_under_way and (run.tables.changed() or run.schema.is_due()):
@@ -341,6 +343,11 @@ class _Run:
     watch: Callable[[], None]
     stopping: Stopping
     target: int
+
+    def may_go_on(self) -> bool:
+        """Whether nothing has to be done between two queries, while there is none."""
+        self.watch()
+        return not self.stopping() and not self.tables.changed()
 
     def after_a_change(self, seen: TableChanged) -> PenstockError | None:
         """Follow a schema change that showed in the rows; what stands in the way of that."""

@@ -29,7 +29,7 @@ from penstock.postgres.catalogue_tables import Published, tables_in
 from penstock.postgres.definitions import published_columns, read_definitions_by_oid
 from penstock.postgres.source_errors import source_errors
 from penstock.schema_change import Difference, TableChange
-from penstock.schema_policy import SchemaPolicy
+from penstock.schema_policy import FOLLOWED, SchemaPolicy, setting
 from penstock.store import Store
 from penstock.table_definition import TableDefinition
 from penstock.transform.floors import Floors
@@ -79,15 +79,20 @@ class SchemaFollower:
             return None
         return point
 
-    def follow(self, conn: psycopg.Connection[Any]) -> None:
+    def follow(self, conn: psycopg.Connection[Any], may_go_on: Callable[[], bool]) -> bool:
         """Bring all such transactions that the log has, and what lies between them: a query that is
         started only to end again soon takes longer. No query may be under way.
+
+        False where it may not go on: ``may_go_on`` is asked before each of them.
         """
         while (point := self._next(listing := self._log.list())) is not None:
+            if not may_go_on():
+                return False
             if self._committer.read_up_to.end_lsn < point:
                 self._reach(listing, point)
             else:
                 self._bring(conn, listing, point)
+        return True
 
     def notice(self, conn: psycopg.Connection[Any], seen: TableChanged) -> None:
         """Follow a change of which nothing told but the rows behind it: without event triggers, and
@@ -250,13 +255,11 @@ class _Changes:
         )
         after = None if document is None else tables_in(document, self._published).get(oid)
         change = TableChange(before, after, point.message.is_rewrite)
-        if self._policy.action("partitions") == "apply" and change.moves_partitions(
-            are_new=point.message.tag == "CREATE TABLE"
-        ):
-            change = replace(change, is_rewrite=True)
         if stop := self._policy.stops_at(change):
             raise _stopped(change, stop, point.position, point.message.tag)
         change = self._policy.resolved(change)
+        if change.moves_partitions(are_new=point.message.tag == "CREATE TABLE"):
+            change = replace(change, is_rewrite=True)
         self._held[oid] = change.after
         return change
 
@@ -264,11 +267,12 @@ class _Changes:
 def _stopped(change: TableChange, stop: Difference, position: Position, tag: str) -> TableRefused:
     known = change.before or change.after
     assert known is not None  # noqa: S101 (one of both is there)
-    name = known.qualified_name
+    name, key = known.qualified_name, setting(stop.kind)
+    choice = "apply" if stop.kind in FOLLOWED else "apply or ignore"
     return TableRefused(
         f"table {name} was changed at {position} ({tag}): {stop.text}; "
-        f"schema_changes says to stop at {stop.kind}",
-        remedy=f"set schema_changes.{stop.kind} to apply or ignore in the pipeline file, start "
+        f"schema_changes says to stop at {key}",
+        remedy=f"set schema_changes.{key} to {choice} in the pipeline file, start "
         f"`penstock run` again, and run `penstock tables retry` for {name}",
         table=change.oid,
     )

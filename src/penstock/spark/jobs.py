@@ -100,7 +100,11 @@ def run_replay(
     section: Section | None = None,
 ) -> list[Receipt]:
     """Write a batch of the log's changes for some tables; the receipts in position order."""
-    shares = share_out(batch.pointers, spark.sparkContext.defaultParallelism)
+    try:
+        width = spark.sparkContext.defaultParallelism
+    except JVM_GONE as error:
+        raise spark_lost() from error
+    shares = share_out(batch.pointers, width)
     inputs = [TaskInput(log_path, share, batch.frontier, buffer_bytes) for share in shares if share]
     return run_tasks(spark, inputs, _Replay(TaskFunction(writer, floors, section)))
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.destination.contract import SchemaChange
 from penstock.lsn import format_lsn
 from penstock.schema_change import TableChange
 from penstock.table_definition import ColumnDefinition
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def schema_events(change: SchemaChange) -> Iterator[tuple[TableChange, bytes]]:
@@ -22,15 +24,17 @@ def schema_events(change: SchemaChange) -> Iterator[tuple[TableChange, bytes]]:
 def _event(change: SchemaChange, table: TableChange) -> dict[str, Any]:
     known = table.after or table.before
     assert known is not None  # noqa: S101 (one of both is there)
-    committed = datetime.fromtimestamp(change.commit_micros / 1e6, UTC)
+    committed = _EPOCH + timedelta(microseconds=change.commit_micros)
     return {
         "op": "schema",
         "schema": known.schema,
         "table": known.name,
         "table_id": table.oid,
-        "commit_lsn": format_lsn(change.position.commit_lsn),
-        "ordinal": change.position.ordinal,
-        "commit_ts": committed.isoformat(timespec="microseconds"),
+        "position": {
+            "commit_lsn": format_lsn(change.position.commit_lsn),
+            "ordinal": change.position.ordinal,
+        },
+        "commit_time": committed.isoformat(timespec="microseconds").replace("+00:00", "Z"),
         "command": change.tag,
         "rewrite": table.is_rewrite,
         "changes": [difference.text for difference in table.differences()],

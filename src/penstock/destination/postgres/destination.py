@@ -58,7 +58,7 @@ from penstock.destination.postgres.stage import (
 from penstock.destination.postgres.staging_plan import planned_stages
 from penstock.destination.postgres.table_copies import TableCopies
 from penstock.destination.postgres.table_names import TableNames
-from penstock.destination.postgres.target_record import read_records
+from penstock.destination.postgres.target_record import read_records, recorded_target
 from penstock.destination.postgres.target_sequences import advance_sequences
 from penstock.destination.postgres.target_table import TargetTable, ensure_targets
 from penstock.destination.postgres.task_writer import PostgresWriter
@@ -363,7 +363,15 @@ class PostgresDestination(Destination):
         return merges and self._copies.has_foreign_rows(self._targets[table.oid])
 
     def truncate_table(self, table: TableDefinition) -> None:
-        self._copies.truncate(table, self._targets[table.oid])
+        if (target := self._target(table)) is not None:
+            self._copies.truncate(table, target)
+
+    def _target(self, table: TableDefinition) -> TargetTable | None:
+        """Also of one that was not prepared because it is about to leave."""
+        if (known := self._targets.get(table.oid)) is not None:
+            return known
+        with self._pool.session() as conn, destination_errors("looking for a table"):
+            return recorded_target(conn, self.pipeline, table)
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> ChunkWriter:
         stage = self._stages[CATCHUP_LANE][table.oid]
@@ -401,7 +409,8 @@ class PostgresDestination(Destination):
     def drop_table(self, table: TableDefinition) -> None:
         self._catching_up.discard(table.oid)
         stages = [lane[table.oid] for lane in self._stages.values() if table.oid in lane]
-        self._copies.drop(table, self._targets[table.oid], stages)
+        if (target := self._target(table)) is not None:
+            self._copies.drop(table, target, stages)
         self._targets = {o: target for o, target in self._targets.items() if o != table.oid}
         for lane, kept in self._stages.items():
             self._stages[lane] = {o: stage for o, stage in kept.items() if o != table.oid}

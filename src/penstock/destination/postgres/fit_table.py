@@ -15,7 +15,7 @@ from penstock.destination.postgres.alter_table import alter_target
 from penstock.destination.postgres.alter_types import ensure_types
 from penstock.destination.postgres.session import Connection
 from penstock.destination.postgres.table_names import TableNames
-from penstock.destination.postgres.target_record import read_records
+from penstock.destination.postgres.target_record import recorded_target
 from penstock.destination.postgres.target_table import wanted_targets
 from penstock.postgres.catalogue import TableName
 from penstock.postgres.definitions import definitions_of, qualified_names
@@ -68,17 +68,10 @@ def fit_target(
 
 def _actual(conn: Connection, pipeline: str, wanted: TableDefinition) -> TableDefinition | None:
     """The target that was written to before, if it is there; ``prepare`` judges others."""
-    record = read_records(conn, pipeline, wanted.oid).get(wanted.oid)
-    row = None
-    if record is not None:
-        row = conn.execute(
-            "SELECT n.nspname::text, c.relname::text FROM pg_class c"
-            " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s",
-            [record.target],
-        ).fetchone()
-    if row is None:
+    target = recorded_target(conn, pipeline, wanted)
+    if target is None:
         return None
-    return next(iter(definitions_of(conn, [TableName(*row)])), None)
+    return next(iter(definitions_of(conn, [TableName(target.schema, target.name)])), None)
 
 
 def _columns(

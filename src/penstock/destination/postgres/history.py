@@ -64,7 +64,7 @@ def definition(table: TableDefinition) -> TableDefinition:
             missing=None,
         )
         for column in table.columns
-        if column.published
+        if column.is_delivered
     )
     return replace(
         table,
