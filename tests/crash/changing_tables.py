@@ -48,7 +48,7 @@ SELECT a.attname::text, format_type(a.atttypid, -1)
 class ChangingTables:
     """One session from ``start`` to ``stop``, over every loss of the server."""
 
-    def __init__(self, url: str, seed: int, *, pause: float = 0.3) -> None:
+    def __init__(self, url: str, seed: int, *, pause: float = 0.6) -> None:
         self._url = url
         self._chance = random.Random(f"changes of {seed}")
         self._pause = pause

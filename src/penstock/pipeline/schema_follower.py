@@ -207,9 +207,15 @@ class SchemaFollower:
         for number, (before, next_one) in enumerate(pairwise(bounds)):
             if number:
                 sections.append(changes[number - 1])
-            if next_one - before > 1:
+            first = before + 1
+            if first < next_one and self._points.has_rows(
+                [pointer.segment for pointer in batch.pointers],
+                batch.frontier.commit_lsn,
+                first,
+                next_one,
+            ):
                 writer = self._destination.section_writer(changes[:number])
-                receipts = self._run_section(batch, floors, writer, Section(before + 1, next_one))
+                receipts = self._run_section(batch, floors, writer, Section(first, next_one))
                 sections.append(Rows(tuple(receipts)))
         return sections
 
