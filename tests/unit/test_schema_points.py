@@ -267,3 +267,15 @@ def test_no_batch_holds_a_schema_change(
         reader.partitions(start.to_json(), start.to_json())
     assert brought == changed
     assert reached(reader) == max(source.frontier, start)
+
+
+def test_which_stretches_of_a_transaction_have_rows(source: LoggedBuilder) -> None:
+    lsn = source.commit(source.change(7), source.row, source.row, source.change(7))
+    points, listing = SchemaPoints(source.log), source.log.list()
+    first, second = (point.position.ordinal for point in points.of(listing, lsn))
+    (segment,) = map(str, listing.segments)
+    stretches = ((0, first), (first + 1, second), (second + 1, 10**9))
+    assert [points.has_rows([segment], lsn, *stretch) for stretch in stretches] == [
+        *(False, True, False)
+    ]
+    assert points.has_rows([segment, "another"], lsn, *stretches[0]), "it cannot be known"

@@ -17,6 +17,7 @@ from penstock.errors import (
     DestinationUnavailable,
     SourceUnavailable,
     StoreUnavailable,
+    as_refusal,
 )
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
@@ -68,8 +69,19 @@ class SubscribedTables:
         self.publications = subscription.publications
         self._take_in(conn, subscription.tables, subscription.start_lsn)
         published = read_membership(conn, self._config.name).homes
-        gone = self._known(self._store.get_table_states().keys() - published.keys())
-        self._prepare(gone, gone.values())
+        states = self._store.get_table_states()
+        gone = self._known(
+            oid
+            for oid, state in states.items()
+            if oid not in published and isinstance(state, Ready | SyncDone)
+        )
+        for table in gone.values():
+            try:
+                self._prepare(gone, [table])
+            except DestinationUnavailable:
+                raise
+            except DestinationError as error:
+                self._tables.refuse(as_refusal(error, table.oid))
 
     @property
     def is_settled(self) -> bool:
@@ -187,7 +199,7 @@ class SubscribedTables:
                 self._destination.prepare([table for table in tables if table.oid in known])
                 self._tables.unprepared |= {t.oid for t in tables if t.oid not in known}
 
-    def _known(self, oids: Collection[int]) -> dict[int, TableDefinition]:
+    def _known(self, oids: Iterable[int]) -> dict[int, TableDefinition]:
         """Tables that were followed before, as the destination has them: the source may have gone
         further since, of which the stream tells.
         """

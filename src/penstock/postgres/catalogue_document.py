@@ -81,7 +81,8 @@ SELECT i.indrelid::bigint AS table, i.indexrelid::bigint AS oid, x.relname AS na
  CROSS JOIN LATERAL (SELECT format('%I.%I ', n.nspname, t.relname) AS text) AS head
  WHERE i.indrelid = ANY (:tables) AND i.indisvalid AND NOT i.indisprimary
    AND NOT EXISTS (SELECT FROM pg_constraint k
-                    WHERE k.conindid = i.indexrelid AND k.contype IN ('p', 'u', 'x'))
+                    WHERE k.conrelid = i.indrelid AND k.conindid = i.indexrelid
+                      AND k.contype IN ('p', 'u', 'x'))
  ORDER BY i.indrelid, x.relname
 """
 
@@ -120,7 +121,7 @@ SELECT part.oid
        ) AS part (oid)
 """
 
-_ALL_TYPES = "SELECT oid FROM pg_type"
+_ALL_TYPES = "SELECT oid FROM pg_type WHERE typtype IN ('e', 'd', 'r', 'c')"
 
 # Those that somebody could create.
 _TYPES = """
@@ -137,7 +138,12 @@ SELECT t.oid::bigint AS oid, n.nspname AS schema, t.typname AS name, t.typtype::
                 ), '{}') AS constraints,
        collation_schema.nspname AS collation_schema, c.collname AS collation_name,
        coalesce((SELECT m.typname FROM pg_type m WHERE m.oid = r.rngmultitypid), '') AS multirange
-  FROM pg_type t
+  FROM needed
+ -- One by one: nobody knows how few they are.
+ CROSS JOIN LATERAL (
+       SELECT * FROM pg_type WHERE pg_type.oid = needed.oid
+          AND typtype IN ('e', 'd', 'r', 'c') OFFSET 0
+       ) AS t
   JOIN pg_namespace n ON n.oid = t.typnamespace
   LEFT JOIN pg_class relation ON relation.oid = t.typrelid
   LEFT JOIN pg_range r ON r.rngtypid = t.oid
@@ -152,8 +158,7 @@ SELECT t.oid::bigint AS oid, n.nspname AS schema, t.typname AS name, t.typtype::
          FROM pg_attribute a
         WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
        ) AS attributes
- WHERE t.oid IN (SELECT oid FROM needed)
-   AND (t.typtype IN ('e', 'd', 'r') OR t.typtype = 'c' AND relation.relkind = 'c')
+ WHERE (t.typtype <> 'c' OR relation.relkind = 'c')
    AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
    AND NOT EXISTS (SELECT FROM pg_depend d
                     WHERE d.classid = 'pg_type'::regclass AND d.objid = t.oid AND d.deptype = 'e')
@@ -173,7 +178,7 @@ SELECT used.oid::bigint AS oid, used.typmod, n.nspname AS schema, t.typname AS n
        element.oid IS NOT NULL AS is_array, coalesce(x.extname, '') AS extension,
        coalesce(r.rngtypid, t.oid)::bigint AS made
   FROM uses AS used
-  JOIN pg_type written ON written.oid = used.oid::oid
+ CROSS JOIN LATERAL (SELECT * FROM pg_type WHERE pg_type.oid = used.oid::oid OFFSET 0) AS written
   LEFT JOIN pg_type element ON element.oid = written.typelem AND element.typarray = written.oid
   JOIN pg_type t ON t.oid = coalesce(element.oid, written.oid)
   JOIN pg_namespace n ON n.oid = t.typnamespace

@@ -34,7 +34,7 @@ _TRIGGERS = ("penstock_ddl", "penstock_drop", "penstock_rewrite")
 # Dropped with everything that depends on them, which is nothing but each other.
 _FUNCTIONS = (
     *("note_ddl()", "note_drop()", "note_rewrite()", "log_schema(text, oid[], oid[], boolean)"),
-    *("touched_tables(oid, oid)", "table_document(oid)", "parts_of(json)"),
+    *("touched_tables(oid, oid)", "tables_with(oid[])", "table_document(oid)", "parts_of(json)"),
     "is_tracked_schema(name)",
 )
 
@@ -72,37 +72,21 @@ $$
 # The settings are for the values of rows that are older than a column, which it holds as text.
 _DOCUMENT = f"""
 CREATE OR REPLACE FUNCTION penstock.table_document(of oid) RETURNS json
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO'
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO'
 SET intervalstyle = 'postgres' SET timezone = 'UTC' SET bytea_output = 'hex'
 SET extra_float_digits = 1 AS $$
-{catalogue_document.as_function(catalogue_document.TABLES, "ARRAY[of]")}
+BEGIN
+    RETURN ({catalogue_document.as_function(catalogue_document.TABLES, "ARRAY[of]")});
+END
 $$
 """
 
-# Which tables look different when something is changed: the table itself with those that inherit
-# from it, that it is a partition of, and that refer to it by a foreign key; the table of an index,
-# a constraint or an owned sequence; all tables with a type, directly or inside of other types.
-_TOUCHED = """
-CREATE OR REPLACE FUNCTION penstock.touched_tables(class oid, object oid) RETURNS SETOF oid
+# All tables with one of these types, directly or inside of other types.
+_TABLES_WITH = """
+CREATE OR REPLACE FUNCTION penstock.tables_with(kinds oid[]) RETURNS oid[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-WITH RECURSIVE direct (oid) AS (
-    SELECT object WHERE class = 'pg_class'::regclass
-    UNION SELECT indrelid FROM pg_index WHERE class = 'pg_class'::regclass AND indexrelid = object
-    UNION SELECT refobjid FROM pg_depend
-           WHERE class = 'pg_class'::regclass AND classid = class AND objid = object
-             AND refclassid = class AND deptype IN ('a', 'i')
-    UNION SELECT conrelid FROM pg_constraint
-           WHERE class = 'pg_constraint'::regclass AND oid = object
-    UNION SELECT c.oid FROM pg_class c
-           WHERE class = 'pg_namespace'::regclass AND c.relnamespace = object
-), types (oid) AS (
-    SELECT object WHERE class = 'pg_type'::regclass
-    UNION SELECT reltype FROM pg_class
-           WHERE class = 'pg_class'::regclass AND oid = object AND relkind = 'c'
-    UNION SELECT contypid FROM pg_constraint
-           WHERE class = 'pg_constraint'::regclass AND oid = object AND contypid <> 0
-    UNION SELECT t.oid FROM pg_type t
-           WHERE class = 'pg_namespace'::regclass AND t.typnamespace = object
+WITH RECURSIVE types (oid) AS (
+    SELECT unnest(kinds)
     UNION
     SELECT wider.oid FROM types CROSS JOIN LATERAL (
         SELECT t.typarray FROM pg_type t WHERE t.oid = types.oid AND t.typarray <> 0
@@ -112,21 +96,69 @@ WITH RECURSIVE direct (oid) AS (
         UNION ALL SELECT c.reltype FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
                    WHERE a.atttypid = types.oid AND c.relkind = 'c'
     ) AS wider (oid)
-), family (oid) AS (
-    SELECT oid FROM direct
-    UNION SELECT a.attrelid FROM types JOIN pg_attribute a ON a.atttypid = types.oid
-           WHERE a.attnum > 0 AND NOT a.attisdropped
-    UNION SELECT i.inhrelid FROM family JOIN pg_inherits i ON i.inhparent = family.oid
 )
-SELECT c.oid
-  FROM (SELECT oid FROM family
-        UNION SELECT i.inhparent FROM direct JOIN pg_inherits i ON i.inhrelid = direct.oid
-        UNION SELECT a.relid FROM direct CROSS JOIN LATERAL pg_partition_ancestors(direct.oid) a
-        UNION SELECT k.conrelid FROM direct JOIN pg_constraint k ON k.confrelid = direct.oid
-       ) AS touched
-  JOIN pg_class c ON c.oid = touched.oid
-  JOIN pg_namespace n ON n.oid = c.relnamespace
- WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND penstock.is_tracked_schema(n.nspname)
+SELECT ARRAY(SELECT DISTINCT a.attrelid FROM types JOIN pg_attribute a ON a.atttypid = types.oid
+              WHERE a.attnum > 0 AND NOT a.attisdropped)
+$$
+"""
+
+# Which tables look different when something is changed: the table itself with those that inherit
+# from it, that it is a partition of, and that refer to it by a foreign key; the table of an index,
+# a constraint or an owned sequence; all tables with a type. One question after another: together
+# they would be planned anew for each statement, which takes longer than to answer them.
+_TOUCHED = """
+CREATE OR REPLACE FUNCTION penstock.touched_tables(class oid, object oid) RETURNS SETOF oid
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    relation record;
+    direct oid[] := '{}';
+    kinds oid[] := '{}';
+BEGIN
+    IF class = 'pg_class'::regclass THEN
+        SELECT c.relkind, c.reltype INTO relation FROM pg_class c WHERE c.oid = object;
+        IF relation.relkind IN ('r', 'p') THEN
+            direct := ARRAY[object];
+        ELSIF relation.relkind IN ('i', 'I') THEN
+            direct := ARRAY(SELECT indrelid FROM pg_index WHERE indexrelid = object);
+        ELSIF relation.relkind = 'S' THEN
+            direct := ARRAY(SELECT refobjid FROM pg_depend
+                             WHERE classid = class AND objid = object AND refclassid = class
+                               AND deptype IN ('a', 'i'));
+        ELSIF relation.relkind = 'c' THEN
+            kinds := ARRAY[relation.reltype];
+        END IF;
+    ELSIF class = 'pg_constraint'::regclass THEN
+        direct := ARRAY(SELECT conrelid FROM pg_constraint WHERE oid = object AND conrelid <> 0);
+        kinds := ARRAY(SELECT contypid FROM pg_constraint WHERE oid = object AND contypid <> 0);
+    ELSIF class = 'pg_type'::regclass THEN
+        kinds := ARRAY[object];
+    ELSIF class = 'pg_namespace'::regclass THEN
+        direct := ARRAY(SELECT c.oid FROM pg_class c WHERE c.relnamespace = object);
+        kinds := ARRAY(SELECT t.oid FROM pg_type t WHERE t.typnamespace = object);
+    END IF;
+    IF cardinality(kinds) > 0 THEN
+        direct := direct || penstock.tables_with(kinds);
+    END IF;
+    IF cardinality(direct) = 0 THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    WITH RECURSIVE family (oid) AS (
+        SELECT unnest(direct)
+        UNION SELECT i.inhrelid FROM family JOIN pg_inherits i ON i.inhparent = family.oid
+    )
+    SELECT c.oid
+      FROM (SELECT oid FROM family
+            UNION SELECT i.inhparent FROM pg_inherits i WHERE i.inhrelid = ANY (direct)
+            UNION SELECT a.relid FROM unnest(direct) AS one (oid)
+                    CROSS JOIN LATERAL pg_partition_ancestors(one.oid) AS a
+            UNION SELECT k.conrelid FROM pg_constraint k WHERE k.confrelid = ANY (direct)
+           ) AS touched
+      JOIN pg_class c ON c.oid = touched.oid
+      JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
+       AND penstock.is_tracked_schema(n.nspname);
+END
 $$
 """
 
@@ -303,8 +335,8 @@ def install_tracking(conn: psycopg.Connection[Any]) -> bool:
                 for statement in _LOG:
                     conn.execute(statement)
                 for function in (
-                    _IS_TRACKED, _DOCUMENT, _TOUCHED, _PARTS, _LOG_SCHEMA, _NOTE_DDL, _NOTE_DROP,
-                    _NOTE_REWRITE,
+                    _IS_TRACKED, _DOCUMENT, _TABLES_WITH, _TOUCHED, _PARTS, _LOG_SCHEMA, _NOTE_DDL,
+                    _NOTE_DROP, _NOTE_REWRITE,
                 ):  # fmt: skip
                     conn.execute(function.encode())
                 conn.execute(
