@@ -17,6 +17,7 @@ from tests.crash.row_texts import expect_same_rows
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 _PREFIX = "changing"
+_MOST = 6
 _TYPES = (
     *("integer", "bigint", "text", "varchar(20)", "numeric(10,2)", "boolean", "date"),
     *("timestamptz", "jsonb", "changing_mood", "text[]", "double precision"),
@@ -48,7 +49,7 @@ SELECT a.attname::text, format_type(a.atttypid, -1)
 class ChangingTables:
     """One session from ``start`` to ``stop``, over every loss of the server."""
 
-    def __init__(self, url: str, seed: int, *, pause: float = 0.6) -> None:
+    def __init__(self, url: str, seed: int, *, pause: float = 1.0) -> None:
         self._url = url
         self._chance = random.Random(f"changes of {seed}")
         self._pause = pause
@@ -208,6 +209,8 @@ class ChangingTables:
         self._alter(conn, table, f"RENAME TO {_PREFIX}_{self._made}")
 
     def _make(self, conn: Connection, _table: str) -> None:
+        if len(self._tables(conn)) >= _MOST:
+            return
         self._made += 1
         name = f"{_PREFIX}_{self._made}"
         conn.execute(f"CREATE TABLE {name} (id bigint PRIMARY KEY, a text, b integer)".encode())

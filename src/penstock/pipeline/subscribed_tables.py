@@ -5,7 +5,7 @@ pipeline file and `penstock tables add | remove` ask for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -22,7 +22,7 @@ from penstock.errors import (
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.followed_tables import FollowedTables
-from penstock.pipeline.table_state import Errored, Init, Ready, SyncDone
+from penstock.pipeline.table_state import Errored, Init, Ready, SyncDone, TableState
 from penstock.postgres.catalogue import TableName
 from penstock.postgres.definitions import read_definitions
 from penstock.postgres.publications import read_membership
@@ -75,13 +75,7 @@ class SubscribedTables:
             for oid, state in states.items()
             if oid not in published and isinstance(state, Ready | SyncDone)
         )
-        for table in gone.values():
-            try:
-                self._prepare(gone, [table])
-            except DestinationUnavailable:
-                raise
-            except DestinationError as error:
-                self._tables.refuse(as_refusal(error, table.oid))
+        self._prepare(gone, gone.values())
 
     @property
     def is_settled(self) -> bool:
@@ -193,11 +187,28 @@ class SubscribedTables:
             except DestinationUnavailable:
                 raise
             except DestinationError:
-                if not states or not self._copies:
+                if not states or not self._destination.capabilities.tables_fail_alone:
                     raise
-                # What is new may be made with types that the others have at an earlier state.
-                self._destination.prepare([table for table in tables if table.oid in known])
-                self._tables.unprepared |= {t.oid for t in tables if t.oid not in known}
+                self._prepare_each(tables, states)
+
+    def _prepare_each(
+        self, tables: Sequence[TableDefinition], states: Mapping[int, TableState]
+    ) -> None:
+        """Those that do not fit are set aside. What is new may need types that others have brought
+        at an earlier state: its copy begins with that.
+        """
+        for table in tables:
+            try:
+                self._destination.prepare([table])
+            except DestinationUnavailable:
+                raise
+            except DestinationError as error:
+                if table.oid in states:
+                    self._tables.refuse(as_refusal(error, table.oid))
+                elif self._copies:
+                    self._tables.unprepared.add(table.oid)
+                else:
+                    raise
 
     def _known(self, oids: Iterable[int]) -> dict[int, TableDefinition]:
         """Tables that were followed before, as the destination has them: the source may have gone
