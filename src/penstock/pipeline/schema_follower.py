@@ -85,6 +85,7 @@ class SchemaFollower:
 
         False where it may not go on: ``may_go_on`` is asked before each of them.
         """
+        self._prepare_left()
         while (point := self._next(listing := self._log.list())) is not None:
             if not may_go_on():
                 return False
@@ -93,6 +94,19 @@ class SchemaFollower:
             else:
                 self._bring(conn, listing, point)
         return True
+
+    def _prepare_left(self) -> None:
+        """The answer to a commit may have been lost: the tables that it changed are as they should
+        be where the destination stands, but are not prepared as such.
+        """
+        left = self._tables.unprepared & self._tables.part.delivered
+        if not left:
+            return
+        standing = self._committer.standing
+        tables = [self._store.get_table_schema(o, standing.at(o).end_lsn - 1) for o in left]
+        with self._committer.lock:
+            self._destination.prepare([table for table in tables if table is not None])
+        self._tables.unprepared -= left
 
     def notice(self, conn: psycopg.Connection[Any], seen: TableChanged) -> None:
         """Follow a change of which nothing told but the rows behind it: without event triggers, and

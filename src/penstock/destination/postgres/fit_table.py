@@ -11,12 +11,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import psycopg
+from psycopg import sql
+
 from penstock.destination.postgres.alter_table import alter_target
 from penstock.destination.postgres.alter_types import ensure_types
-from penstock.destination.postgres.session import Connection
+from penstock.destination.postgres.session import Connection, is_passing
 from penstock.destination.postgres.table_names import TableNames
 from penstock.destination.postgres.target_record import recorded_target
-from penstock.destination.postgres.target_table import wanted_targets
+from penstock.destination.postgres.target_table import TargetTable, wanted_targets
 from penstock.postgres.catalogue import TableName
 from penstock.postgres.definitions import definitions_of, qualified_names
 from penstock.schema_change import TableChange
@@ -45,11 +48,33 @@ def fit_target(
     stays. psycopg's errors come through.
     """
     wanted, *once = wanted_targets(conn, [table, *former], names)
-    actual = _actual(conn, pipeline, wanted)
-    if actual is None:
+    target = recorded_target(conn, pipeline, table)
+    if target is None:
         # Other tables may have brought its types here, as they were then.
         with qualified_names(conn):
             return ensure_types(conn, wanted.types)
+    try:
+        with conn.transaction():
+            return _alter(conn, pipeline, wanted, once, target)
+    except psycopg.Error as error:
+        if not target.created or is_passing(error):
+            raise
+        # There may be no statements that lead there; it is ours, and its rows do not matter.
+        name = sql.Identifier(target.schema, target.name)
+        with conn.transaction():
+            conn.execute(sql.SQL("DROP TABLE {}").format(name))
+            with qualified_names(conn):
+                return ensure_types(conn, wanted.types)
+
+
+def _alter(
+    conn: Connection,
+    pipeline: str,
+    wanted: TableDefinition,
+    once: Sequence[TableDefinition],
+    target: TargetTable,
+) -> list[str]:
+    (actual,) = definitions_of(conn, [TableName(target.schema, target.name)])
     # Indexes and constraints go before the copy and come after it.
     after = replace(wanted, indexes=(), constraints=())
     before = replace(
@@ -64,14 +89,6 @@ def fit_target(
         unique_keys=after.unique_keys,
     )
     return alter_target(conn, pipeline, TableChange(before, after, is_rewrite=True))
-
-
-def _actual(conn: Connection, pipeline: str, wanted: TableDefinition) -> TableDefinition | None:
-    """The target that was written to before, if it is there; ``prepare`` judges others."""
-    target = recorded_target(conn, pipeline, wanted)
-    if target is None:
-        return None
-    return next(iter(definitions_of(conn, [TableName(target.schema, target.name)])), None)
 
 
 def _columns(
