@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import CopyConfig, PipelineConfig
 from penstock.destination.contract import ChunkReceipt, Destination, TableRows
-from penstock.errors import TableRefused
+from penstock.errors import TableRefused, TableRewritten
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.copy_manager import CopyManager
@@ -199,13 +199,10 @@ class _Source:
         from penstock.spark.jobs import TableToCopy, run_copy
 
         schemas = self._store.get_table_schemas()
-        missing = [schemas[oid] for oid in unit.tables if oid not in self._sources]
-        if missing:
-            # Planned by an earlier run.
-            self._read(missing, {})
+        self._read_missing([schemas[oid] for oid in unit.tables])
         tables = {
             oid: TableToCopy(
-                self._sources[oid].table,
+                self._source(schemas[oid]).table,
                 plans[oid].where,
                 self._destination.chunk_writer(schemas[oid], again=oid in again),
             )
@@ -216,16 +213,28 @@ class _Source:
             self._spark, self._config.source.url, unit.chunks, snapshot.name, point, tables
         )
 
+    def _read_missing(self, tables: Sequence[TableDefinition]) -> None:
+        """Those that were planned by an earlier run."""
+        missing = [table for table in tables if table.oid not in self._sources]
+        if missing:
+            self._read(missing, {})
+
+    def _source(self, table: TableDefinition) -> CopySource:
+        if table.oid not in self._sources:
+            raise TableRewritten(
+                f"Table {table.qualified_name} is gone from the source.", table=table.oid
+            )
+        return self._sources[table.oid]
+
     @contextmanager
     def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:
         """For rows that have to be read again by their keys."""
         url = self._config.source.url
 
         def read(table: TableDefinition, keys: Sequence[tuple[str, ...]]) -> TableRows:
-            if table.oid not in self._sources:
-                self._read([table], {})
+            self._read_missing([table])
             point = Frontier.before(now.lsn)
-            return read_keys(url, self._sources[table.oid], table, keys, now.name, point)
+            return read_keys(url, self._source(table), table, keys, now.name, point)
 
         with slot_snapshot(
             url,

@@ -88,8 +88,9 @@ class CopyAdmission:
             # From before the snapshot on: its point is where the stream may be already.
             frontier = self._positions.standing.frontier
             self._positions.place(dict.fromkeys(mine, frontier))
+        before = self._define(mine)
         number, snapshot = self._snapshots.take()
-        plans = self._plans(self._renewed(sorted(mine), snapshot.lsn))
+        plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
         if self._destination.capabilities.mode == "merge":
             self._positions.free([oid for oid in mine if oid not in plans])
             at = Frontier.before(snapshot.lsn)
@@ -100,25 +101,32 @@ class CopyAdmission:
         for plan in plans.values():
             self._state.queue.add(plan.chunks)
 
-    def _renewed(self, oids: Sequence[int], lsn: int) -> list[TableDefinition]:
-        """The tables as they are now, also at the destination: they may have changed while they
-        waited. What changes after the snapshot is told in the stream, and they begin again.
+    def _renewed(
+        self, oids: Sequence[int], before: Mapping[int, TableDefinition], lsn: int
+    ) -> list[TableDefinition]:
+        """The tables as they are at the snapshot, also at the destination: they may have changed
+        while they waited. What changes after the snapshot is told in the stream, and they begin
+        again; those that changed between ``before`` it and now do so at once, since nobody knows on
+        which side of it they did.
         """
         known = {table.oid: table for table in self._state.definitions(oids)}
         now = self._define(list(known))
-        self._give_up([oid for oid in known if oid not in now])
-        tables = [now[oid] for oid in known if oid in now]
+        self._start_again([oid for oid in known if oid not in now], "it is gone from the source")
+        unsteady = [oid for oid, table in now.items() if before.get(oid) != table]
+        if unsteady and self._one_snapshot:
+            unsteady = list(now)
+        self._start_again(unsteady, "it was changed just when its snapshot was taken")
+        tables = [now[oid] for oid in known if oid in now and oid not in unsteady]
         changed = [table for table in tables if table != known[table.oid]]
         unsure = {table.oid for table in changed} | self._tables.unprepared
         refused = self._fit([table for table in tables if table.oid in unsure])
-        self._tables.unprepared.difference_update(known.keys() - refused)
+        self._tables.unprepared.difference_update({table.oid for table in tables} - refused)
         self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
         return [table for table in tables if table.oid not in refused]
 
-    def _give_up(self, gone: Collection[int]) -> None:
-        """Tables that were dropped are about to leave: nothing has to be done for them."""
-        if gone:
-            self._state.start_again(gone, "it is gone from the source")
+    def _start_again(self, tables: Collection[int], why: str) -> None:
+        if tables:
+            self._state.start_again(tables, why)
 
     def _fit(self, tables: Sequence[TableDefinition]) -> set[int]:
         """Let the destination have these tables as they are now; those that it refuses."""
@@ -148,7 +156,8 @@ class CopyAdmission:
         """What to read, with every target empty; tables that cannot be copied are refused."""
         plans = {}
         found = self._plan(tables)
-        self._give_up([table.oid for table in tables if table.oid not in found])
+        gone = [table.oid for table in tables if table.oid not in found]
+        self._start_again(gone, "it is gone from the source")
         for table in (table for table in tables if table.oid in found):
             plan = found[table.oid]
             try:

@@ -20,6 +20,7 @@ from penstock.errors import (
     PenstockError,
     SlotError,
     SnapshotGone,
+    TableChanged,
     TableRefused,
     TableRewritten,
 )
@@ -305,6 +306,8 @@ class CopyManager:
             pass
         except TablesChanged as error:
             self._state.start_again(error.tables, error.message)
+        except TableChanged as error:
+            self._state.start_again([error.table], error.message)
         except TableRefused as error:
             self._state.refuse(error)
         except PenstockError as error:

@@ -129,6 +129,13 @@ class FollowedTables:
         self._say(f"{error.message}; it is set aside, the other tables go on ({error.remedy})")
         self._seen[error.table] = self._store.get_table_states()[error.table]
 
+    def copy_anew(self, oid: int) -> bool:
+        """Take a table out of the stream, to be copied again; False where none are copied."""
+        if self._copies:
+            self._store.update_table_states({oid: Init()})
+            self._store.forget_copy([oid])
+        return self._copies
+
     def changed(self) -> bool:
         """Whether the query is for other tables than those that should take part now: a copy has
         come to its end, or somebody, or time, wants a table retried.

@@ -112,7 +112,8 @@ class SchemaFollower:
         """Follow a change of which nothing told but the rows behind it: without event triggers, and
         in sessions that opted out. What the catalogue says now stands in for what it said then.
 
-        Raises what it was given where that does not explain the rows. No query may be under way.
+        Where that does not explain the rows, the table is copied anew, or if tables are not copied,
+        what was given is raised. No query may be under way.
         """
         while self._committer.read_up_to.end_lsn < seen.commit_lsn:
             self._reach(self._log.list(), seen.commit_lsn)
@@ -124,7 +125,10 @@ class SchemaFollower:
             raise _stopped(change, stop, position, "seen in its rows")
         change = self._policy.resolved(change)
         if change.after is None or not change.differences():
-            raise seen
+            if not self._tables.copy_anew(seen.table):
+                raise seen
+            self._say(f"{seen.message}, and the catalogue does not say how; it is copied anew")
+            return
         self._store.store_table_schemas([change.after], position.commit_lsn)
         told = SchemaChange(position, 0, "seen in its rows", (change,))
         self._committer.commit_sections([told], Frontier.before(seen.commit_lsn))

@@ -388,7 +388,7 @@ def _target_table(
         ),
         merge_key=wanted.merge_key,
         oid=target.oid,
-        left_out=tuple(c.name for c in source.columns if not c.published),
+        left_out=tuple(c.name for c in source.columns if not c.is_delivered),
         sequences=tuple((name, sequences[name]) for name in names if name in sequences),
     )
 
