@@ -11,6 +11,7 @@ pytest_plugins = [
     "tests.fix_spark",
     "tests.fix_store",
     "tests.fix_target",
+    "tests.fix_changed",  # uses those above
 ]
 
 # Properties are tried with the same examples in every run, so that what fails is what was changed.

@@ -20,6 +20,7 @@ PenstockError
     ├── DestinationUnavailable  it did not answer: worth another try
     ├── BatchAgain         it asks for the same batch once more, and knows why
     └── TableRefused       it refused a row of one table: the others can go on
+        └── TableChanged   its rows came in another layout, and nothing had told of it
 """
 
 from __future__ import annotations
@@ -150,3 +151,32 @@ class TableRefused(DestinationError):
     @property
     def details(self) -> dict[str, Any]:
         return {"table": self.table, "may_pass": self.may_pass}
+
+
+def as_refusal(error: DestinationError, table: int) -> TableRefused:
+    """What went wrong with one table, so that it alone waits for a person."""
+    if isinstance(error, TableRefused):
+        return error
+    return TableRefused(error.message, remedy=error.remedy, table=table)
+
+
+class TableChanged(TableRefused):
+    """Rows of a table came in another layout than it had, in a transaction that was committed at
+    ``commit_lsn``, and nothing had told of it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str = "",
+        table: int = 0,
+        may_pass: bool = False,
+        commit_lsn: int = 0,
+    ) -> None:
+        super().__init__(message, remedy=remedy, table=table, may_pass=may_pass)
+        self.commit_lsn = commit_lsn
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return {**super().details, "commit_lsn": self.commit_lsn}

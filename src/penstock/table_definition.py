@@ -6,7 +6,7 @@ destination needs to hold them. No I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -52,6 +52,7 @@ class TypeDefinition:
     or a range's subtype. ``constraints`` are a domain's checks as SQL, with their names;
     ``not_null`` and ``default`` its other properties. ``collation`` is a domain's or a range's,
     where it is not the base's own. ``multirange`` is the name of the type that comes with a range.
+    ``oid`` tells a type that was renamed from another one; it is not compared.
     """
 
     schema: str
@@ -65,6 +66,7 @@ class TypeDefinition:
     default: str | None = None
     collation: tuple[str, str] | None = None
     multirange: str = ""
+    oid: int = field(default=0, compare=False)
 
     @property
     def qualified_name(self) -> str:
@@ -83,6 +85,7 @@ class TypeDefinition:
             "default": self.default,
             "collation": None if self.collation is None else list(self.collation),
             "multirange": self.multirange,
+            "oid": self.oid,
         }
 
     @classmethod
@@ -100,6 +103,7 @@ class TypeDefinition:
             value["default"],
             None if collation is None else (collation[0], collation[1]),
             value["multirange"],
+            value.get("oid", 0),
         )
 
 
@@ -113,6 +117,8 @@ class ColumnDefinition:
     ``generated`` is the SQL of a generated column; ``stored`` tells the two kinds of those apart.
     ``collation`` is None for the type's own. ``published`` is False where the stream leaves the
     column out: a generated one, or one that the publication's column list does not name.
+    ``missing`` is the text of an array with the value of rows that are older than the column.
+    ``ignored`` is True where the pipeline leaves it out (schema_policy.py).
     """
 
     attnum: int
@@ -126,6 +132,13 @@ class ColumnDefinition:
     stored: bool = True
     collation: tuple[str, str] | None = None
     published: bool = True
+    missing: str | None = field(default=None, compare=False)
+    ignored: bool = False
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether its values come and are wanted."""
+        return self.published and not self.ignored
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -151,12 +164,14 @@ class IndexDefinition:
     """An index that no constraint needs. ``definition`` is SQL: what follows the table's name.
 
     ``key`` are the columns of a unique index that could identify rows; empty for all others.
+    ``oid`` tells an index that was renamed from another one; it is not compared.
     """
 
     name: str
     is_unique: bool
     definition: str
     key: tuple[str, ...] = ()
+    oid: int = field(default=0, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         return {**vars(self), "key": list(self.key)}
@@ -179,6 +194,7 @@ class ConstraintDefinition:
     definition: str
     key: tuple[str, ...] = ()
     references: tuple[str, str] | None = None
+    oid: int = field(default=0, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         references = None if self.references is None else list(self.references)
@@ -193,6 +209,7 @@ class ConstraintDefinition:
             value["definition"],
             tuple(value["key"]),
             None if references is None else (references[0], references[1]),
+            value.get("oid", 0),
         )
 
 
@@ -204,6 +221,7 @@ class TableDefinition:
     partial nor deferrable nor over expressions, all columns NOT NULL; not the primary key itself.
     ``identity_key`` are the columns of REPLICA IDENTITY USING INDEX. ``indexes`` and
     ``constraints`` are what rows do not need to be replicated; the primary key is not among them.
+    ``partitions`` are the oids of all below a partitioned table; they are not compared.
     """
 
     oid: int
@@ -217,6 +235,7 @@ class TableDefinition:
     types: tuple[TypeDefinition, ...] = ()
     indexes: tuple[IndexDefinition, ...] = ()
     constraints: tuple[ConstraintDefinition, ...] = ()
+    partitions: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def qualified_name(self) -> str:
@@ -235,7 +254,7 @@ class TableDefinition:
             found = self.primary_key or next(iter(self.unique_keys), ())
         else:
             found = self.primary_key
-        published = {column.name for column in self.columns if column.published}
+        published = {column.name for column in self.columns if column.is_delivered}
         return found if published.issuperset(found) else ()
 
     def to_json(self) -> dict[str, Any]:
@@ -251,6 +270,7 @@ class TableDefinition:
             "types": [kind.to_json() for kind in self.types],
             "indexes": [index.to_json() for index in self.indexes],
             "constraints": [constraint.to_json() for constraint in self.constraints],
+            "partitions": list(self.partitions),
         }
 
     @classmethod
@@ -268,4 +288,5 @@ class TableDefinition:
             # Definitions that were stored before these were read have none.
             indexes=tuple(map(IndexDefinition.from_json, value.get("indexes", ()))),
             constraints=tuple(map(ConstraintDefinition.from_json, value.get("constraints", ()))),
+            partitions=tuple(value.get("partitions", ())),
         )

@@ -2,7 +2,8 @@
 
 Everything is told by the environment, as make passes it on: ``SEEDS`` (how many), ``FIRST`` (from
 which on), ``KILLS`` (faults a seed), ``SEED`` (this one alone, whatever is recorded). ``COPY=1``
-brings the faults over copies of full tables, ``TABLES=1`` lets tables come, go and be copied anew.
+brings the faults over copies of full tables, ``TABLES=1`` lets tables come, go and be copied anew,
+``SCHEMA=1`` lets them change.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from penstock.demo.embedded_postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import SeedReport, run_seed
 from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.crash.outage import run_outage
+from tests.crash.schema_seed import run_schema_seed
 from tests.crash.table_seed import run_table_seed
 from tests.fix_postgres import SETTINGS
 
@@ -37,7 +39,7 @@ Result = dict[str, Any]
 
 def _mode() -> str:
     """Which kind of seeds: the variable that asks for it, or nothing."""
-    return next((name for name in ("COPY", "TABLES") if os.environ.get(name)), "")
+    return next((name for name in ("COPY", "TABLES", "SCHEMA") if os.environ.get(name)), "")
 
 
 def main() -> int:
@@ -109,6 +111,8 @@ def _run(report: SeedReport, kills: int, folder: Path) -> str:
                 run_outage(report, (source, target), folder, seconds, _say)
             elif _mode() == "TABLES":
                 run_table_seed(report, kills, (source, target), folder, _say)
+            elif _mode() == "SCHEMA":
+                run_schema_seed(report, kills, (source, target), folder, _say)
             else:
                 copies = _mode() == "COPY"
                 run_seed(report, kills, (source, target), folder, _say, copies=copies)

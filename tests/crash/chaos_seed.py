@@ -74,7 +74,7 @@ def run_seed(
         supervisor.wait_recovered()
         for number, fault in enumerate(plan):
             next_waits = number + 1 == len(plan) or plan[number + 1].in_peace
-            line = _bring(fault, injured, supervisor if next_waits else None)
+            line = bring(fault, injured, supervisor if next_waits else None)
             report.faults.append(line)
             say(f"  {number + 1:3} {line}")
         injured.settle()
@@ -83,7 +83,7 @@ def run_seed(
         report.judged(injured)
 
 
-def _bring(fault: PlannedFault, injured: IntoPostgres, supervisor: Supervisor | None) -> str:
+def bring(fault: PlannedFault, injured: IntoPostgres, supervisor: Supervisor | None) -> str:
     """Let the fault come; with a supervisor wait until it is overcome. What to say of it."""
     injured.wait_moment(fault)
     began = time.monotonic()

@@ -32,7 +32,7 @@ _FIRST_TRANSACTIONS = 150
 _PAUSE_SECONDS = 0.2
 # A TRUNCATE begins the copy of a table anew: so many of them, and none would ever end. The writers
 # have some.
-_STEPS = {
+KEEPING_STEPS = {
     step: weight for step, weight in STEPS.items() if step not in (truncate, truncate_between_rows)
 }
 
@@ -52,7 +52,7 @@ class IntoCopied(IntoPostgres):
         tables: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(server, target, folder, seed, copy=COPY, tables=tables)
-        self.load = Workload(self.url, seed, pause=_PAUSE_SECONDS, steps=_STEPS)
+        self.load = Workload(self.url, seed, pause=_PAUSE_SECONDS, steps=KEEPING_STEPS)
         create_reading_role(self.url)
         url = self.pipeline.config.source.url.reveal()
         self.rewrite(url=url.replace("//postgres@", f"//{ROLE}@"))

@@ -99,6 +99,7 @@ class TestList:
                 "reason": ERROR.reason,
                 "solution": ERROR.solution,
                 "retry": {"policy": "manual"},
+                "delivered": False,
             },
             "since": since.astimezone(UTC).isoformat(),
             "destination": "lake.orders",

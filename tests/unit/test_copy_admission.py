@@ -29,6 +29,7 @@ def test_a_copy_begins_when_no_chunk_of_the_one_before_is_under_way() -> None:
         tables,
         positions,
         snapshots,
+        lambda _tables: {7: TABLE},
         lambda _tables: {7: CopyPlan(7, ("id",), None, (chunk,))},
         "we",
         one_snapshot=False,

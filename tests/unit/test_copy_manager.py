@@ -101,6 +101,7 @@ def test_a_snapshot_that_is_gone_is_not_used_again() -> None:
         tables,
         Positions(),
         Snapshots(),
+        lambda _tables: {7: TABLE},
         lambda _tables: {7: CopyPlan(7, ("id",), None, chunks)},
         copy_unit,
         finished,

@@ -33,6 +33,7 @@ OTHERWISE: dict[type[PenstockError], Action] = {
     errors.SnapshotGone: Action.AGAIN,
     errors.TableRewritten: Action.AGAIN,
     errors.TableRefused: Action.SET_ASIDE,
+    errors.TableChanged: Action.SET_ASIDE,
 }
 
 

@@ -1,12 +1,23 @@
-"""When another query is needed."""
+"""When another query is needed, and from where on tables wait."""
 
 from __future__ import annotations
 
 import pytest
 
+from penstock.errors import TableRefused
+from penstock.lsn import Frontier
 from penstock.pipeline import followed_tables
-from penstock.pipeline.followed_tables import FollowedTables
-from penstock.pipeline.table_state import Ready
+from penstock.pipeline.followed_tables import FollowedTables, StreamPart
+from penstock.pipeline.table_state import (
+    Catchup,
+    DataSync,
+    FinishedCopy,
+    Ready,
+    SyncDone,
+    SyncWait,
+    TableState,
+)
+from penstock.snapshot.chunk import CopyPlan
 from penstock.store import MemoryStore
 from tests.unit.test_copy_manager import TABLE
 
@@ -29,3 +40,31 @@ def test_a_table_that_is_copied_first_needs_no_other_query(
     assert tables.changed() is merges
     tables.take_part()
     assert tables.is_delivered(TABLE.oid)
+
+
+def _refused(*states: TableState) -> StreamPart:
+    """A table that was copied at LSN 100, went through these states, and was refused twice."""
+    store = MemoryStore("items")
+    store.open()
+    tables = FollowedTables(store, print, merges=True, copies=True)
+    tables.enrol([TABLE], 0)
+    store.start_copies({TABLE.oid: CopyPlan(TABLE.oid, (), None, ())}, 100)
+    for state in states:
+        store.update_table_state(TABLE.oid, state)
+    for _ in range(2):
+        tables.refuse(TableRefused("no", table=TABLE.oid))
+    return tables.take_part()
+
+
+def test_a_table_that_is_refused_waits_where_the_stream_had_brought_it() -> None:
+    """Not where its copy began, of which the log knows nothing any more."""
+    path = (DataSync(), FinishedCopy(), SyncWait(), Catchup(200), SyncDone(200), Ready())
+    for length in (5, 6):
+        part = _refused(*path[:length])
+        assert part.set_aside == {TABLE.oid}
+        assert part.waiting == {TABLE.oid: None}
+
+
+def test_a_table_that_is_refused_in_its_copy_waits_where_that_began() -> None:
+    for path in ((DataSync(),), (DataSync(), FinishedCopy(), SyncWait(), Catchup(200))):
+        assert _refused(*path).waiting == {TABLE.oid: Frontier.before(100)}

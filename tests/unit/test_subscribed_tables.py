@@ -1,40 +1,69 @@
-"""Tables that leave, with everything around replaced."""
+"""Tables that come and leave, with everything around replaced."""
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 
 from penstock.config.models import PipelineConfig
 from penstock.destination.memory import MemoryDestination, MemoryOptions
+from penstock.lsn import Frontier
 from penstock.pipeline import subscribed_tables
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.subscribed_tables import SubscribedTables
+from penstock.postgres.catalogue import TableName
 from penstock.postgres.reconcile import Reconciled
 from penstock.store import MemoryStore
 from penstock.table_definition import TableDefinition
 from tests.unit.test_copy_manager import TABLE, Positions
 
+WAL = 1000
+AGAIN = replace(TABLE, oid=8)
+
 
 class Emptied(MemoryDestination):
-    """Remembers what it was told to empty."""
+    """Remembers what it was told to empty and to drop."""
 
     def __init__(self) -> None:
         super().__init__(MemoryOptions(), "items")
         self.emptied: list[str] = []
+        self.dropped: list[int] = []
 
     def truncate_table(self, table: TableDefinition) -> None:
         self.emptied.append(table.name)
 
+    def drop_table(self, table: TableDefinition) -> None:
+        self.dropped.append(table.oid)
+
+
+class Stream(Positions):
+    """Where the stream is, and where it is to get."""
+
+    def __init__(self) -> None:
+        self.lock = nullcontext()
+        self.read_up_to = Frontier(0, WAL)
+        self.wanted = 0
+
+    def want(self, lsn: int) -> None:
+        self.wanted = lsn
+
 
 class Look:
-    """Lets a look at the publication find no table, as often as it is called."""
+    """Lets a look at the publication find what is ``published``, as often as it is called."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, copy: bool) -> None:
-        found = Reconciled({}, {}, {}, {}, {})
-        monkeypatch.setattr(subscribed_tables, "reconcile_publication", lambda *_: found)
+        self.published: dict[int, TableName] = {}
+        monkeypatch.setattr(
+            subscribed_tables,
+            "reconcile_publication",
+            lambda *_: Reconciled(self.published, {}, {}, {}, {}),
+        )
         monkeypatch.setattr(subscribed_tables, "_LOOK_SECONDS", 0.0)
+        monkeypatch.setattr(subscribed_tables, "current_wal_lsn", lambda _conn: WAL)
+        monkeypatch.setattr(subscribed_tables, "read_definitions", lambda *_: [AGAIN])
         self.store = MemoryStore("items")
         self.store.open()
         self.tables = FollowedTables(self.store, print, merges=False, copies=False)
@@ -52,15 +81,16 @@ class Look:
                 "destination": {"type": "discard"},
             }
         )
-        positions: Any = Positions()
-        self._subscribed = SubscribedTables(
+        self.stream = Stream()
+        positions: Any = self.stream
+        self.subscribed = SubscribedTables(
             config, self.destination, self.store, self.tables, positions, print
         )
 
     def __call__(self) -> tuple[list[str], int]:
         """What was emptied by now, and how many tables are known."""
         connection: Any = None
-        self._subscribed.reconcile(connection)
+        self.subscribed.reconcile(connection)
         return self.destination.emptied, len(self.store.get_table_states())
 
 
@@ -82,3 +112,39 @@ def test_a_table_leaves_the_stream_before_it_is_emptied(
 
 def test_before_the_first_query_it_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Look(monkeypatch, copy=True)() == (["items"], 0)
+
+
+def test_what_was_written_before_a_table_went_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Look(monkeypatch, copy=True)
+    look.stream.read_up_to = Frontier(0, WAL - 1)
+    look.tables.take_part()
+    look()
+    look.tables.take_part()
+    assert look.tables.is_delivered(TABLE.oid)
+    assert look.stream.wanted == WAL, "capture says when it is there"
+    assert not look.subscribed.is_settled
+    look.stream.read_up_to = Frontier(0, WAL)
+    look()
+    look.tables.take_part()
+    assert look() == (["items"], 0)
+    assert look.subscribed.is_settled
+
+
+@pytest.mark.parametrize("merges", [True, False])
+def test_a_table_under_the_name_of_one_that_is_gone_takes_its_place(
+    monkeypatch: pytest.MonkeyPatch, *, merges: bool
+) -> None:
+    look = Look(monkeypatch, copy=True)
+    mode: Literal["merge", "append"] = "merge" if merges else "append"
+    look.destination.capabilities = replace(look.destination.capabilities, mode=mode)
+    look.published = {AGAIN.oid: TableName("public", "items")}
+    look.tables.take_part()
+    look()
+    assert list(look.store.get_table_states()) == [TABLE.oid], "the name is not free yet"
+    assert not look.subscribed.is_settled
+    look.tables.take_part()
+    look()
+    assert look.destination.dropped == ([TABLE.oid] if merges else [])
+    look()
+    assert list(look.store.get_table_states()) == [AGAIN.oid]
+    assert look.subscribed.is_settled

@@ -103,6 +103,7 @@ def test_the_json_that_databases_hold() -> None:
         "reason": "why",
         "solution": "do this",
         "retry": {"policy": "timed", "attempt": 3, "next_at": "2026-01-02T03:04:05.000678+00:00"},
+        "delivered": False,
     }
     assert state_to_json(Errored("why"))["retry"] == {"policy": "manual"}
 

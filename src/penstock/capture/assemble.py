@@ -18,7 +18,10 @@ from penstock.errors import DecodeError
 from penstock.lsn import Frontier
 from penstock.pgoutput.messages import POSTGRES_EPOCH_MICROS, Origin, Relation, parse_message
 from penstock.pgoutput.tuples import Bytes, Ints, big_endian, pad
+from penstock.schema_message import PREFIX
 from penstock.table_schema import TableSchema
+
+_SCHEMA_PREFIX = PREFIX.encode() + b"\0"
 
 # An XLogData message: 'w', start LSN, end LSN, send time; then the pgoutput message.
 HEADER = 25
@@ -38,6 +41,7 @@ class Cut:
     segment: Segment
     frontier: Frontier
     is_open: bool
+    has_schema_changes: bool = False
 
     @property
     def has_rows(self) -> bool:
@@ -134,7 +138,8 @@ class Assembler:
             schema=SCHEMA,
         )
         segment = Segment(batch, tables, tuple(self._origin_names))
-        return Cut(segment, self.frontier, self.is_open)
+        told = _schema_changes(data, op, bodies, ends, changes)
+        return Cut(segment, self.frontier, self.is_open, told)
 
     def _stamp(self, data: Bytes, op: Bytes, bodies: Ints, ends: Ints, changes: Ints) -> _Stamps:
         """Give every change its transaction and ordinal; move the frontier and the open state."""
@@ -311,6 +316,16 @@ class _Stamps:
     xid: Ints
     micros: Ints
     origin: npt.NDArray[np.int16]
+
+
+def _schema_changes(data: Bytes, op: Bytes, bodies: Ints, ends: Ints, changes: Ints) -> bool:
+    """Whether a logical message of ours is among the changes. Users may send many of their own."""
+    messages = changes[op[changes] == ord("M")]
+    # Flags and LSN stand before the prefix, a zero byte and the content's length behind it.
+    start, whole = bodies[messages] + 10, len(_SCHEMA_PREFIX)
+    start = start[start + whole <= ends[messages]]
+    found = data[start[:, None] + np.arange(whole)] == np.frombuffer(_SCHEMA_PREFIX, np.uint8)
+    return bool(found.all(axis=1).any())
 
 
 def _loose_lsn(data: Bytes, bodies: Ints) -> Ints:

@@ -70,7 +70,12 @@ class Publisher:
         if not cut.has_rows and not also_empty:
             return
         failpoint("capture.before_publish")
-        self._writer.publish(cut.segment, cut.frontier, is_open=cut.is_open)
+        self._writer.publish(
+            cut.segment,
+            cut.frontier,
+            is_open=cut.is_open,
+            has_schema_changes=cut.has_schema_changes,
+        )
         self.changes += cut.segment.rows.num_rows
         self.bytes += cut.segment.rows.nbytes
         failpoint("capture.published")

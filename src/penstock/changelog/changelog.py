@@ -215,7 +215,14 @@ class LogWriter:
         self.frontier = listing.frontier
         self._next = listing.segments[-1].sequence + 1 if listing.segments else 1
 
-    def publish(self, segment: Segment, frontier: Frontier, *, is_open: bool) -> SegmentName:
+    def publish(
+        self,
+        segment: Segment,
+        frontier: Frontier,
+        *,
+        is_open: bool,
+        has_schema_changes: bool = False,
+    ) -> SegmentName:
         """Make a segment durable and visible. Returns once both hold."""
         data, digest = encode_segment(segment)
         after = self.frontier.commit_lsn if self.frontier else 0
@@ -228,6 +235,7 @@ class LogWriter:
             rows=segment.rows.num_rows,
             is_open=is_open,
             checksum=digest,
+            has_schema_changes=has_schema_changes,
         )
         self._check_fence()
         try:

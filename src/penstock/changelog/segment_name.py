@@ -8,7 +8,7 @@ from typing import NamedTuple
 from penstock.lsn import Frontier
 
 _NAME = re.compile(
-    r"(\d{12})\.(\d{6})\.([0-9a-f]{16})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\d+)\.([oc])"
+    r"(\d{12})\.(\d{6})\.([0-9a-f]{16})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\d+)\.([oc]s?)"
     r"\.([0-9a-f]{16})\.arrow",
     re.ASCII,
 )
@@ -30,6 +30,8 @@ class SegmentName(NamedTuple):
     is_open: bool
     """True if it ends inside a transaction."""
     checksum: int
+    has_schema_changes: bool = False
+    """True if it tells of schema changes, at which a pipeline ends a batch."""
 
     @property
     def frontier(self) -> Frontier:
@@ -44,7 +46,7 @@ class SegmentName(NamedTuple):
         return (
             f"{self.sequence:012d}.{self.epoch:06d}.{self.after:016x}.{self.last:016x}"
             f".{self.end_lsn:016x}.{self.rows}.{'o' if self.is_open else 'c'}"
-            f".{self.checksum:016x}.arrow"
+            f"{'s' if self.has_schema_changes else ''}.{self.checksum:016x}.arrow"
         )
 
     @classmethod
@@ -60,6 +62,7 @@ class SegmentName(NamedTuple):
             last=int(match[4], 16),
             end_lsn=int(match[5], 16),
             rows=int(match[6]),
-            is_open=match[7] == "o",
+            is_open=match[7].startswith("o"),
             checksum=int(match[8], 16),
+            has_schema_changes=match[7].endswith("s"),
         )

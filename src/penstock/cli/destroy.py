@@ -16,7 +16,8 @@ from penstock.destination.registry import make_destination
 from penstock.errors import DestinationUnavailable, LogError
 from penstock.postgres.connect import connect
 from penstock.postgres.pipeline_lock import PipelineLock
-from penstock.postgres.subscription import destroy_subscription
+from penstock.postgres.schema_tracking import remove_tracking
+from penstock.postgres.subscription import destroy_subscription, has_pipelines
 from penstock.store import pipeline_store
 
 # What a change log consists of. Anything else in its folder is somebody's, and stays.
@@ -55,6 +56,8 @@ def destroy(
         PipelineLock(conn, config.name),
     ):
         removed = destroy_subscription(conn, config.name)
+        if not has_pipelines(conn):
+            removed += remove_tracking(conn)
         removed += _forget_position(config)
         removed += _forget_tables(config)
         removed += remove_change_log(config)

@@ -1,4 +1,4 @@
-"""`penstock init`: publication and slot, made when all checks pass."""
+"""`penstock init`: publication, slot and triggers, made when all checks pass."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from penstock.config import load_pipeline
 from penstock.lsn import format_lsn
 from penstock.postgres.connect import connect
 from penstock.postgres.preflight import require_passed
+from penstock.postgres.schema_tracking import ensure_tracking
 from penstock.postgres.subscription import ensure_subscription
 
 
 def init(file: PipelineFile) -> None:
-    """Create the pipeline's publication and replication slot.
+    """Create the pipeline's publication and replication slot, and the triggers for schema changes.
 
     Runs all checks first and creates nothing when one fails. Running it again changes nothing.
     From now on the source keeps its WAL for this pipeline: start `penstock run` soon, or remove
@@ -31,6 +32,10 @@ def init(file: PipelineFile) -> None:
         if result.status == "warning":
             say(f"Warning: {result.name}: {result.detail}")
     with connect(config.source.url, application_name=f"penstock {config.name} init") as conn:
+        # First of all: what the slot brings is told completely.
+        is_tracked = config.schema_changes.track and ensure_tracking(conn)
         subscription = ensure_subscription(conn, config)
+    if is_tracked:
+        say("Event triggers that tell of schema changes (docs/schema_changes.md).")
     say(f"Publication {subscription.publication} with {len(subscription.tables)} tables.")
     say(f"Replication slot {subscription.slot}, from {format_lsn(subscription.start_lsn)} on.")

@@ -12,6 +12,7 @@ import typer
 
 from penstock.cli import capture, check, demo, destroy, init, run, snapshot, status, verify
 from penstock.cli.log import log_app
+from penstock.cli.schema import schema_app
 from penstock.cli.tables import tables_app
 from penstock.cli.terminal import show_error
 from penstock.errors import ConfigError, PenstockError
@@ -38,6 +39,7 @@ app.command("capture")(capture.capture)
 app.command("status")(status.status)
 app.command("verify")(verify.verify)
 app.add_typer(tables_app, name="tables")
+app.add_typer(schema_app, name="schema")
 app.add_typer(log_app, name="log")
 app.command("destroy")(destroy.destroy)
 app.command("demo")(demo.demo)

@@ -23,6 +23,9 @@ from penstock.config.table_patterns import (
     parse_pattern,
     split_name,
 )
+from penstock.schema_policy import SchemaPolicy
+
+SchemaAction = Literal["apply", "ignore", "stop"]
 
 MAX_NAME_LENGTH = 40
 """Leaves room for ``penstock_`` and a uuid's start within the 63 bytes of a slot's name."""
@@ -228,6 +231,37 @@ class SparkConfig(_Model):
     conf: dict[str, SparkValue] = {}
 
 
+class SchemaChangesConfig(_Model):
+    """What is done about schema changes: ``default``, unless their kind is named.
+
+    ``track`` lets Penstock create event triggers in the source, which tell of every change.
+    """
+
+    track: bool = True
+    default: SchemaAction = "apply"
+    add_column: SchemaAction | None = None
+    drop_column: SchemaAction | None = None
+    column_type: SchemaAction | None = None
+    column_default: SchemaAction | None = None
+    column_nullability: SchemaAction | None = None
+    column_identity: SchemaAction | None = None
+    primary_key: SchemaAction | None = None
+    index: SchemaAction | None = None
+    constraint: SchemaAction | None = None
+    partitions: SchemaAction | None = None
+    # Without these, rows would not find their place any more.
+    rename_table: Literal["apply", "stop"] | None = None
+    rename_column: Literal["apply", "stop"] | None = None
+    column_generated: Literal["apply", "stop"] | None = None
+    user_type: Literal["apply", "stop"] | None = None
+    rewrite: Literal["apply", "stop"] | None = None
+
+    @property
+    def policy(self) -> SchemaPolicy:
+        named: Any = self.model_dump(exclude={"track", "default"}, exclude_none=True)
+        return SchemaPolicy(self.default, named)
+
+
 class PipelineConfig(_Model):
     """One pipeline: from a source database through the change log to a destination."""
 
@@ -239,6 +273,7 @@ class PipelineConfig(_Model):
     destination: Annotated[dict[str, Any], AfterValidator(_typed)] = Field(repr=False)
     spark: SparkConfig = SparkConfig()
     store: StoreConfig = StoreConfig()
+    schema_changes: SchemaChangesConfig = SchemaChangesConfig()
 
     @property
     def destination_type(self) -> str:

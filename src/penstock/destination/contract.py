@@ -27,7 +27,8 @@ from pydantic import BaseModel, ConfigDict
 
 from penstock.decode.changes import ChangeSet
 from penstock.errors import DestinationError
-from penstock.lsn import Frontier
+from penstock.lsn import Frontier, Position
+from penstock.schema_change import TableChange
 from penstock.table_definition import TableDefinition
 from penstock.table_schema import TableSchema
 
@@ -36,6 +37,23 @@ Receipt = bytes
 
 Behind = Mapping[int, Frontier]
 """Tables that stand elsewhere than the destination as a whole, by their oid in the source."""
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """What one statement changed in the tables that the pipeline follows."""
+
+    position: Position
+    commit_micros: int
+    tag: str
+    tables: tuple[TableChange, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What tasks wrote of a transaction between two of its schema changes."""
+
+    receipts: tuple[Receipt, ...]
 
 
 @dataclass(frozen=True)
@@ -190,6 +208,34 @@ class Destination(ABC):
 
         Raises Fenced if a later driver has opened the destination. ``receipts`` may be empty: the
         frontier moved past WAL that held nothing for us.
+        """
+
+    # -- schema changes ------------------------------------------------------------------------
+
+    def section_writer(self, changes: Sequence[SchemaChange]) -> TaskWriter:
+        """A writer for the rows of a transaction that stand behind these of its schema changes,
+        and before the next. Only asked for while no batch is under way.
+        """
+        return self.task_writer()
+
+    def commit_sections(
+        self,
+        sections: Sequence[SchemaChange | Rows],
+        frontier: Frontier,
+        behind: Behind | None = None,
+    ) -> None:
+        """As ``commit``, of one transaction: its rows and its schema changes, in their order.
+
+        Raises TableRefused where a table cannot be changed.
+        """
+        rows = [section for section in sections if isinstance(section, Rows)]
+        receipts = [receipt for section in rows for receipt in section.receipts]
+        self.commit(receipts, frontier, behind)
+
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:  # noqa: B027 (most need none)
+        """Let a table become what the source has, apart from the stream and whatever it is now: it
+        is copied next, so its rows do not matter. ``former`` is what it was at the source before.
+        ``prepare`` follows. Raises TableRefused where it cannot.
         """
 
     # -- copies --------------------------------------------------------------------------------

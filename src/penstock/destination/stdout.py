@@ -18,9 +18,12 @@ from penstock.destination.contract import (
     Destination,
     DestinationOptions,
     Receipt,
+    Rows,
+    SchemaChange,
     TaskWriter,
 )
 from penstock.destination.encode.ndjson import encode_changes, read_lines
+from penstock.destination.encode.schema_event import schema_events
 from penstock.destination.encode.text_bytes import text_bytes
 from penstock.errors import DestinationError
 from penstock.lsn import Frontier
@@ -79,6 +82,23 @@ class StdoutDestination(Destination):
     ) -> None:
         with self._printing:
             _write(receipts)
+
+    def commit_sections(
+        self,
+        sections: Sequence[SchemaChange | Rows],
+        frontier: Frontier,
+        behind: Behind | None = None,
+    ) -> None:
+        lines = [
+            line
+            for section in sections
+            for line in (
+                section.receipts
+                if isinstance(section, Rows)
+                else [line for _, line in schema_events(section)]
+            )
+        ]
+        self.commit(lines, frontier, behind)
 
     def truncate_table(self, table: TableDefinition) -> None:
         """A stream keeps its history."""

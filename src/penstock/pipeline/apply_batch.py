@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.destination.contract import Destination, Receipt
+from penstock.destination.contract import Behind, Destination, Receipt, Rows, SchemaChange
 from penstock.errors import BatchAgain, LogError, PenstockError
 from penstock.failpoints import failpoint
 from penstock.lsn import NOTHING, Frontier
 from penstock.pipeline.standing import Standing
+
+Commit = Callable[[Frontier, Behind], None]
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,20 @@ class BatchCommitter:
             self._record()
             return standing
 
+    @property
+    def read_up_to(self) -> Frontier:
+        """Where the reading goes on: all that comes before was committed."""
+        return self._read_up_to
+
     def __call__(self, receipts: list[Receipt], frontier: Frontier) -> None:
+        self._go_on(frontier, len(receipts), partial(self._destination.commit, receipts))
+
+    def commit_sections(self, sections: Sequence[SchemaChange | Rows], frontier: Frontier) -> None:
+        """Commit a transaction with schema changes, between which its rows stand."""
+        tasks = sum(len(section.receipts) for section in sections if isinstance(section, Rows))
+        self._go_on(frontier, tasks, partial(self._destination.commit_sections, sections))
+
+    def _go_on(self, frontier: Frontier, tasks: int, commit: Commit) -> None:
         with self.lock:
             if frontier < self._read_up_to:
                 raise LogError(
@@ -96,16 +112,16 @@ class BatchCommitter:
                 )
             standing = self.standing.after(frontier, self._set_aside)
             failpoint("driver.before_commit")
-            self._commit(receipts, standing)
+            self._commit(commit, standing)
             failpoint("driver.committed")
             self._read_up_to = frontier
             self._record()
-        self._observe(Delivered(standing.frontier, len(receipts), time.time()))
+        self._observe(Delivered(standing.frontier, tasks, time.time()))
 
     def commit_aside(self, receipts: list[Receipt], tables: Mapping[int, Frontier]) -> None:
         """Commit a batch that brings only ``tables`` on, each to where it stands then."""
         with self.lock:
-            self._commit(receipts, self.standing.placed(tables))
+            self._commit(partial(self._destination.commit, receipts), self.standing.placed(tables))
             self._record()
 
     def place(self, tables: Mapping[int, Frontier]) -> None:
@@ -114,9 +130,13 @@ class BatchCommitter:
             # Also those that came after the query had begun: batches do not bring them on.
             self._set_aside = frozenset((*self._set_aside, *tables))
             self._placed.update(tables)
-            # Capture says when it is there, also if nothing happens in the source.
-            self._wanted_lsn = max([self._wanted_lsn, *(at.end_lsn for at in tables.values())])
             self.standing = self.standing.placed(tables)
+            self.want(max((at.end_lsn for at in tables.values()), default=0))
+
+    def want(self, lsn: int) -> None:
+        """Capture is to say when it has got there, also if nothing happens in the source."""
+        with self.lock:
+            self._wanted_lsn = max(self._wanted_lsn, lsn)
             self._record()
 
     def release(self, tables: Collection[int]) -> None:
@@ -131,11 +151,11 @@ class BatchCommitter:
             self.standing = self.standing.freed(tables)
             self._record()
 
-    def _commit(self, receipts: list[Receipt], standing: Standing) -> None:
+    def _commit(self, commit: Commit, standing: Standing) -> None:
         if self.is_unsure:
             raise BatchAgain("the last commit failed, and the destination was not asked since")
         try:
-            self._destination.commit(receipts, standing.frontier, standing.behind)
+            commit(standing.frontier, standing.behind)
         except PenstockError:
             # It may have been committed nevertheless.
             self.is_unsure = True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import CopyConfig, PipelineConfig
 from penstock.destination.contract import ChunkReceipt, Destination, TableRows
-from penstock.errors import TableRefused
+from penstock.errors import TableRefused, TableRewritten
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.copy_manager import CopyManager
@@ -26,6 +26,7 @@ from penstock.pipeline.held_wal import HeldWal
 from penstock.pipeline.joins import Joins
 from penstock.pipeline.replay import Replay
 from penstock.postgres.connect import connect
+from penstock.postgres.definitions import read_definitions_by_oid
 from penstock.postgres.subscription import SLOT_WAIT_SECONDS, find_subscription
 from penstock.snapshot.chunk import CopyPlan
 from penstock.snapshot.held_snapshot import HeldSnapshot
@@ -134,6 +135,7 @@ class _Source:
             tables,
             positions,
             HeldSnapshots(config, file, max_age=copy.max_snapshot_age, check=self.check, say=say),
+            self.define,
             self.plans,
             self.copy_unit,
             finish,
@@ -153,12 +155,19 @@ class _Source:
         if self._manager is not None:
             self._manager.check_stopping()
 
+    def define(self, tables: Collection[int]) -> dict[int, TableDefinition]:
+        """What tables are like now."""
+        with connect(self._config.source.url, application_name=self._application) as conn:
+            subscription = find_subscription(conn, self._config.name)
+            publications = subscription.publications if subscription else ()
+            return read_definitions_by_oid(conn, list(tables), publications)
+
     def plans(self, tables: Sequence[TableDefinition]) -> dict[int, CopyPlan | TableRefused]:
-        """What to read of each table, or why it is not copied."""
+        """What to read of each table, or why it is not copied. Those that are gone are left out."""
         found: dict[int, CopyPlan | TableRefused] = {}
-        self._read(tables, found)
+        there = self._read(tables, found)
         for table in tables:
-            if table.oid in found:
+            if table.oid in found or table.oid not in there:
                 continue
             if self._copy.existing_rows == "refuse" and self._destination.has_foreign_rows(table):
                 found[table.oid] = _not_empty(table)
@@ -168,7 +177,7 @@ class _Source:
 
     def _read(
         self, tables: Sequence[TableDefinition], refused: dict[int, CopyPlan | TableRefused]
-    ) -> None:
+    ) -> Collection[int]:
         with connect(self._config.source.url, application_name=self._application) as conn:
             subscription = find_subscription(conn, self._config.name)
             publications = subscription.publications if subscription else ()
@@ -177,6 +186,7 @@ class _Source:
             refused[oid] = TableRefused(error.message, remedy=error.remedy, table=oid)
         with self._lock:
             self._sources |= sources.found
+        return sources.found.keys()
 
     def copy_unit(
         self,
@@ -189,13 +199,10 @@ class _Source:
         from penstock.spark.jobs import TableToCopy, run_copy
 
         schemas = self._store.get_table_schemas()
-        missing = [schemas[oid] for oid in unit.tables if oid not in self._sources]
-        if missing:
-            # Planned by an earlier run.
-            self._read(missing, {})
+        self._read_missing([schemas[oid] for oid in unit.tables])
         tables = {
             oid: TableToCopy(
-                self._sources[oid].table,
+                self._source(schemas[oid]).table,
                 plans[oid].where,
                 self._destination.chunk_writer(schemas[oid], again=oid in again),
             )
@@ -206,16 +213,28 @@ class _Source:
             self._spark, self._config.source.url, unit.chunks, snapshot.name, point, tables
         )
 
+    def _read_missing(self, tables: Sequence[TableDefinition]) -> None:
+        """Those that were planned by an earlier run."""
+        missing = [table for table in tables if table.oid not in self._sources]
+        if missing:
+            self._read(missing, {})
+
+    def _source(self, table: TableDefinition) -> CopySource:
+        if table.oid not in self._sources:
+            raise TableRewritten(
+                f"Table {table.qualified_name} is gone from the source.", table=table.oid
+            )
+        return self._sources[table.oid]
+
     @contextmanager
     def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:
         """For rows that have to be read again by their keys."""
         url = self._config.source.url
 
         def read(table: TableDefinition, keys: Sequence[tuple[str, ...]]) -> TableRows:
-            if table.oid not in self._sources:
-                self._read([table], {})
+            self._read_missing([table])
             point = Frontier.before(now.lsn)
-            return read_keys(url, self._sources[table.oid], table, keys, now.name, point)
+            return read_keys(url, self._source(table), table, keys, now.name, point)
 
         with slot_snapshot(
             url,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from penstock.destination.contract import Destination
-from penstock.errors import TableRefused
+from penstock.errors import DestinationError, DestinationUnavailable, TableRefused, as_refusal
 from penstock.lsn import Frontier
 from penstock.pipeline.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.followed_tables import FollowedTables
@@ -32,8 +32,11 @@ class Snapshots(Protocol):
     def release(self, number: int) -> None: ...
 
 
+Define = Callable[[Collection[int]], Mapping[int, TableDefinition]]
+"""What tables (by oid) are like in the source now; those that are gone are left out."""
+
 Plan = Callable[[Sequence[TableDefinition]], Mapping[int, CopyPlan | TableRefused]]
-"""What to read of each table, or why it cannot be copied."""
+"""What to read of each table, or why it cannot be copied; those that are gone are left out."""
 
 
 class CopyAdmission:
@@ -50,6 +53,7 @@ class CopyAdmission:
         tables: FollowedTables,
         positions: Positions,
         snapshots: Snapshots,
+        define: Define,
         plan: Plan,
         worker: str,
         *,
@@ -61,6 +65,7 @@ class CopyAdmission:
         self._tables = tables
         self._positions = positions
         self._snapshots = snapshots
+        self._define = define
         self._plan = plan
         self._worker = worker
         self._one_snapshot = one_snapshot
@@ -79,13 +84,13 @@ class CopyAdmission:
         mine = self._store.claim_copies(self._worker, new) if new else set()
         if not mine:
             return
-        tables = self._state.definitions(sorted(mine))
         if self._destination.capabilities.mode == "merge":
             # From before the snapshot on: its point is where the stream may be already.
             frontier = self._positions.standing.frontier
             self._positions.place(dict.fromkeys(mine, frontier))
+        before = self._define(mine)
         number, snapshot = self._snapshots.take()
-        plans = self._plans(tables)
+        plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
         if self._destination.capabilities.mode == "merge":
             self._positions.free([oid for oid in mine if oid not in plans])
             at = Frontier.before(snapshot.lsn)
@@ -95,6 +100,48 @@ class CopyAdmission:
         self._state.readings[number] = Reading(number, snapshot, set(plans))
         for plan in plans.values():
             self._state.queue.add(plan.chunks)
+
+    def _renewed(
+        self, oids: Sequence[int], before: Mapping[int, TableDefinition], lsn: int
+    ) -> list[TableDefinition]:
+        """The tables as they are at the snapshot, also at the destination: they may have changed
+        while they waited. What changes after the snapshot is told in the stream, and they begin
+        again; those that changed between ``before`` it and now do so at once, since nobody knows on
+        which side of it they did.
+        """
+        known = {table.oid: table for table in self._state.definitions(oids)}
+        now = self._define(list(known))
+        self._start_again([oid for oid in known if oid not in now], "it is gone from the source")
+        unsteady = [oid for oid, table in now.items() if before.get(oid) != table]
+        if unsteady and self._one_snapshot:
+            unsteady = list(now)
+        self._start_again(unsteady, "it was changed just when its snapshot was taken")
+        tables = [now[oid] for oid in known if oid in now and oid not in unsteady]
+        changed = [table for table in tables if table != known[table.oid]]
+        unsure = {table.oid for table in changed} | self._tables.unprepared
+        refused = self._fit([table for table in tables if table.oid in unsure])
+        self._tables.unprepared.difference_update({table.oid for table in tables} - refused)
+        self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
+        return [table for table in tables if table.oid not in refused]
+
+    def _start_again(self, tables: Collection[int], why: str) -> None:
+        if tables:
+            self._state.start_again(tables, why)
+
+    def _fit(self, tables: Sequence[TableDefinition]) -> set[int]:
+        """Let the destination have these tables as they are now; those that it refuses."""
+        refused = set()
+        for table in tables:
+            former = [v.definition for v in self._store.get_schema_versions(table.oid)]
+            try:
+                self._destination.fit_table(table, former)
+                self._destination.prepare([table])
+            except DestinationUnavailable:
+                raise
+            except DestinationError as error:
+                refused.add(table.oid)
+                self._state.refuse(as_refusal(error, table.oid))
+        return refused
 
     def _is_known_to_stream(self, oid: int) -> bool:
         """Only then may its snapshot be taken. To an append destination the stream brings all
@@ -109,7 +156,9 @@ class CopyAdmission:
         """What to read, with every target empty; tables that cannot be copied are refused."""
         plans = {}
         found = self._plan(tables)
-        for table in tables:
+        gone = [table.oid for table in tables if table.oid not in found]
+        self._start_again(gone, "it is gone from the source")
+        for table in (table for table in tables if table.oid in found):
             plan = found[table.oid]
             try:
                 if isinstance(plan, TableRefused):

@@ -20,14 +20,16 @@ from penstock.errors import (
     PenstockError,
     SlotError,
     SnapshotGone,
+    TableChanged,
     TableRefused,
     TableRewritten,
 )
-from penstock.pipeline.copy_admission import CopyAdmission, Plan, Snapshots
+from penstock.pipeline.copy_admission import CopyAdmission, Define, Plan, Snapshots
 from penstock.pipeline.copy_progress import CopyView, copy_view
 from penstock.pipeline.copy_queue import CopyUnit
 from penstock.pipeline.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.followed_tables import FollowedTables
+from penstock.pipeline.replay import TablesChanged
 from penstock.pipeline.table_state import (
     Catchup,
     DataSync,
@@ -70,6 +72,7 @@ class CopyManager:
         tables: FollowedTables,
         committer: Positions,
         snapshots: Snapshots,
+        define: Define,
         plan: Plan,
         copy_unit: CopyUnitNow,
         finish: Finish,
@@ -103,6 +106,7 @@ class CopyManager:
             tables,
             committer,
             snapshots,
+            define,
             plan,
             worker,
             one_snapshot=one_snapshot,
@@ -300,6 +304,10 @@ class CopyManager:
             finished.result()
         except CopiesStopped:
             pass
+        except TablesChanged as error:
+            self._state.start_again(error.tables, error.message)
+        except TableChanged as error:
+            self._state.start_again([error.table], error.message)
         except TableRefused as error:
             self._state.refuse(error)
         except PenstockError as error:

@@ -70,6 +70,8 @@ class FollowedTables:
         self._next_poll = 0.0
         self._seen: dict[int, TableState] = {}
         self._leaving: frozenset[int] = frozenset()
+        self.unprepared: set[int] = set()
+        """Those that the destination has not heard of yet."""
         self._lock = threading.Lock()
         self.part = StreamPart()
 
@@ -117,9 +119,22 @@ class FollowedTables:
         policy: RetryPolicy = ManualRetry()
         if error.may_pass:
             policy = retry_policy(attempt, datetime.now(UTC))
-        self._store.update_table_state(error.table, Errored(error.message, error.remedy, policy))
+        state = self._store.get_table_states().get(error.table)
+        delivered = not self._merges or isinstance(state, Ready | SyncDone)
+        if isinstance(state, Errored):
+            delivered = state.delivered
+        self._store.update_table_state(
+            error.table, Errored(error.message, error.remedy, policy, delivered)
+        )
         self._say(f"{error.message}; it is set aside, the other tables go on ({error.remedy})")
         self._seen[error.table] = self._store.get_table_states()[error.table]
+
+    def copy_anew(self, oid: int) -> bool:
+        """Take a table out of the stream, to be copied again; False where none are copied."""
+        if self._copies:
+            self._store.update_table_states({oid: Init()})
+            self._store.forget_copy([oid])
+        return self._copies
 
     def changed(self) -> bool:
         """Whether the query is for other tables than those that should take part now: a copy has
@@ -185,7 +200,11 @@ class FollowedTables:
         }
         waiting: dict[int, Frontier | None] = {}
         for oid in aside:
-            if oid in copies and not isinstance(states[oid], Init):
+            state = states[oid]
+            if isinstance(state, Errored) and state.delivered:
+                # Where the destination says; if it does not know, where all others are.
+                waiting[oid] = None
+            elif oid in copies and not isinstance(state, Init):
                 waiting[oid] = Frontier.before(copies[oid].first_lsn)
             elif not self._copies:
                 waiting[oid] = None

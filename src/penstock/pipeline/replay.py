@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection
 
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing
+from penstock.changelog.schema_points import SchemaPoints
 from penstock.destination.contract import Destination, Receipt, TaskWriter
-from penstock.errors import BatchAgain
+from penstock.errors import BatchAgain, PenstockError
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.transform.floors import Floors
@@ -25,6 +26,14 @@ _TURN_SECONDS = 0.1
 
 RunBatch = Callable[[chain.Batch, Floors, TaskWriter], list[Receipt]]
 """Runs one Spark job; the receipts in position order."""
+
+
+class TablesChanged(PenstockError):
+    """Tables whose changes are to be replayed have another layout by then: they are copied anew."""
+
+    def __init__(self, tables: Collection[int]) -> None:
+        super().__init__("the table was changed while it was copied")
+        self.tables = frozenset(tables)
 
 
 class Replay:
@@ -43,6 +52,7 @@ class Replay:
         self._destination = destination
         self._committer = committer
         self._log = log
+        self._points = SchemaPoints(log)
         self._max_bytes = max_bytes
         self._run_batch = run_batch
         self._check = check
@@ -70,6 +80,8 @@ class Replay:
     def _step(self, tables: Collection[int], start: Frontier, limit: int, listing: Listing) -> bool:
         """Replay a batch of what comes before ``limit``; False after a moment if nothing does."""
         self._check()
+        if changed := self._points.touching(listing, tables, start.commit_lsn, limit):
+            raise TablesChanged(changed)
         batch = chain.next_batch(listing.segments, listing.sizes, start, self._max_bytes, limit)
         if batch is None:
             # The stream itself has not come this far.

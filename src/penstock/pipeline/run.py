@@ -14,7 +14,7 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination, Receipt
 from penstock.error_policy import Action, decide
-from penstock.errors import PenstockError, TableRefused
+from penstock.errors import PenstockError, TableChanged, TableRefused
 from penstock.lsn import Frontier
 from penstock.pipeline.apply_batch import BatchCommitter, Delivered
 from penstock.pipeline.capture_child import CaptureChild
@@ -24,8 +24,10 @@ from penstock.pipeline.copy_progress import CopyView
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.joins import Joins
 from penstock.pipeline.opened import opened_destination, spark_session
+from penstock.pipeline.schema_follower import SchemaFollower
 from penstock.pipeline.subscribed_tables import SubscribedTables
 from penstock.postgres.pipeline_lock import KeptLock
+from penstock.postgres.schema_tracking import NOT_TRACKED, ensure_tracking
 from penstock.postgres.slot import current_wal_lsn
 from penstock.postgres.subscription import Subscription, ensure_subscription
 from penstock.store import MemoryStore, Store, pipeline_store
@@ -80,6 +82,9 @@ class Pipeline:
         config = self._config
         application = f"penstock {config.name} run"
         with KeptLock(config.source.url, config.name, application) as lock:
+            # First of all: what the slot brings is told completely.
+            if config.schema_changes.track and not ensure_tracking(lock.conn):
+                self._say(NOT_TRACKED)
             subscription = ensure_subscription(lock.conn, config)
             target = current_wal_lsn(lock.conn) if until_caught_up else 0
             with opened_destination(config) as destination, self._open_store(destination) as store:
@@ -102,11 +107,17 @@ class Pipeline:
                     self._capture() as capture,
                     self._copies(session, destination, store, tables, committer) as copies,
                 ):
+                    schema = self._schema(
+                        session, destination, store, tables, committer, subscribed
+                    )
                     run = _Run(
                         session,
                         destination,
                         committer,
                         tables,
+                        subscribed,
+                        schema,
+                        lock,
                         take_up=partial(self._take_up, committer, subscription, tables),
                         watch=partial(
                             self._watch, capture, lock, subscribed, copies, Backoff(), stopping
@@ -178,14 +189,42 @@ class Pipeline:
         finally:
             copies.stop()
 
+    def _schema(
+        self,
+        spark: SparkSession,
+        destination: Destination,
+        store: Store,
+        tables: FollowedTables,
+        committer: BatchCommitter,
+        subscribed: SubscribedTables,
+    ) -> SchemaFollower:
+        from penstock.spark.jobs import run_replay
+
+        batch = self._config.batch
+        return SchemaFollower(
+            destination,
+            store,
+            tables,
+            committer,
+            self._log,
+            subscribed,
+            self._config.schema_changes.policy,
+            batch.max_bytes,
+            partial(run_replay, spark, self._config.change_log.path, batch.buffer_bytes),
+            self._say,
+        )
+
     def _supervise(self, run: _Run) -> None:
         """Keep the query going; returns when it is time to stop."""
         pause = Backoff()
         while not run.stopping():
             try:
+                if not run.schema.follow(run.lock.conn, run.may_go_on):
+                    self._until_there(run, pause)
+                    continue
                 with self._query(run) as query:
                     while not run.stopping():
-                        if run.tables.changed() and query.is_under_way:
+                        if query.is_under_way and (run.tables.changed() or run.schema.is_due()):
                             break
                         if query.wait(_TURN_SECONDS):
                             # Ended by somebody else, without an error: a new one takes its place.
@@ -194,13 +233,16 @@ class Pipeline:
                         if run.has_reached_target():
                             return
                         run.watch()
-            except PenstockError as error:
+            except PenstockError as raised:
+                error = run.after_a_change(raised) if isinstance(raised, TableChanged) else raised
+                if error is None:
+                    continue
                 action = decide(error)
                 fails_alone = run.destination.capabilities.tables_fail_alone
                 if isinstance(error, TableRefused) and fails_alone:
                     run.tables.refuse(error)
                 elif action in (Action.STOP, Action.SET_ASIDE):
-                    raise
+                    raise error from None
                 else:
                     self._say(f"{error.message}; going on from {run.committer.standing.frontier}")
                     if action is Action.RETRY:
@@ -294,10 +336,28 @@ class _Run:
     destination: Destination
     committer: BatchCommitter
     tables: FollowedTables
+    subscribed: SubscribedTables
+    schema: SchemaFollower
+    lock: KeptLock
     take_up: Callable[[], None]
     watch: Callable[[], None]
     stopping: Stopping
     target: int
+
+    def may_go_on(self) -> bool:
+        """Whether nothing has to be done between two queries, while there is none."""
+        self.watch()
+        return not self.stopping() and not self.tables.changed()
+
+    def after_a_change(self, seen: TableChanged) -> PenstockError | None:
+        """Follow a schema change that showed in the rows; what stands in the way of that."""
+        try:
+            self.take_up()
+            self.schema.notice(self.lock.conn, seen)
+        except PenstockError as error:
+            return error
+        self.take_up()
+        return None
 
     def has_reached_target(self) -> bool:
         """Whether every table that can go on has got where it was to get."""
@@ -307,4 +367,5 @@ class _Run:
             and standing.frontier.end_lsn >= self.target
             and standing.is_together(self.tables.part.set_aside)
             and self.tables.are_settled
+            and self.subscribed.is_settled
         )

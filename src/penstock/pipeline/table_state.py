@@ -130,12 +130,14 @@ class Ready:
 class Errored:
     """Nothing of it is delivered while the others go on; the log keeps its changes. Set by whoever
     met the error. It ends by a retry or a rollback, back to the state before, or by a resync.
+    ``delivered`` says that the stream had brought its changes until then.
     """
 
     phase: ClassVar[Phase] = "errored"
     reason: str
     solution: str = ""
     retry: RetryPolicy = ManualRetry()
+    delivered: bool = False
 
 
 TableState = Init | DataSync | FinishedCopy | SyncWait | Catchup | SyncDone | Ready | Errored
@@ -189,12 +191,13 @@ def state_to_json(state: TableState) -> dict[str, Any]:
     match state:
         case Catchup(lsn) | SyncDone(lsn):
             return {"phase": state.phase, "lsn": format_lsn(lsn)}
-        case Errored(reason, solution, retry):
+        case Errored(reason, solution, retry, delivered):
             return {
                 "phase": state.phase,
                 "reason": reason,
                 "solution": solution,
                 "retry": retry.to_json(),
+                "delivered": delivered,
             }
         case _:
             return {"phase": state.phase}
@@ -211,7 +214,12 @@ def state_from_json(value: Mapping[str, Any]) -> TableState:
             case "sync_done":
                 return SyncDone(parse_lsn(value["lsn"]))
             case "errored":
-                return Errored(value["reason"], value["solution"], _retry_from_json(value["retry"]))
+                return Errored(
+                    value["reason"],
+                    value["solution"],
+                    _retry_from_json(value["retry"]),
+                    bool(value.get("delivered", False)),
+                )
             case phase:
                 return _WITHOUT_VALUES[phase]
     except (KeyError, TypeError, ValueError, AttributeError):

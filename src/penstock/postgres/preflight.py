@@ -42,6 +42,7 @@ _SOURCE_CHECKS: tuple[tuple[str, Callable[[Source], Finding]], ...] = (
     ("publication privilege", table_checks.publication_privilege),
     ("table ownership", table_checks.ownership),
     ("table reading", table_checks.reading),
+    ("schema changes", server_checks.schema_changes),
     ("slot", server_checks.slot),
 )
 

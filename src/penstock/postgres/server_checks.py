@@ -8,6 +8,7 @@ from penstock.errors import SlotError
 from penstock.lsn import format_lsn
 from penstock.postgres.connect import connect
 from penstock.postgres.finding import Finding, Source, listed
+from penstock.postgres.schema_tracking import INSTALL_TRACKING, NOT_TRACKED, is_tracking
 from penstock.postgres.slot import judge_slot
 
 OLDEST_VERSION = 14
@@ -164,6 +165,16 @@ def idle_slot_timeout(source: Source) -> Finding:
         "slot",
         "Set idle_replication_slot_timeout to 0, or above the longest stop you plan.",
     )
+
+
+def schema_changes(source: Source) -> Finding:
+    if not source.config.schema_changes.track:
+        return Finding("passed", "only what rows tell of is followed, as schema_changes.track says")
+    if is_tracking(source.conn):
+        return Finding("passed", "event triggers tell of every change")
+    if source.value("SELECT rolsuper FROM pg_roles WHERE rolname = current_user"):
+        return Finding("passed", "event triggers will be created")
+    return Finding("warning", NOT_TRACKED, INSTALL_TRACKING)
 
 
 def slot(source: Source) -> Finding:

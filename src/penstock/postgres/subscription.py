@@ -119,6 +119,14 @@ def destroy_subscription(conn: psycopg.Connection[Any], name: str) -> list[str]:
         return _remove(conn, name)
 
 
+def has_pipelines(conn: psycopg.Connection[Any]) -> bool:
+    """Whether any pipeline has a publication in this database."""
+    row = conn.execute(
+        "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname LIKE 'penstock\\_%')"
+    ).fetchone()
+    return row == (True,)
+
+
 def _create(
     conn: psycopg.Connection[Any], config: PipelineConfig, rules: Rules, uuid: str, slot_wait: float
 ) -> Subscription:

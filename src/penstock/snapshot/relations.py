@@ -152,7 +152,7 @@ def read_relations(
         ) is not None:
             sources.refused[table.oid] = refusal
             continue
-        published = {column.name for column in table.columns if column.published}
+        published = {column.name for column in table.columns if column.is_delivered}
         sent = [row for row in columns.get(table.oid, []) if row.name in published]
         sources.found[table.oid] = CopySource(
             table=describe(

@@ -36,6 +36,7 @@ from penstock.spark.task import (
 )
 from penstock.table_schema import TableSchema
 from penstock.transform.floors import Floors
+from penstock.transform.section import Section
 
 _SCHEMA = "place bigint, result binary"
 # What another attempt of the same task would only meet again.
@@ -96,11 +97,16 @@ def run_replay(
     batch: Batch,
     floors: Floors,
     writer: TaskWriter,
+    section: Section | None = None,
 ) -> list[Receipt]:
     """Write a batch of the log's changes for some tables; the receipts in position order."""
-    shares = share_out(batch.pointers, spark.sparkContext.defaultParallelism)
+    try:
+        width = spark.sparkContext.defaultParallelism
+    except JVM_GONE as error:
+        raise spark_lost() from error
+    shares = share_out(batch.pointers, width)
     inputs = [TaskInput(log_path, share, batch.frontier, buffer_bytes) for share in shares if share]
-    return run_tasks(spark, inputs, _Replay(TaskFunction(writer, floors)))
+    return run_tasks(spark, inputs, _Replay(TaskFunction(writer, floors, section)))
 
 
 @dataclass(frozen=True)

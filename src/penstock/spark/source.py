@@ -21,8 +21,9 @@ from penstock.changelog import chain
 from penstock.changelog.barrier import held_at
 from penstock.changelog.batch_size import BatchSize
 from penstock.changelog.chain import Pointer
-from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.run import RUN_BYTES, read_runs
+from penstock.changelog.schema_points import SchemaPoints
 from penstock.decode.changes import decode_changes
 from penstock.errors import ConfigError
 from penstock.lsn import NOTHING, Frontier, parse_lsn
@@ -150,6 +151,7 @@ class PenstockStreamReader(DataSourceStreamReader):
         self._initial: Frontier | None = None
         self._last: Frontier | None = None
         self._size = BatchSize(settings.max_bytes, settings.max_growth)
+        self._schema_points = SchemaPoints(settings.log)
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's)
         # Spark asks after the first latestOffset(): both must mean the same start.
@@ -164,8 +166,7 @@ class PenstockStreamReader(DataSourceStreamReader):
         with self._told_to_driver():
             last = self._last or Frontier.from_json(self.initialOffset())
             listing = self._settings.log.list()
-            # After the listing, and for the pipeline alone: it is the one that verify waits for.
-            limit = held_at(self._settings.log) if self._settings.mode == "pointers" else None
+            limit = self._limit(listing, last)
             size = self._size.next(chain.waiting_bytes(listing.segments, listing.sizes, last))
             batch = chain.next_batch(listing.segments, listing.sizes, last, size.allowed, limit)
             if batch is not None:
@@ -173,6 +174,18 @@ class PenstockStreamReader(DataSourceStreamReader):
             else:
                 self._last = last
             return self._last.to_json()
+
+    def _limit(self, listing: Listing, last: Frontier) -> int | None:
+        """What a batch must not pass: a schema change, which the driver brings itself, and the
+        point that verify waits for. For the pipeline alone. Asked after the listing.
+        """
+        if self._settings.mode != "pointers":
+            return None
+        limits = (
+            held_at(self._settings.log),
+            self._schema_points.next_after(listing, last.commit_lsn),
+        )
+        return min(filter(None, limits), default=None)
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         with self._told_to_driver():

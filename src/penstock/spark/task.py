@@ -18,6 +18,7 @@ from penstock.destination.contract import TaskWriter
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
 from penstock.transform.floors import Floors
+from penstock.transform.section import Section
 
 RECEIPT_SCHEMA = "first string, frontier string, receipt binary"
 
@@ -64,9 +65,10 @@ class TaskInput:
 class TaskFunction:
     """The function that mapInArrow runs; picklable."""
 
-    def __init__(self, writer: TaskWriter, floors: Floors) -> None:
+    def __init__(self, writer: TaskWriter, floors: Floors, section: Section | None = None) -> None:
         self._writer = writer
         self._floors = floors
+        self._section = section
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -84,7 +86,10 @@ class TaskFunction:
         if not task.pointers:
             return b""
         with marked_errors():
-            receipt = self._writer.write(map(self._floors.apply, task.changes()))
+            changes = map(self._floors.apply, task.changes())
+            if self._section is not None:
+                changes = map(self._section.apply, changes)
+            receipt = self._writer.write(changes)
         failpoint("task.written")
         return receipt
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.config.models import PipelineConfig
-from penstock.store.contract import Store
+from penstock.store.contract import SchemaVersion, Store
 from penstock.store.copies import ChunkDone, CopyProgress, Wish
 from penstock.store.memory import MemoryStore
 from penstock.store.postgres import PostgresStore
@@ -13,6 +13,7 @@ __all__ = [
     "CopyProgress",
     "MemoryStore",
     "PostgresStore",
+    "SchemaVersion",
     "Store",
     "Wish",
     "pipeline_store",

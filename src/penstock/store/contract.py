@@ -141,6 +141,10 @@ class Store(CopyStore):
         end = len(versions) if lsn is None else bisect_right(versions, lsn, key=_lsn)
         return versions[end - 1].definition if end else None
 
+    def get_schema_versions(self, table: int) -> tuple[SchemaVersion, ...]:
+        """All definitions of a table, oldest first."""
+        return tuple(self._schemas.get(table, ()))
+
     def get_table_schemas(self) -> dict[int, TableDefinition]:
         """The newest definition of each table."""
         return {table: versions[-1].definition for table, versions in self._schemas.items()}

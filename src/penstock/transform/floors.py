@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.decode.changes import ChangeSet, TableChanges
+from penstock.schema_message import PREFIX
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,20 @@ class Floors:
                     tables := tuple(
                         table
                         for table in event.tables
-                        if self._wants(table.oid, event.stamp.position.commit_lsn)
+                        if self.wants(table.oid, event.stamp.position.commit_lsn)
                     )
                 )
             ),
             tuple(
                 event
                 for event in changes.messages
-                if event.stamp.position.commit_lsn > self.general
+                # Ours are for the driver alone.
+                if event.stamp.position.commit_lsn > self.general and event.prefix != PREFIX
             ),
         )
 
-    def _wants(self, oid: int, commit_lsn: int) -> bool:
+    def wants(self, oid: int, commit_lsn: int) -> bool:
+        """Whether a table still wants what was committed there."""
         return not self._is_left_out(oid) and commit_lsn > self.tables.get(oid, self.general)
 
     def _is_left_out(self, oid: int) -> bool:

@@ -15,12 +15,16 @@ from penstock.destination.contract import (
     ChunkReceipt,
     Destination,
     Receipt,
+    Rows,
+    SchemaChange,
 )
+from penstock.destination.encode.schema_event import schema_events
 from penstock.destination.files import durable
 from penstock.destination.files.layout import (
     ControlFolder,
     date_folder,
     earlier_chunk_file,
+    schema_file,
     table_folder,
 )
 from penstock.destination.files.manifest import (
@@ -123,6 +127,24 @@ class FilesDestination(Destination):
         with self._committing, durable.explained(self._root):
             self._move_rest()
             self._commit(files, frontier)
+
+    def commit_sections(
+        self,
+        sections: Sequence[SchemaChange | Rows],
+        frontier: Frontier,
+        behind: Behind | None = None,
+    ) -> None:
+        changes = [section for section in sections if isinstance(section, SchemaChange)]
+        events = {
+            self._control.schemas / schema_file(change.position, table.oid): line
+            for change in changes
+            for table, line in schema_events(change)
+        }
+        # First: written again after a crash, they are the same files.
+        with self._committing, durable.explained(self._root):
+            self._check_not_fenced()
+            durable.write_all(events)
+        super().commit_sections(sections, frontier, behind)
 
     def truncate_table(self, table: TableDefinition) -> None:
         """Files hold changes, not rows: history stays. Chunks that are copied already get other

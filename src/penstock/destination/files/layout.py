@@ -45,6 +45,11 @@ def data_file(first: Position, last: Position, pipeline: str, unique: str, suffi
     return f"{_hex(first)}-{_hex(last)}-{encode_name(pipeline)}-{unique}{suffix}"
 
 
+def schema_file(position: Position, table: int) -> str:
+    """What a schema change of a table is called. Names sort by position."""
+    return f"{_hex(position)}-{table}.json"
+
+
 def chunk_file(chunk: str, pipeline: str, suffix: str) -> str:
     """The same chunk has the same name, so that it stands once."""
     return f"read-{_shortened(encode_name(chunk), 120)}-{encode_name(pipeline)}{suffix}"

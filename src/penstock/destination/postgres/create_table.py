@@ -55,7 +55,7 @@ def at_target(
     renamed = _renamed(table, names, extensions)
     columns = []
     for column in table.columns:
-        if not column.published and column.generated is None:
+        if column.ignored or (not column.published and column.generated is None):
             continue
         made = replace(
             column,

@@ -15,12 +15,15 @@ from penstock.destination.contract import (
     ChunkWriter,
     Destination,
     Receipt,
+    Rows,
+    SchemaChange,
     TableRows,
 )
 from penstock.destination.postgres import history
 from penstock.destination.postgres.batch_merge import BatchMerge
 from penstock.destination.postgres.chunk_writer import PostgresChunkWriter, passes_binary
 from penstock.destination.postgres.dead_letters import count_letters, forget_staged
+from penstock.destination.postgres.fit_table import fit_target
 from penstock.destination.postgres.merge import Odd, is_odd
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.own_tables import (
@@ -33,6 +36,7 @@ from penstock.destination.postgres.own_tables import (
 )
 from penstock.destination.postgres.progress import Progress, advance, read_progress, take_over
 from penstock.destination.postgres.receipt import StagedBatch, total
+from penstock.destination.postgres.sections import change_tables, refusals, stages_after
 from penstock.destination.postgres.session import (
     Connection,
     as_destination_error,
@@ -46,6 +50,7 @@ from penstock.destination.postgres.stage import (
     CATCHUP_LANE,
     LANES,
     Stage,
+    drop_sections,
     drop_stages,
     empty_stages,
     ensure_stages,
@@ -53,7 +58,7 @@ from penstock.destination.postgres.stage import (
 from penstock.destination.postgres.staging_plan import planned_stages
 from penstock.destination.postgres.table_copies import TableCopies
 from penstock.destination.postgres.table_names import TableNames
-from penstock.destination.postgres.target_record import read_records
+from penstock.destination.postgres.target_record import read_records, recorded_target
 from penstock.destination.postgres.target_sequences import advance_sequences
 from penstock.destination.postgres.target_table import TargetTable, ensure_targets
 from penstock.destination.postgres.task_writer import PostgresWriter
@@ -85,6 +90,7 @@ class PostgresDestination(Destination):
         super().__init__(options, pipeline)
         self._options = options
         self.capabilities = replace(self.capabilities, mode=options.mode)
+        self._has_history = options.mode == "append"
         self._conn: Connection | None = None
         self._held = Progress(0, None, {})
         self._targets: dict[int, TargetTable] = {}
@@ -95,6 +101,7 @@ class PostgresDestination(Destination):
         self._replaying: frozenset[int] = frozenset()
         self._replayed: dict[int, frozenset[int]] = {}
         self._left: dict[Stage, int] = {}
+        self._sections: dict[int, Mapping[int, Stage]] = {}
         self._sequences_due = 0.0
         self._names = TableNames(options.target_schema, options.tables)
         self._pool = SessionPool(lambda: self._connect("tables"))
@@ -103,7 +110,7 @@ class PostgresDestination(Destination):
             pipeline,
             self._names,
             lambda: self._held.epoch,
-            has_history=options.mode == "append",
+            has_history=self._has_history,
         )
 
     # -- before the first batch ------------------------------------------------------------------
@@ -122,7 +129,7 @@ class PostgresDestination(Destination):
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         wanted = definitions
-        if self._options.mode == "append":
+        if self._has_history:
             wanted = [history.definition(table) for table in definitions]
         lanes = (*LANES, CATCHUP_LANE)
         with (
@@ -140,7 +147,7 @@ class PostgresDestination(Destination):
                 self.pipeline,
                 targets,
                 lanes,
-                has_history=self._options.mode == "append",
+                has_history=self._has_history,
             )
             # Those that are known may be in use by tasks.
             new = [s for lane in LANES for s in stages[lane] if self._stages[lane].get(s.oid) != s]
@@ -211,23 +218,118 @@ class PostgresDestination(Destination):
     def _commit(
         self, conn: Connection, batch: StagedBatch, progress: Progress, *, thorough: bool
     ) -> None:
-        assert progress.frontier is not None  # noqa: S101 (a commit always has one)
         with conn.transaction():
-            # First of all: it fences, and it holds a second driver up until we are done.
-            advance(conn, self.pipeline, self._held, progress.frontier, progress.behind)
-            if batch.runs:
-                conn.execute("SET CONSTRAINTS ALL DEFERRED")
-                merge = BatchMerge(
-                    conn,
-                    self.pipeline,
-                    self._stages[batch.lane],
-                    batch,
-                    position=Position(progress.frontier.commit_lsn, 0),
-                    strict=self._options.on_conflict == "error",
-                    dead_letter=self._options.dead_letter,
-                    replayed=self._replayed.get(batch.lane, frozenset()),
+            self._advance(conn, progress)
+            self._merge(conn, self._stages[batch.lane], batch, progress, thorough=thorough)
+            failpoint("postgres.merged")
+        failpoint("postgres.committed")
+
+    def _advance(self, conn: Connection, progress: Progress) -> None:
+        """First of all: it fences, and it holds a second driver up until we are done."""
+        assert progress.frontier is not None  # noqa: S101 (a commit always has one)
+        advance(conn, self.pipeline, self._held, progress.frontier, progress.behind)
+
+    def _merge(
+        self,
+        conn: Connection,
+        stages: Mapping[int, Stage],
+        batch: StagedBatch,
+        progress: Progress,
+        *,
+        thorough: bool,
+    ) -> None:
+        if not batch.runs:
+            return
+        assert progress.frontier is not None  # noqa: S101 (a commit always has one)
+        conn.execute("SET CONSTRAINTS ALL DEFERRED")
+        merge = BatchMerge(
+            conn,
+            self.pipeline,
+            stages,
+            batch,
+            position=Position(progress.frontier.commit_lsn, 0),
+            strict=self._options.on_conflict == "error",
+            dead_letter=self._options.dead_letter,
+            replayed=self._replayed.get(batch.lane, frozenset()),
+        )
+        merge.run(thorough=thorough)
+
+    # -- schema changes --------------------------------------------------------------------------
+
+    def section_writer(self, changes: Sequence[SchemaChange]) -> PostgresWriter:
+        lane = LANES[0]
+        stages = self._stages[lane]
+        if changes:
+            with self._pool.session() as conn, destination_errors("preparing a schema change"):
+                changes = [self._at_target(change) for change in changes]
+                stages = stages_after(
+                    conn, self.pipeline, self._names, stages, changes, has_history=self._has_history
                 )
-                merge.run(thorough=thorough)
+                made = [s for oid, s in stages.items() if s != self._stages[lane].get(oid)]
+                ensure_stages(conn, made)
+        self._sections[len(changes)] = stages
+        return self._writer(lane, stages)
+
+    def commit_sections(
+        self,
+        sections: Sequence[SchemaChange | Rows],
+        frontier: Frontier,
+        behind: Behind | None = None,
+    ) -> None:
+        progress = Progress(self._held.epoch, frontier, dict(behind or {}))
+        try:
+            with self._session() as conn:
+                try:
+                    self._commit_sections(conn, sections, progress, thorough=False)
+                except (Odd, psycopg.Error) as error:
+                    if not is_odd(error):
+                        raise
+                    self._commit_sections(conn, sections, progress, thorough=True)
+                self._held = progress
+                with suppress(DestinationUnavailable), destination_errors("tidying up"):
+                    drop_sections(conn, self.pipeline)
+        except psycopg.Error as error:
+            raise as_destination_error(error, "committing a schema change") from error
+        finally:
+            self._sections = {}
+
+    def _at_target(self, change: SchemaChange) -> SchemaChange:
+        return history.schema_change(change) if self._has_history else change
+
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
+        with (
+            self._pool.session() as conn,
+            destination_errors(f"changing the target of {table.qualified_name}"),
+            conn.transaction(),
+        ):
+            self._copies.hold(conn)
+            if self._has_history:
+                # What a history has had it keeps.
+                table, former = history.definition(table), ()
+            with refusals(table, "before its copy"):
+                notes = fit_target(conn, self.pipeline, self._names, table, former)
+            self._copies.note_changes([table.oid], notes)
+
+    def _commit_sections(
+        self,
+        conn: Connection,
+        sections: Sequence[SchemaChange | Rows],
+        progress: Progress,
+        *,
+        thorough: bool,
+    ) -> None:
+        number = 0
+        with conn.transaction():
+            self._advance(conn, progress)
+            for section in sections:
+                if isinstance(section, SchemaChange):
+                    change = self._at_target(section)
+                    notes = change_tables(conn, self.pipeline, self._names, change)
+                    self._copies.note_changes([table.oid for table in section.tables], notes)
+                    number += 1
+                    continue
+                batch = StagedBatch.from_bytes(section.receipts)
+                self._merge(conn, self._sections[number], batch, progress, thorough=thorough)
             failpoint("postgres.merged")
         failpoint("postgres.committed")
 
@@ -261,7 +363,15 @@ class PostgresDestination(Destination):
         return merges and self._copies.has_foreign_rows(self._targets[table.oid])
 
     def truncate_table(self, table: TableDefinition) -> None:
-        self._copies.truncate(table, self._targets[table.oid])
+        if (target := self._target(table)) is not None:
+            self._copies.truncate(table, target)
+
+    def _target(self, table: TableDefinition) -> TargetTable | None:
+        """Also of one that was not prepared because it is about to leave."""
+        if (known := self._targets.get(table.oid)) is not None:
+            return known
+        with self._pool.session() as conn, destination_errors("looking for a table"):
+            return recorded_target(conn, self.pipeline, table)
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> ChunkWriter:
         stage = self._stages[CATCHUP_LANE][table.oid]
@@ -299,7 +409,8 @@ class PostgresDestination(Destination):
     def drop_table(self, table: TableDefinition) -> None:
         self._catching_up.discard(table.oid)
         stages = [lane[table.oid] for lane in self._stages.values() if table.oid in lane]
-        self._copies.drop(table, self._targets[table.oid], stages)
+        if (target := self._target(table)) is not None:
+            self._copies.drop(table, target, stages)
         self._targets = {o: target for o, target in self._targets.items() if o != table.oid}
         for lane, kept in self._stages.items():
             self._stages[lane] = {o: stage for o, stage in kept.items() if o != table.oid}

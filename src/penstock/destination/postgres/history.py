@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 from psycopg import sql
 
+from penstock.destination.contract import SchemaChange
 from penstock.destination.postgres.receipt import Truncated
 from penstock.destination.postgres.session import Connection
 from penstock.destination.postgres.sql_pieces import target
 from penstock.destination.postgres.stage import Stage
 from penstock.errors import DestinationError
 from penstock.lsn import format_lsn
+from penstock.schema_change import TableChange
 from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,9 +53,18 @@ def definition(table: TableDefinition) -> TableDefinition:
             remedy="exclude the table, rename the columns, or use destination.mode: merge",
         )
     plain = tuple(
-        replace(column, not_null=False, default=None, identity="", sequence=None, generated=None)
+        replace(
+            column,
+            not_null=False,
+            default=None,
+            identity="",
+            sequence=None,
+            generated=None,
+            # What was written before a column came stays without it.
+            missing=None,
+        )
         for column in table.columns
-        if column.published
+        if column.is_delivered
     )
     return replace(
         table,
@@ -62,7 +73,26 @@ def definition(table: TableDefinition) -> TableDefinition:
         unique_keys=(),
         identity_key=(),
         replica_identity="d",
+        indexes=(),
+        constraints=(),
     )
+
+
+def schema_change(change: SchemaChange) -> SchemaChange:
+    """What a schema change means for histories: columns that are dropped keep their values there,
+    and get no new ones.
+    """
+    return replace(change, tables=tuple(map(_table_change, change.tables)))
+
+
+def _table_change(change: TableChange) -> TableChange:
+    before = None if change.before is None else definition(change.before)
+    after = None if change.after is None else definition(change.after)
+    if before is not None and after is not None:
+        left = {column.attnum for column in after.columns}
+        kept = tuple(column for column in before.columns if column.attnum in left)
+        before = replace(before, columns=kept)
+    return TableChange(before, after)
 
 
 def write_truncate(conn: Connection, stages: Sequence[Stage], event: Truncated) -> None:

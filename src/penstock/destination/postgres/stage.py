@@ -48,6 +48,8 @@ class Stage:
     """Columns that only the target has, and that a row made anew must not lose."""
     unique: tuple[tuple[int, ...], ...] = ()
     """Other columns that no two rows share, by index."""
+    left_out: frozenset[str] = frozenset()
+    """Columns that rows may come with and that the target does not have."""
 
     def __hash__(self) -> int:
         # Statements are looked up by it all the time; hashing every column shows.
@@ -90,6 +92,8 @@ next batch is staged in the other.
 """
 CATCHUP_LANE = 2
 """For batches that bring only some tables on, while those of the others go on."""
+FIRST_SECTION_LANE = 3
+"""From here on: for rows that come after a schema change of their own transaction."""
 
 
 def staging_name(pipeline: str, oid: int, lane: int) -> str:
@@ -144,6 +148,17 @@ def drop_stages(conn: Connection, stages: Iterable[Stage]) -> None:
         "SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
         " AND relname = ANY(%s)",
         [SCHEMA, [stage.staging for stage in stages]],
+    )
+    for (name,) in found.fetchall():
+        conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(SCHEMA, name)))
+
+
+def drop_sections(conn: Connection, pipeline: str) -> None:
+    """Drop those that a transaction with schema changes needed."""
+    found = conn.execute(
+        "SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
+        " AND relname ~ %s AND substring(relname FROM '[0-9]+$')::bigint >= %s",
+        [SCHEMA, f"^stage_{pipeline}_[0-9]+_[0-9]+$", FIRST_SECTION_LANE],
     )
     for (name,) in found.fetchall():
         conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(SCHEMA, name)))

@@ -52,6 +52,7 @@ def _stage(
             for key in target.unique
             if kind == "keyed" and set(names).issuperset(key)
         ),
+        left_out=frozenset(target.left_out),
     )
 
 

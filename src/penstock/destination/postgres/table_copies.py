@@ -83,6 +83,13 @@ class TableCopies:
         """Which indexes and constraints of a table could not be made, and why."""
         return self._notes.get(table, ())
 
+    def note_changes(self, tables: Sequence[int], notes: Sequence[str]) -> None:
+        """Keep what could not be made of a schema change."""
+        for oid in tables:
+            self._notes[oid] = (*self._notes.get(oid, ()), *notes)
+        for note in notes:
+            _log.warning("destination postgres: %s", note)
+
     # -- around a copy ---------------------------------------------------------------------------
 
     def has_foreign_rows(self, target: TargetTable) -> bool:
@@ -103,7 +110,7 @@ class TableCopies:
         ):
             # Before commits are held up: it waits for chunks that are being written.
             target_record.begin_copy(conn, self._pipeline, table.oid)
-            self._hold(conn)
+            self.hold(conn)
             if self._has_history:
                 return
             if self._record(conn, table.oid).created:
@@ -167,7 +174,7 @@ class TableCopies:
             conn.transaction(),
         ):
             target_record.begin_copy(conn, self._pipeline, table.oid)
-            self._hold(conn)
+            self.hold(conn)
             (wanted,) = wanted_targets(conn, [table], self._names)
             TargetObjects(conn, self._pipeline).drop(table.oid, target.oid, wanted)
             name = sql.Identifier(target.schema, target.name)
@@ -199,7 +206,7 @@ class TableCopies:
         with self._pool.session() as conn, destination_errors("settling parked keys"):
             try:
                 with conn.transaction():
-                    self._hold(conn)
+                    self.hold(conn)
                     parked_keys.settle(conn, self._pipeline, stage, rows, keys, letters_of)
             except psycopg.Error as error:
                 if not is_refusal(error):
@@ -218,7 +225,7 @@ class TableCopies:
             )
         return record
 
-    def _hold(self, conn: Connection) -> None:
+    def hold(self, conn: Connection) -> None:
         """First of all locks, as in a commit: no commit is under way until the transaction ends."""
         self._check(conn, " FOR SHARE")
 

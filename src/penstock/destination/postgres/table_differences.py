@@ -13,6 +13,7 @@ from penstock.table_definition import (
     TypeDefinition,
     TypeName,
 )
+from penstock.type_change import has_labels
 
 # Text of the one is text of the other, with the same meaning and nothing lost.
 _WIDER = {
@@ -97,7 +98,7 @@ def _holds(target: TypeName, source: TypeName) -> bool:
 def type_differences(wanted: TypeDefinition, found: TypeDefinition) -> list[str]:
     compared = (
         ("kind", wanted.kind, found.kind),
-        ("labels", ", ".join(wanted.labels), ", ".join(found.labels)),
+        ("labels", *_labels(wanted, found)),
         ("attributes", _attributes(wanted), _attributes(found)),
         ("base", wanted.base and shown_type(wanted.base), found.base and shown_type(found.base)),
     )
@@ -107,6 +108,12 @@ def type_differences(wanted: TypeDefinition, found: TypeDefinition) -> list[str]
         for what, here, there in compared
         if here != there
     ]
+
+
+def _labels(wanted: TypeDefinition, found: TypeDefinition) -> tuple[str, str]:
+    """An enum may have more than are needed."""
+    needed = ", ".join(wanted.labels)
+    return needed, needed if has_labels(found.labels, wanted.labels) else ", ".join(found.labels)
 
 
 def _attributes(kind: TypeDefinition) -> str:

@@ -11,6 +11,7 @@ from psycopg import sql
 from penstock.destination.postgres.session import Connection
 from penstock.destination.postgres.target_table import TargetTable
 from penstock.errors import Fenced
+from penstock.table_definition import TableDefinition
 
 TABLES = (
     # copy counts the copies that were begun: what was written for an earlier one is void.
@@ -85,6 +86,31 @@ def read_records(
         [pipeline, table, table],
     )
     return {source: TargetRecord(*rest) for source, *rest in rows}
+
+
+def recorded_target(conn: Connection, pipeline: str, table: TableDefinition) -> TargetTable | None:
+    """The target that a table was last known to have, if it is there, under its name of now."""
+    record = read_records(conn, pipeline, table.oid).get(table.oid)
+    if record is None:
+        return None
+    row = conn.execute(
+        "SELECT n.nspname::text, c.relname::text FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s",
+        [record.target],
+    ).fetchone()
+    if row is None:
+        return None
+    schema, name = row
+    return TargetTable(
+        table.oid,
+        table.schema,
+        table.name,
+        schema,
+        name,
+        columns=(),
+        created=record.created,
+        oid=record.target,
+    )
 
 
 def record_targets(

@@ -63,7 +63,8 @@ class TargetTable:
     their values. ``sequences`` are (column, qualified sequence) that local inserts would draw from.
     ``oid`` is the target's own. ``unique`` are columns that no two rows share, neither here nor in
     the source, beside the merge key; only of targets that we did not make. ``notes`` say what could
-    not be made as it is in the source.
+    not be made as it is in the source. ``left_out`` are columns of the source that are not
+    delivered.
     """
 
     source_oid: int
@@ -78,6 +79,7 @@ class TargetTable:
     notes: tuple[str, ...] = ()
     oid: int = 0
     unique: tuple[tuple[str, ...], ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def source_qualified_name(self) -> str:
@@ -145,6 +147,11 @@ def wanted_targets(
     )
     virtual = conn.info.server_version >= 180000
     return [at_target(table, names, extensions, virtual_columns=virtual) for table in definitions]
+
+
+def expected_target(source: TableDefinition, wanted: TableDefinition) -> TargetTable:
+    """The target of a table as it will be when it is what is ``wanted``."""
+    return _target_table(source, wanted, wanted, {})
 
 
 class _Preparation:
@@ -381,6 +388,7 @@ def _target_table(
         ),
         merge_key=wanted.merge_key,
         oid=target.oid,
+        left_out=tuple(c.name for c in source.columns if not c.is_delivered),
         sequences=tuple((name, sequences[name]) for name in names if name in sequences),
     )
 

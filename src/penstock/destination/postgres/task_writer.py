@@ -33,7 +33,7 @@ from penstock.destination.postgres.session import (
 )
 from penstock.destination.postgres.stage import Stage
 from penstock.destination.postgres.staged_rows import Mask, StagedRows, key_text, staged_rows
-from penstock.errors import TableRefused
+from penstock.errors import TableChanged, TableRefused
 from penstock.failpoints import failpoint
 from penstock.lsn import Position
 from penstock.table_schema import TableSchema
@@ -125,12 +125,13 @@ class PostgresWriter(TaskWriter):
             and first.kind == second.kind == "keyed"
             and not self.replayed.intersection((first.oid, second.oid))
             and first.key == second.key
-            and column_places(first, one.table) == column_places(second, other.table)
+            and column_places(first, one.table, int(one.commit_lsn[0]))
+            == column_places(second, other.table, int(other.commit_lsn[0]))
         )
 
     def _loads(self, part: int, tables: Sequence[TableChanges]) -> Iterator[_Load]:
         stages = [self.stages[changes.table.oid] for changes in tables]
-        places = column_places(stages[0], tables[0].table)
+        places = column_places(stages[0], tables[0].table, int(tables[0].commit_lsn[0]))
         if tables[0].table.oid in self.replayed and stages[0].kind == "keyed":
             rows: StagedRows = ReplayedRows(stages[0], places, tables[0])
         else:
@@ -283,22 +284,27 @@ def _after_truncates(changes: TableChanges, truncates: Sequence[Truncated]) -> T
     return changes.part(int(len(later) - later.sum()), len(later))
 
 
-def column_places(stage: Stage, table: TableSchema) -> list[int]:
-    """For each staged column its place in the table as the stream announced it."""
+def column_places(stage: Stage, table: TableSchema, commit_lsn: int = 0) -> list[int]:
+    """For each staged column its place in the table as the stream announced it.
+
+    Raises TableChanged, for rows that were committed at ``commit_lsn``, where they do not fit.
+    """
     places = {column.name: index for index, column in enumerate(table.columns)}
     wanted = {column.name for column in stage.columns}
-    if set(places) != wanted:
-        missing, new = sorted(wanted - set(places)), sorted(set(places) - wanted)
-        raise TableRefused(
+    if set(places) - stage.left_out != wanted:
+        missing = sorted(wanted - set(places))
+        new = sorted(set(places) - stage.left_out - wanted)
+        raise TableChanged(
             f"table {table.qualified_name} has changed at the source: "
             + "; ".join(
                 f"columns {what}: {', '.join(names)}"
                 for what, names in (("gone", missing), ("new", new))
                 if names
             ),
-            remedy="schema changes are not followed yet: change the target in the same way, then "
-            f"run `penstock tables retry` for {table.qualified_name}",
+            remedy="copy it anew: `penstock tables resync`; or change the target in the same way, "
+            f"then run `penstock tables retry` for {table.qualified_name}",
             table=table.oid,
+            commit_lsn=commit_lsn,
         )
     return [places[column.name] for column in stage.columns]
 

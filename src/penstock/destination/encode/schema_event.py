@@ -1,0 +1,56 @@
+"""A schema change as JSON, for destinations that keep events. docs/change_json.md describes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from penstock.destination.contract import SchemaChange
+from penstock.lsn import format_lsn
+from penstock.schema_change import TableChange
+from penstock.table_definition import ColumnDefinition
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def schema_events(change: SchemaChange) -> Iterator[tuple[TableChange, bytes]]:
+    """One line for each table that was changed."""
+    for table in change.tables:
+        yield table, (json.dumps(_event(change, table), ensure_ascii=False) + "\n").encode()
+
+
+def _event(change: SchemaChange, table: TableChange) -> dict[str, Any]:
+    known = table.after or table.before
+    assert known is not None  # noqa: S101 (one of both is there)
+    committed = _EPOCH + timedelta(microseconds=change.commit_micros)
+    return {
+        "op": "schema",
+        "schema": known.schema,
+        "table": known.name,
+        "table_id": table.oid,
+        "position": {
+            "commit_lsn": format_lsn(change.position.commit_lsn),
+            "ordinal": change.position.ordinal,
+        },
+        "commit_time": committed.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "command": change.tag,
+        "rewrite": table.is_rewrite,
+        "changes": [difference.text for difference in table.differences()],
+        "columns": None if table.after is None else [_column(c) for c in table.after.columns],
+        "primary_key": None if table.after is None else list(table.after.primary_key),
+    }
+
+
+def _column(column: ColumnDefinition) -> dict[str, Any]:
+    """``id`` stays with the column for its whole life."""
+    kind = column.type
+    name = kind.name if not kind.is_user_defined else f"{kind.schema}.{kind.name}"
+    return {
+        "id": column.attnum,
+        "name": column.name,
+        "type": name + kind.modifier + ("[]" if kind.is_array else ""),
+        "not_null": column.not_null,
+        "default": column.default,
+    }
