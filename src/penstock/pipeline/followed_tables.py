@@ -114,6 +114,7 @@ class FollowedTables:
 
     def refuse(self, error: TableRefused) -> None:
         """Set a table aside; the others go on without it."""
+        self._tell()
         attempt = self._attempts[error.table] = self._attempts.get(error.table, 0) + 1
         # Whether a row that was refused will be taken is for a person to change.
         policy: RetryPolicy = ManualRetry()
@@ -221,14 +222,16 @@ class FollowedTables:
                 self._store.retry_table(oid)
 
     def _tell(self) -> None:
-        """Say which tables went on to another phase."""
-        states = self._store.get_table_states()
-        for oid, state in states.items():
-            before = self._seen.get(oid)
-            if before is None or before.phase == state.phase:
-                continue
-            if isinstance(before, Errored):
-                self._say(f"{self.name(oid)} is tried again")
-            else:
-                self._say(f"{self.name(oid)}: {before.phase} -> {state.phase}")
-        self._seen = states
+        """Say which tables went on to another phase, and through which."""
+        for oid, state in self._store.take_passed_states():
+            self._tell_of(oid, state)
+
+    def _tell_of(self, oid: int, state: TableState) -> None:
+        before = self._seen.get(oid)
+        self._seen[oid] = state
+        if before is None or before.phase == state.phase:
+            return
+        if isinstance(before, Errored):
+            self._say(f"{self.name(oid)} is tried again")
+        else:
+            self._say(f"{self.name(oid)}: {before.phase} -> {state.phase}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right, insort
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +21,9 @@ from penstock.errors import StoreError
 from penstock.pipeline.table_state import Errored, TableState, transition
 from penstock.store.copies import CopyStore
 from penstock.table_definition import TableDefinition
+
+# Nobody asks where nothing is told.
+_MOST_PASSED = 10_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Store(CopyStore):
     def __init__(self, pipeline: str) -> None:
         super().__init__(pipeline)
         self._states: dict[int, StateRecord] = {}
+        self._passed: deque[tuple[int, TableState]] = deque(maxlen=_MOST_PASSED)
         self._schemas: dict[int, list[SchemaVersion]] = {}
         self._mappings: dict[int, str] = {}
 
@@ -106,6 +111,16 @@ class Store(CopyStore):
         """The same for many tables, at once: all of them, or where one may not, none."""
         with self._lock:
             self._states = {**self._states, **self._write_states(states)}
+            self._passed.extend(states.items())
+
+    def take_passed_states(self) -> list[tuple[int, TableState]]:
+        """The states that tables were brought to here since this was last asked, in order, and at
+        the end those that they have now: others may have brought them there.
+        """
+        with self._lock:
+            passed = [*self._passed, *self.get_table_states().items()]
+            self._passed.clear()
+            return passed
 
     def rollback_table_state(self, table: int) -> TableState:
         """Give up the table's state for the one before it, and return that.

@@ -41,7 +41,7 @@ def forget_pipeline(conn: Connection, pipeline: str) -> list[str]:
         staging = conn.execute(
             "SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
             " AND relkind = 'r' AND relname ~ %s",
-            [SCHEMA, f"^stage_{pipeline}_[0-9]+_[0-9]$"],
+            [SCHEMA, f"^stage_{pipeline}_[0-9]+_[0-9]+$"],
         ).fetchall()
         for (name,) in staging:
             conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(SCHEMA, name)))
