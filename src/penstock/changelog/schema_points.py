@@ -12,16 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.segment import Segment
 from penstock.changelog.segment_name import SegmentName
 from penstock.lsn import Position
 from penstock.pgoutput.messages import LogicalMessage, parse_message
+from penstock.pgoutput.tuples import Ints
 from penstock.schema_message import PREFIX, SchemaMessage
-
-IntArray = npt.NDArray[np.int64]
 
 # Rows, and messages of others.
 _DELIVERED_OPS = [ord(op) for op in "IUDTM"]
@@ -41,7 +39,7 @@ class _Told:
     """What one segment tells: changes, and at which ordinals their transactions have rows in it."""
 
     points: tuple[SchemaPoint, ...]
-    rows: Mapping[int, IntArray]
+    rows: Mapping[int, Ints]
 
 
 class SchemaPoints:

@@ -24,7 +24,7 @@ from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
 from penstock.snapshot.chunk import Chunk
 from penstock.snapshot.chunk_reader import SourceChunkReader
-from penstock.spark.jvm import JVM_GONE, spark_lost
+from penstock.spark.jvm import jvm_needed
 from penstock.spark.query import QueryFailed, first_lines
 from penstock.spark.source import share_out
 from penstock.spark.task import (
@@ -66,11 +66,10 @@ def run_tasks(
     """Run each task on an executor; their results in the tasks' order. Raises what one raised."""
     if not tasks:
         return []
-    places = spark.range(0, len(tasks), 1, len(tasks))
     try:
-        rows = places.mapInArrow(_Tasks(tasks, run), _SCHEMA).collect()
-    except JVM_GONE as error:
-        raise spark_lost() from error
+        with jvm_needed():
+            places = spark.range(0, len(tasks), 1, len(tasks))
+            rows = places.mapInArrow(_Tasks(tasks, run), _SCHEMA).collect()
     except PySparkException as error:
         raise _reason(str(error)) from None
     return [bytes(row["result"]) for row in sorted(rows, key=lambda row: int(row["place"]))]
@@ -100,10 +99,8 @@ def run_replay(
     section: Section | None = None,
 ) -> list[Receipt]:
     """Write a batch of the log's changes for some tables; the receipts in position order."""
-    try:
+    with jvm_needed():
         width = spark.sparkContext.defaultParallelism
-    except JVM_GONE as error:
-        raise spark_lost() from error
     shares = share_out(batch.pointers, width)
     inputs = [TaskInput(log_path, share, batch.frontier, buffer_bytes) for share in shares if share]
     return run_tasks(spark, inputs, _Replay(TaskFunction(writer, floors, section)))

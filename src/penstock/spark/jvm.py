@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,12 @@ def spark_lost() -> SparkLost:
         "again, look for the kernel's out-of-memory messages, and give the driver more with "
         "spark.conf: spark.driver.memory",
     )
+
+
+@contextmanager
+def jvm_needed() -> Iterator[None]:
+    """SparkLost where a call inside of it finds that the JVM has ended."""
+    try:
+        yield
+    except JVM_GONE as error:
+        raise spark_lost() from error

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.destination.contract import Receipt, TaskWriter
 from penstock.errors import PenstockError
 from penstock.lsn import Frontier
-from penstock.spark.jvm import JVM_GONE, spark_lost
+from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix
 from penstock.spark.task import RECEIPT_SCHEMA, TaskFunction, error_from_text
 from penstock.transform.floors import Floors
@@ -113,12 +113,11 @@ class PipelineQuery:
         """Wait; True once the query has ended by itself. Raises what made it end."""
         self._commits.check()
         try:
-            # Documented for whole seconds, but takes parts of them as well.
-            ended = self._query.awaitTermination(seconds)  # type: ignore[arg-type]
+            with jvm_needed():
+                # Documented for whole seconds, but takes parts of them as well.
+                ended = self._query.awaitTermination(seconds)  # type: ignore[arg-type]
         except StreamingQueryException as error:
             raise self._reason(error) from None
-        except JVM_GONE as error:
-            raise spark_lost() from error
         return bool(ended)
 
     @property

@@ -6,7 +6,6 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,13 @@ import pyarrow.compute as pc
 from penstock.decode.changes import ChangeSet, MessageEvent, Stamp, TableChanges, TruncateEvent
 from penstock.decode.row_values import READ_ORDINAL, Ints, Mask, RowValues
 from penstock.destination.contract import TableRows
+from penstock.destination.encode.commit_time import commit_time_text
 from penstock.destination.encode.json_values import TEXT, join, json_values, listed, repeat
 from penstock.lsn import format_lsn
 from penstock.pgoutput import tuples
 from penstock.table_schema import TableSchema
 
 _OPS = {tuples.INSERT: "insert", tuples.UPDATE: "update", tuples.DELETE: "delete"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _NIBBLES = np.arange(28, -4, -4)
 
@@ -154,7 +153,7 @@ def _event_line(stamp: Stamp, op: str, **members: Any) -> Lines:
         position={"commit_lsn": format_lsn(position.commit_lsn), "ordinal": position.ordinal},
         lsn=format_lsn(stamp.lsn),
         xid=stamp.xid or None,
-        commit_time=_time_text(stamp.commit_micros),
+        commit_time=commit_time_text(stamp.commit_micros),
         **members,
     )
     return Lines(
@@ -264,8 +263,3 @@ def _hex_texts(numbers: Ints) -> pa.Array:
     )
     stripped = pc.utf8_ltrim(padded, characters="0")
     return pc.if_else(pc.equal(stripped, pa.scalar("", TEXT)), pa.scalar("0", TEXT), stripped)
-
-
-def _time_text(micros: int) -> str:
-    time = _EPOCH + timedelta(microseconds=micros)
-    return time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

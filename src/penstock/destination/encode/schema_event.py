@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.destination.contract import SchemaChange
+from penstock.destination.encode.commit_time import commit_time_text
 from penstock.lsn import format_lsn
 from penstock.schema_change import TableChange
 from penstock.table_definition import ColumnDefinition
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def schema_events(change: SchemaChange) -> Iterator[tuple[TableChange, bytes]]:
@@ -24,7 +22,6 @@ def schema_events(change: SchemaChange) -> Iterator[tuple[TableChange, bytes]]:
 def _event(change: SchemaChange, table: TableChange) -> dict[str, Any]:
     known = table.after or table.before
     assert known is not None  # noqa: S101 (one of both is there)
-    committed = _EPOCH + timedelta(microseconds=change.commit_micros)
     return {
         "op": "schema",
         "schema": known.schema,
@@ -34,7 +31,7 @@ def _event(change: SchemaChange, table: TableChange) -> dict[str, Any]:
             "commit_lsn": format_lsn(change.position.commit_lsn),
             "ordinal": change.position.ordinal,
         },
-        "commit_time": committed.isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "commit_time": commit_time_text(change.commit_micros),
         "command": change.tag,
         "rewrite": table.is_rewrite,
         "changes": [difference.text for difference in table.differences()],

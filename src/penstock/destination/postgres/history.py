@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
 from psycopg import sql
 
 from penstock.destination.contract import SchemaChange
+from penstock.destination.encode.commit_time import committed_at
 from penstock.destination.postgres.receipt import Truncated
 from penstock.destination.postgres.session import Connection
 from penstock.destination.postgres.sql_pieces import target
@@ -17,8 +17,6 @@ from penstock.errors import DestinationError
 from penstock.lsn import format_lsn
 from penstock.schema_change import TableChange
 from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _own(name: str, kind: str, *, array: bool = False) -> ColumnDefinition:
@@ -97,7 +95,7 @@ def _table_change(change: TableChange) -> TableChange:
 
 def write_truncate(conn: Connection, stages: Sequence[Stage], event: Truncated) -> None:
     """A row without values in the history of each table that was emptied."""
-    at = _EPOCH + timedelta(microseconds=event.commit_micros)
+    at = committed_at(event.commit_micros)
     for stage in stages:
         conn.execute(
             sql.SQL(
