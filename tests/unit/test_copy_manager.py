@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from penstock.destination.contract import ChunkReceipt
 from penstock.destination.discard import DiscardDestination, DiscardOptions
-from penstock.errors import SnapshotGone
+from penstock.errors import SnapshotGone, TableChanged
 from penstock.lsn import Frontier
-from penstock.pipeline.copy_manager import CopyManager
+from penstock.pipeline.copy_manager import CopyManager, CopyUnitNow
 from penstock.pipeline.copy_queue import CopyUnit
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.standing import Standing
@@ -89,6 +89,34 @@ def test_a_snapshot_that_is_gone_is_not_used_again() -> None:
             third.wait(30)
         return [ChunkReceipt(1, 10)]
 
+    _copied(chunks, copy_unit)
+    first, later = calls[:2], calls[2:]
+    assert sorted(first) == [("snapshot 1", 0, False), ("snapshot 1", 1, False)]
+    assert {call[::2] for call in later} == {("snapshot 2", True)}
+
+
+def test_a_chunk_in_another_layout_starts_its_table_again() -> None:
+    """As one of which a column was dropped since the copy was planned: no person is needed."""
+    chunks = (Chunk(7, 0, 7, "public", "items", 1, 0, None, 10),)
+    calls: list[str] = []
+
+    def copy_unit(
+        unit: CopyUnit,
+        snapshot: HeldSnapshot,
+        _plans: Mapping[int, CopyPlan],
+        _again: Collection[int],
+    ) -> list[ChunkReceipt]:
+        calls.append(snapshot.name)
+        if len(calls) == 1:
+            raise TableChanged("columns gone: c", table=unit.chunks[0].table)
+        return [ChunkReceipt(1, 10)]
+
+    _copied(chunks, copy_unit)
+    assert calls == ["snapshot 1", "snapshot 2"]
+
+
+def _copied(chunks: tuple[Chunk, ...], copy_unit: CopyUnitNow) -> None:
+    """Returns when the table is copied."""
     store = MemoryStore("items")
     store.open()
     tables = FollowedTables(store, print, merges=False, copies=True)
@@ -124,6 +152,3 @@ def test_a_snapshot_that_is_gone_is_not_used_again() -> None:
         wait_until(is_finished, "the table is finished")
     finally:
         manager.stop()
-    first, later = calls[:2], calls[2:]
-    assert sorted(first) == [("snapshot 1", 0, False), ("snapshot 1", 1, False)]
-    assert {call[::2] for call in later} == {("snapshot 2", True)}

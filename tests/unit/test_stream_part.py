@@ -68,3 +68,17 @@ def test_a_table_that_is_refused_waits_where_the_stream_had_brought_it() -> None
 def test_a_table_that_is_refused_in_its_copy_waits_where_that_began() -> None:
     for path in ((DataSync(),), (DataSync(), FinishedCopy(), SyncWait(), Catchup(200))):
         assert _refused(*path).waiting == {TABLE.oid: Frontier.before(100)}
+
+
+def test_nothing_waits_for_a_table_that_leaves() -> None:
+    """It was copied long ago: of where that began the log knows nothing any more."""
+    store = MemoryStore("items")
+    store.open()
+    tables = FollowedTables(store, print, merges=True, copies=True)
+    tables.enrol([TABLE], 0)
+    store.start_copies({TABLE.oid: CopyPlan(TABLE.oid, (), None, ())}, 100)
+    store.update_table_states({TABLE.oid: Ready()})
+    tables.leave([TABLE.oid])
+    part = tables.take_part()
+    assert part.set_aside == {TABLE.oid}
+    assert part.waiting == {}

@@ -247,13 +247,13 @@ class CopyManager:
     def _unit_failed(self, unit: CopyUnit, reading: Reading, error: PenstockError) -> None:
         copies = self._store.get_copies()
         chunks = [c for c in unit.chunks if c.table in reading.tables and c.table in copies]
-        if isinstance(error, TableRefused):
+        if isinstance(error, TableRewritten | TableChanged):
+            self._state.queue.again([chunk for chunk in chunks if chunk.table != error.table])
+            self._state.start_again([error.table], error.message)
+        elif isinstance(error, TableRefused):
             self._state.drop(error.table)
             self._state.refuse(error)
             self._state.queue.again([chunk for chunk in chunks if chunk.table != error.table])
-        elif isinstance(error, TableRewritten):
-            self._state.queue.again([chunk for chunk in chunks if chunk.table != error.table])
-            self._state.start_again([error.table], error.message)
         elif isinstance(error, SnapshotGone):
             self._say(f"{error.message}; a new one is taken")
             self._state.queue.drop(reading.tables)

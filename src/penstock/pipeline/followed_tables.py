@@ -200,7 +200,8 @@ class FollowedTables:
             or (self._merges and not isinstance(state, Ready | SyncDone))
         }
         waiting: dict[int, Frontier | None] = {}
-        for oid in aside:
+        # Of those that leave nothing is to come any more.
+        for oid in aside - self._leaving:
             state = states[oid]
             if isinstance(state, Errored) and state.delivered:
                 # Where the destination says; if it does not know, where all others are.
