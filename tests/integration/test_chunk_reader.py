@@ -140,6 +140,8 @@ def test_partitions_parents_and_tables_without_columns(conn: Connection, copy_of
         "ALTER TABLE t ALTER id TYPE bigint",
         "ALTER TABLE t RENAME note TO remark",
         "ALTER TABLE t DROP COLUMN note",
+        # What took its name is of another type, and no row was touched.
+        "ALTER TABLE t RENAME note TO was_note; ALTER TABLE t ADD COLUMN note bigint",
         "ALTER TABLE t RENAME TO u",
         "ALTER TABLE t RENAME TO u; CREATE TABLE t (id int, note text)",
         "DROP TABLE t",

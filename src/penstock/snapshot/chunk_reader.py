@@ -104,20 +104,27 @@ class SourceChunkReader(ChunkReader):
         )
 
     def _check_relation(self, session: SourceSession) -> None:
-        """By functions that see the catalogue as it is, not as the snapshot has it."""
+        """By means that see the catalogue as it is, not as the snapshot has it."""
+        columns = self.table.columns
+        # An unknown column is an error; one that took another's name may be of another type.
+        types = sql.SQL(", ").join(
+            sql.SQL("pg_catalog.pg_typeof((NULL::{}).{})::pg_catalog.oid").format(
+                self._relation, sql.Identifier(column.name)
+            )
+            for column in columns
+        )
         query = sql.SQL(
             "SELECT pg_catalog.to_regclass({})::pg_catalog.oid::bigint,"
             " pg_catalog.pg_relation_filenode({oid}::pg_catalog.oid)::bigint,"
-            # An unknown column is an error.
-            " (SELECT pg_catalog.bool_and(pg_catalog.has_column_privilege("
-            "{oid}::pg_catalog.oid, name, 'SELECT'))"
-            " FROM pg_catalog.unnest({}::pg_catalog.text[]) AS wanted (name))"
+            " pg_catalog.array_to_string(ARRAY[{}]::pg_catalog.oid[], ',')"
         ).format(
             sql.Literal(self._relation.as_string(None)),
-            sql.Literal([column.name for column in self.table.columns]),
+            types,
             oid=sql.Literal(self._range.relation),
         )
-        oid, file, _ = session.row(query.as_string(None))
+        oid, file, found = session.row(query.as_string(None))
+        where = f"{self._range.schema}.{self._range.name}"
         if (oid, file) != (self._range.relation, self._range.file):
-            where = f"{self._range.schema}.{self._range.name}"
             raise rewritten(self.table, f"the file of {where} is another one")
+        if found != ",".join(str(column.type.oid) for column in columns):
+            raise rewritten(self.table, f"columns of {where} are of other types")
