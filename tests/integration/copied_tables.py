@@ -102,7 +102,7 @@ class CopiedTables:
             raise
 
     def phases(self) -> dict[str, str]:
-        with self._store() as store:
+        with self.store() as store:
             return {
                 schema.qualified_name: state.phase
                 for oid, state in store.get_table_states().items()
@@ -110,7 +110,7 @@ class CopiedTables:
             }
 
     def copy_of(self, table: str) -> CopyProgress | None:
-        with self._store() as store:
+        with self.store() as store:
             oid = store.find_table("public", table)
             return None if oid is None else store.get_copy(oid)
 
@@ -119,7 +119,8 @@ class CopiedTables:
         return 0 if copy is None else len(copy.done)
 
     @contextmanager
-    def _store(self) -> Iterator[Store]:
+    def store(self) -> Iterator[Store]:
+        """Where the pipeline keeps what it knows of its tables, as it is now."""
         with pipeline_store(self.pipeline.config) as store:
             if store.exists():
                 store.load_table_states()

@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.copy_only import copy_only
+from penstock.pipeline.table_state import DataSync, Init
+from penstock.snapshot.chunk import CopyPlan
 from penstock.snapshot.held_snapshot import read_snapshot
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
@@ -203,3 +205,20 @@ def test_a_table_that_is_rewritten_starts_again(copied: CopiedTables) -> None:
         copied.wait(future, lambda: copied.phases() == {"public.items": "ready"}, "it is ready")
         copied.wait(future, lambda: copied.is_equal("items"), "it is equal")
     assert len(copied.rows(copied.target_url, "items")) == 1
+
+
+def test_a_table_that_was_copied_and_dropped_while_nothing_ran(copied: CopiedTables) -> None:
+    """It is on its way still, and nobody publishes it any more."""
+    copied.pipeline.execute("CREATE TABLE kept (id int PRIMARY KEY)", "CREATE TABLE gone (a int)")
+    copied.configure()
+    copied.run_until_caught_up()
+    with copied.store() as store:
+        oid = store.find_table("public", "gone")
+        assert oid is not None
+        store.update_table_state(oid, Init())
+        store.start_copies({oid: CopyPlan(oid, ("a",), None, ())}, copied.pipeline.wal_end())
+        store.update_table_state(oid, DataSync())
+    copied.pipeline.execute("DROP TABLE gone", "INSERT INTO kept VALUES (1)")
+    copied.run_until_caught_up()
+    assert copied.phases() == {"public.kept": "ready"}
+    assert copied.is_equal("kept")

@@ -147,8 +147,12 @@ def _stream(
         Identity(source.system_id, source.timeline, source.database, subscription.slot)
     )
     writer = LogWriter(log)
-    start = _start(writer, log, config.name, destination_frontier, subscription)
     state = slot_state(conn, subscription.slot)
+    confirmed = (state.confirmed_flush if state else None) or subscription.start_lsn
+    reader = log.reader(config.name)
+    start = start_frontier(
+        writer.frontier, reader.frontier if reader else None, destination_frontier, confirmed
+    ) or Frontier(0, subscription.start_lsn)
     judge_slot(state, subscription.slot, expected_start=start.end_lsn)
     writer.start_at(start)
     stream.start(subscription.slot, subscription.publications, start.end_lsn)
@@ -165,29 +169,29 @@ def _stream(
             max_bytes=config.change_log.max_bytes,
             grace=config.change_log.grace,
         ),
-        confirmed=(state.confirmed_flush if state else None) or subscription.start_lsn,
+        confirmed=confirmed,
         check_lock=lambda: _check_open(conn),
     )
     session.run(stop, stop.wake)
 
 
-def _start(
-    writer: LogWriter,
-    log: ChangeLog,
-    name: str,
-    destination_frontier: Frontier | None,
-    subscription: Subscription,
-) -> Frontier:
-    """Where to go on: the log's end, else what the destination holds, else the slot's beginning.
+def start_frontier(
+    log_end: Frontier | None,
+    reader: Frontier | None,
+    destination: Frontier | None,
+    confirmed: int,
+) -> Frontier | None:
+    """Where to go on: the log's end, else what the reader holds, which is what all of its tables
+    hold; None where nothing is known.
 
-    A destination beyond the log's end means that an older log was put in place: what the
-    destination holds counts too, so that nothing is asked of the slot that it no longer has.
+    A reader behind what was ``confirmed`` to the slot means that an older log was put in place.
+    Then the destination itself counts, so that nothing is asked of the slot that it no longer has;
+    else it does not: some of its tables may be behind it.
     """
-    known = [frontier for frontier in (writer.frontier, destination_frontier) if frontier]
-    reader = log.reader(name)
-    if reader is not None:
-        known.append(reader.frontier)
-    return max(known, default=Frontier(0, subscription.start_lsn))
+    known = [log_end, reader]
+    if reader is None or reader.end_lsn < confirmed:
+        known.append(destination)
+    return max(filter(None, known), default=None)
 
 
 def _check_open(conn: psycopg.Connection[Any]) -> None:

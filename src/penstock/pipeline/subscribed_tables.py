@@ -73,7 +73,7 @@ class SubscribedTables:
         gone = self._known(
             oid
             for oid, state in states.items()
-            if oid not in published and isinstance(state, Ready | SyncDone)
+            if oid not in published and not isinstance(state, Init | Errored)
         )
         self._prepare(gone, gone.values())
 

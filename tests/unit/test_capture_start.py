@@ -1,0 +1,29 @@
+"""Where capture goes on."""
+
+from __future__ import annotations
+
+from penstock.capture.process import start_frontier
+from penstock.lsn import Frontier
+
+OLD, HELD, AHEAD, END = (Frontier(lsn, lsn + 8) for lsn in (0x100, 0x200, 0x300, 0x400))
+
+
+def test_at_the_end_of_the_log() -> None:
+    assert start_frontier(END, HELD, AHEAD, HELD.end_lsn) == END
+    assert start_frontier(END, None, None, 0) == END
+
+
+def test_without_a_log_where_the_last_of_the_tables_stands() -> None:
+    """The destination as a whole is further on; what lies between is for that table."""
+    assert start_frontier(None, HELD, AHEAD, HELD.end_lsn) == HELD
+    assert start_frontier(OLD, HELD, AHEAD, HELD.end_lsn) == HELD
+
+
+def test_with_an_older_log_where_the_destination_stands() -> None:
+    """What its reader still lacked then was delivered, and the slot has let it go."""
+    assert start_frontier(OLD, OLD, AHEAD, HELD.end_lsn) == AHEAD
+    assert start_frontier(None, None, AHEAD, HELD.end_lsn) == AHEAD
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert start_frontier(None, None, None, HELD.end_lsn) is None
