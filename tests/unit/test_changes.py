@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import cycle
+from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -13,7 +16,13 @@ from hypothesis import strategies as st
 from penstock.capture.assemble import Assembler
 from penstock.changelog.run import join
 from penstock.changelog.segment import SCHEMA, Segment
-from penstock.decode.changes import ChangeSet, TableChanges, decode_changes
+from penstock.decode.changes import (
+    ChangeSet,
+    TableChanges,
+    decode_changes,
+    side_by_side,
+    take_rows,
+)
 from penstock.errors import DecodeError
 from penstock.lsn import Position
 from penstock.pgoutput.messages import (
@@ -257,3 +266,103 @@ def test_tables_that_share_a_layout_keep_their_rows_apart() -> None:
         for table in decode_changes(segment.rows, segment.tables).tables
     }
     assert found == {"a": [0, 2, 4], "b": [1, 3, 5]}
+
+
+# -- some of the changes, some of the columns ----------------------------------------------------
+
+
+@settings(max_examples=120)
+@given(histories(), st.randoms(use_true_random=False))
+def test_some_changes_and_columns_are_what_they_were(history: History, random: Random) -> None:
+    assembler = Assembler(START, describe)
+    assembler.add(history.messages())
+    segment = assembler.cut().segment
+    for table in decode_changes(segment.rows, segment.tables, segment.origins).tables:
+        rows = [row for row in range(len(table)) if random.random() < 0.6]
+        taken = table.take(np.array(rows, np.int64))
+        assert messages(taken) == [messages(table)[row] for row in rows]
+        assert positions(taken) == [positions(table)[row] for row in rows]
+        assert taken.lsn.tolist() == table.lsn[rows].tolist()
+
+        columns = [c for c in range(len(table.table.columns)) if random.random() < 0.6]
+        for whole in (table, taken):
+            fewer = whole.select(columns)
+            assert fewer.table.columns == tuple(table.table.columns[c] for c in columns)
+            assert (fewer.table.oid, fewer.table.qualified_name) == (
+                table.table.oid,
+                table.table.qualified_name,
+            )
+            assert messages(fewer) == [narrow(message, columns) for message in messages(whole)]
+            assert positions(fewer) == positions(whole)
+            first, last = sorted(random.choices(range(len(whole) + 1), k=2))
+            assert messages(fewer.part(first, last)) == messages(fewer)[first:last]
+            some = np.arange(first, last)
+            assert messages(fewer.take(some)) == messages(fewer)[first:last]
+
+
+def narrow(message: Message, columns: Sequence[int]) -> Message:
+    def fewer(values: tuple[Value, ...]) -> tuple[Value, ...]:
+        return tuple(values[column] for column in columns)
+
+    match message:
+        case Insert():
+            return replace(message, new=fewer(message.new))
+        case Update():
+            old = None if message.old is None else fewer(message.old)
+            return replace(message, old=old, new=fewer(message.new))
+        case Delete():
+            return replace(message, old=fewer(message.old))
+    raise AssertionError(message)
+
+
+def two_tables() -> tuple[TableChanges, TableChanges]:
+    """Six rows each; they share one layout."""
+    plan: list[tuple[object, ...]] = [
+        ("transaction", None, [("insert", n % 2, (b"%d" % n, b"x", None)) for n in range(12)])
+    ]
+    assembler = Assembler(START, describe)
+    assembler.add(build(plan).messages())
+    segment: Segment = assembler.cut().segment
+    first, second = decode_changes(segment.rows, segment.tables).tables
+    return first, second
+
+
+def test_what_was_taken_together_still_lies_side_by_side() -> None:
+    first, second = two_tables()
+    a, b = take_rows([first, second], [np.array([1, 3]), None])
+    assert b.follows(a)
+    assert side_by_side([a, b]).new_text(0).to_pylist() == ["2", "6", *"13579", "11"]
+    assert side_by_side([a.part(1, 2), b]).ordinal.tolist() == [6, 1, 3, 5, 7, 9, 11]
+    unchanged = take_rows([first, second], [None, None])
+    assert unchanged == (first, second)
+    none, all_of_it = take_rows([first, second], [np.zeros(0, np.int64), None])
+    assert (len(none), all_of_it.new_text(0).to_pylist()) == (0, [*"13579", "11"])
+
+
+def test_what_was_taken_apart_does_not_lie_side_by_side() -> None:
+    first, second = two_tables()
+    every = np.arange(6)
+    assert second.follows(first)
+    assert not second.follows(first.take(every))
+    assert not second.take(every).follows(first.take(every))
+    assert not second.select([0]).follows(first)
+    assert not second.select([0]).follows(first.select([0]))
+    half = first.select([1])
+    assert half.part(3, 6).follows(half.part(0, 3))
+
+
+def test_columns_that_were_not_selected_are_never_decoded() -> None:
+    (table,) = decode_changes(rows(encode(Insert(A.oid, (b"1", b"\xff")))), TABLES).tables
+    fewer = table.select([0])
+    assert fewer.new_typed(0).values.to_pylist() == [1]
+    swapped = table.select([1, 0])
+    with pytest.raises(DecodeError, match=f"^table public.a, column {A.columns[1].name}: .*UTF-8"):
+        swapped.new_text(0)
+
+
+def test_changes_that_were_not_taken_are_never_decoded() -> None:
+    good, bad = encode(Insert(A.oid, (b"1", b"x"))), encode(Insert(A.oid, (b"one", b"x")))
+    (table,) = decode_changes(rows(good, bad, good), TABLES).tables
+    assert table.take(np.array([0, 2])).new_typed(0).values.to_pylist() == [1, 1]
+    with pytest.raises(DecodeError, match=r"^table public\.a, column "):
+        table.take(np.array([1])).new_typed(0)

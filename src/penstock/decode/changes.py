@@ -7,14 +7,14 @@ types are walked and decoded together, so that many small tables cost little mor
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.decode.text_image import Layout, Mask, TextImage
+from penstock.decode.text_image import ImageGroup, Layout, Mask, within
 from penstock.decode.typed import TypedColumn
 from penstock.errors import DecodeError
 from penstock.lsn import Position
@@ -72,38 +72,13 @@ class _Stamps:
         return _Stamps(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
 
-class _Group:
-    """All row changes of the tables that share one layout, ordered by table, then position.
-
-    ``parts`` says which rows are whose.
-    """
-
-    def __init__(
-        self,
-        data: Bytes,
-        op: Bytes,
-        start: Ints,
-        end: Ints,
-        layout: Layout,
-        parts: Sequence[tuple[TableSchema, slice]],
-    ) -> None:
-        found = tuples.split_rows(data, op, start, end, len(layout))
-        new_parts = [(table, _within(found.new_rows, rows)) for table, rows in parts]
-        old_parts = [(table, _within(found.old_rows, rows)) for table, rows in parts]
-        self.op = op
-        self.new_rows, self.old_rows = found.new_rows, found.old_rows
-        self.old_is_full = found.old_is_full
-        self.new = TextImage(data, found.new, layout, new_parts)
-        self.old = TextImage(data, found.old, layout, old_parts)
-
-
 class TableChanges:
     """Inserts, updates and deletes of one table under one definition, in position order."""
 
     def __init__(
         self,
         table: TableSchema,
-        group: _Group,
+        group: ImageGroup,
         rows: slice,
         stamps: _Stamps,
         origins: Sequence[str],
@@ -113,8 +88,8 @@ class TableChanges:
         self._rows = rows
         self._stamps = stamps
         self._origins = origins
-        self._new = _within(group.new_rows, rows)
-        self._old = _within(group.old_rows, rows)
+        self._new = within(group.new_rows, rows)
+        self._old = within(group.old_rows, rows)
 
     def __len__(self) -> int:
         return int(self._rows.stop - self._rows.start)
@@ -125,9 +100,24 @@ class TableChanges:
         stamps = self._stamps.take(slice(first, last))
         return TableChanges(self.table, self._group, rows, stamps, self._origins)
 
+    def take(self, rows: Ints) -> TableChanges:
+        """Some of the changes, in this order, in columns of their own. Nothing is decoded."""
+        return take_rows([self], [rows])[0]
+
+    def select(self, columns: Sequence[int]) -> TableChanges:
+        """The same changes with these columns alone. Nothing is decoded."""
+        table = replace(self.table, columns=tuple(self.table.columns[c] for c in columns))
+        group = self._group.select(self._rows, columns, table)
+        return TableChanges(table, group, slice(0, len(self)), self._stamps, self._origins)
+
     def follows(self, other: TableChanges) -> bool:
         """Whether its rows lie right behind the other's, in the same columns."""
         return self._group is other._group and self._rows.start == other._rows.stop
+
+    def _chosen(self, rows: Ints | None) -> Ints:
+        """Where some of its changes, or all, lie in the group."""
+        every = np.arange(self._rows.start, self._rows.stop)
+        return every if rows is None else every[rows]
 
     # What every change has, one entry a change.
 
@@ -210,6 +200,32 @@ def side_by_side(tables: Sequence[TableChanges]) -> TableChanges:
     )
     rows = slice(first._rows.start, last._rows.stop)
     return TableChanges(first.table, first._group, rows, stamps, first._origins)
+
+
+def take_rows(
+    tables: Sequence[TableChanges], rows: Sequence[Ints | None]
+) -> tuple[TableChanges, ...]:
+    """Of each table these changes, or with None all of them. Nothing is decoded.
+
+    Tables that are decoded together still are; what was not taken is decoded with none of them. A
+    table of which nothing is taken is there without changes.
+    """
+    shared: dict[ImageGroup, list[int]] = {}
+    for number, table in enumerate(tables):
+        shared.setdefault(table._group, []).append(number)
+    taken = list(tables)
+    for group, numbers in shared.items():
+        if all(rows[number] is None for number in numbers):
+            continue
+        chosen = [tables[number]._chosen(rows[number]) for number in numbers]
+        bounds = pairwise(np.cumsum([0, *map(len, chosen)]).tolist())
+        parts = [(tables[n].table, slice(*bound)) for n, bound in zip(numbers, bounds, strict=True)]
+        fewer = group.take(np.concatenate(chosen), parts)
+        for number, (_table, part) in zip(numbers, parts, strict=True):
+            old, some = tables[number], rows[number]
+            stamps = old._stamps if some is None else old._stamps.take(some)
+            taken[number] = TableChanges(old.table, fewer, part, stamps, old._origins)
+    return tuple(taken)
 
 
 @dataclass(frozen=True)
@@ -295,7 +311,8 @@ def _by_table(
             (tables[number], slice(*bound))
             for number, bound in zip(versions.tolist(), bounds, strict=True)
         ]
-        group = _Group(data, op[rows], start[rows], end[rows], layout, parts)
+        images = tuples.split_rows(data, op[rows], start[rows], end[rows], len(layout))
+        group = ImageGroup(data, op[rows], images, layout, parts)
         for table, part in parts:
             yield TableChanges(table, group, part, stamps.take(rows[part]), origins)
 
@@ -365,11 +382,6 @@ def _ints(rows: pa.RecordBatch, name: str) -> Ints:
     if pa.types.is_timestamp(column.type):
         column = column.view(pa.int64())
     return np.asarray(column.to_numpy(zero_copy_only=True)).astype(np.int64)
-
-
-def _within(of: Ints, rows: slice) -> slice:
-    first, last = np.searchsorted(of, [rows.start, rows.stop])
-    return slice(int(first), int(last))
 
 
 def _slice(values: pa.Array, part: slice) -> pa.Array:

@@ -1,0 +1,241 @@
+"""Which changes, events and copied rows go on to the destination, and with which columns.
+
+Tables and operations are decided first, from what is known without decoding a value. Then come the
+conditions, which decode the columns that they need, and columns that are not wanted go last, so
+that a condition may use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.config.filter_config import FilterColumnsConfig, FilterConfig
+from penstock.config.table_patterns import split_name
+from penstock.decode.changes import (
+    ChangeSet,
+    MessageEvent,
+    TableChanges,
+    TruncateEvent,
+    take_rows,
+)
+from penstock.destination.contract import TableRows
+from penstock.errors import ConfigError
+from penstock.pgoutput import tuples
+from penstock.pgoutput.tuples import Ints
+from penstock.table_schema import TableSchema
+from penstock.transform.row_condition import RowCondition
+
+_ROW_OPS = {tuples.INSERT: "insert", tuples.UPDATE: "update", tuples.DELETE: "delete"}
+_NO_ROWS: Ints = np.zeros(0, np.int64)
+
+
+@dataclass
+class Filtered:
+    """How many changes, events and copied rows did not pass, by what kept them out."""
+
+    tables: int = 0
+    operations: int = 0
+    rows: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.tables + self.operations + self.rows
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What becomes of one table. ``columns`` None: all of them."""
+
+    wanted: bool
+    condition: RowCondition | None = None
+    columns: tuple[int, ...] | None = None
+
+
+class Filter:
+    """The part ``filter`` of the pipeline file at work. Can be pickled.
+
+    ``filtered`` counts since it was made; a copy that was unpickled begins at zero.
+    """
+
+    def __init__(self, config: FilterConfig) -> None:
+        self._patterns = config.tables.patterns
+        self._operations = config.operations.passing
+        self._columns = {split_name(table): rule for table, rule in config.columns.items()}
+        self._conditions = {
+            split_name(table): RowCondition.parse(text) for table, text in config.rows.items()
+        }
+        self.filtered = Filtered()
+        self._plans: dict[TableSchema, _Plan] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "filtered": Filtered(), "_plans": {}}
+
+    # -- before rows come
+
+    def passes_table(self, schema: str, table: str) -> bool:
+        """Whether anything of the table can pass."""
+        return self._patterns.matches(schema, table)
+
+    def passes_copied(self, schema: str, table: str) -> bool:
+        """Whether any copied row of the table can pass."""
+        return "read" in self._operations and self.passes_table(schema, table)
+
+    def passes_schema_event(self, schema: str, table: str) -> bool:
+        """Whether events about schema changes of the table pass."""
+        return "schema" in self._operations and self.passes_table(schema, table)
+
+    def check(self, table: TableSchema, key: Collection[str] = ()) -> None:
+        """Raises ConfigError where columns or conditions do not suit the table.
+
+        ``key`` are columns that identify its rows although its replica identity does not say so:
+        the primary key of a table with REPLICA IDENTITY FULL.
+        """
+        plan = self._plan(table)
+        if plan.columns is not None:
+            _check_key(table, plan.columns, key)
+
+    def selected_columns(self, table: TableSchema) -> tuple[int, ...] | None:
+        """Which columns of the table pass; None for all. Raises ConfigError."""
+        return self._plan(table).columns
+
+    def unknown_columns(self, table: TableSchema) -> tuple[str, ...]:
+        """Names under ``exclude`` that the table does not have: worth a warning. They are no
+        error, since a column's old and new name may both have to stand there.
+        """
+        rule = self._columns.get((table.schema, table.name))
+        names = {column.name for column in table.columns}
+        return tuple(name for name in (rule and rule.exclude) or () if name not in names)
+
+    # -- rows
+
+    def apply(self, changes: ChangeSet) -> ChangeSet:
+        """What passes. Raises ConfigError where columns or conditions do not suit a table."""
+        return ChangeSet(
+            self._tables(changes.tables),
+            tuple(self._truncates(changes.truncates)),
+            self._messages(changes.messages),
+        )
+
+    def apply_rows(self, rows: TableRows) -> TableRows | None:
+        """What passes of rows that were copied; None where nothing does."""
+        plan = self._plan(rows.table)
+        if not plan.wanted:
+            self.filtered.tables += len(rows)
+            return None
+        if "read" not in self._operations:
+            self.filtered.operations += len(rows)
+            return None
+        if plan.condition is not None and not (passing := plan.condition.passing_rows(rows)).all():
+            mask, count = pa.array(passing), int(np.count_nonzero(passing))
+            self.filtered.rows += len(rows) - count
+            columns = tuple(column.filter(mask) for column in rows.columns)
+            rows = replace(rows, columns=columns, count=count)
+        if plan.columns is not None:
+            table = rows.table
+            rows = replace(
+                rows,
+                table=replace(table, columns=tuple(table.columns[c] for c in plan.columns)),
+                columns=tuple(rows.columns[column] for column in plan.columns),
+            )
+        return rows if len(rows) else None
+
+    def _tables(self, tables: tuple[TableChanges, ...]) -> tuple[TableChanges, ...]:
+        kept = take_rows(tables, [self._wanted(changes) for changes in tables])
+        kept = tuple(changes for changes in kept if len(changes))
+        kept = take_rows(kept, [self._meeting(changes) for changes in kept])
+        return tuple(self._narrow(changes) for changes in kept if len(changes))
+
+    def _wanted(self, changes: TableChanges) -> Ints | None:
+        """The changes that table and operation let pass; None for all."""
+        if not self._plan(changes.table).wanted:
+            self.filtered.tables += len(changes)
+            return _NO_ROWS
+        if self._operations >= set(_ROW_OPS.values()):
+            return None
+        passing = np.zeros(256, bool)
+        passing[[op for op, name in _ROW_OPS.items() if name in self._operations]] = True
+        rows = np.flatnonzero(passing[changes.op])
+        self.filtered.operations += len(changes) - len(rows)
+        return None if len(rows) == len(changes) else rows
+
+    def _meeting(self, changes: TableChanges) -> Ints | None:
+        """The changes that the table's condition lets pass; None for all."""
+        condition = self._plan(changes.table).condition
+        if condition is None:
+            return None
+        rows = np.flatnonzero(condition.passing(changes))
+        self.filtered.rows += len(changes) - len(rows)
+        return None if len(rows) == len(changes) else rows
+
+    def _narrow(self, changes: TableChanges) -> TableChanges:
+        columns = self._plan(changes.table).columns
+        return changes if columns is None else changes.select(columns)
+
+    def _truncates(self, events: tuple[TruncateEvent, ...]) -> list[TruncateEvent]:
+        if "truncate" not in self._operations:
+            self.filtered.operations += len(events)
+            return []
+        passing = []
+        for event in events:
+            plans = [self._plan(table) for table in event.tables]
+            tables = tuple(
+                table for table, plan in zip(event.tables, plans, strict=True) if plan.wanted
+            )
+            if not tables:
+                self.filtered.tables += 1
+            else:
+                passing.append(replace(event, tables=tables) if len(tables) < len(plans) else event)
+        return passing
+
+    def _messages(self, events: tuple[MessageEvent, ...]) -> tuple[MessageEvent, ...]:
+        if "message" in self._operations:
+            return events
+        self.filtered.operations += len(events)
+        return ()
+
+    def _plan(self, table: TableSchema) -> _Plan:
+        plan = self._plans.get(table)
+        if plan is None:
+            plan = self._plans[table] = self._made_plan(table)
+        return plan
+
+    def _made_plan(self, table: TableSchema) -> _Plan:
+        if not self.passes_table(table.schema, table.name):
+            return _Plan(wanted=False)
+        name = table.schema, table.name
+        condition, rule = self._conditions.get(name), self._columns.get(name)
+        if condition is not None:
+            condition.check(table)
+        return _Plan(True, condition, None if rule is None else _selected(table, rule))
+
+
+def _selected(table: TableSchema, rule: FilterColumnsConfig) -> tuple[int, ...] | None:
+    names = [column.name for column in table.columns]
+    wanted = rule.include if rule.include is not None else set(names) - set(rule.exclude or ())
+    for name in wanted:
+        if name not in names:
+            raise ConfigError(
+                f"filter.columns: {table.qualified_name} has no column {name}; "
+                f"it has {', '.join(names)}.",
+                remedy="Correct or remove the name in the pipeline file.",
+            )
+    columns = tuple(number for number, name in enumerate(names) if name in wanted)
+    # Under FULL every column counts as one of the key: what is left of a row still tells it.
+    if table.replica_identity != "f":
+        _check_key(table, columns, [names[number] for number in table.key_columns])
+    return None if len(columns) == len(names) else columns
+
+
+def _check_key(table: TableSchema, columns: Collection[int], key: Collection[str]) -> None:
+    passing = {table.columns[number].name for number in columns}
+    for name in key:
+        if name not in passing:
+            raise ConfigError(
+                f"filter.columns: column {name} of {table.qualified_name} does not pass, but it "
+                "belongs to the key, without which rows could not be found again.",
+                remedy=f"Take {name} out of exclude, or put it into include.",
+            )
