@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 
 from bench.backlog import BacklogBench
+from bench.broker import KafkaTopics
 from bench.copies import CopyBench, jdbc_spark
 from bench.copy_workloads import CopyWorkload, copy_workload
 from bench.jdbc_driver import jdbc_driver
@@ -88,9 +89,12 @@ def _measure(settings: Settings) -> None:
         spark = None
         if settings.needs(*PIPELINES):
             spark = stack.enter_context(WarmSpark(folder))
+        kafka = None
+        if settings.needs("kafka"):
+            kafka = stack.enter_context(KafkaTopics())
         # Fetched before anything is measured.
         driver = jdbc_driver() if settings.needs("spark_jdbc") else None
-        bench = _Bench(settings, folder, server, destination, spark, driver)
+        bench = _Bench(settings, folder, server, destination, spark, driver, kafka)
         bench.warm_up()
         measurements: list[Measurement] = []
         others: list[dict[str, Any]] = []
@@ -117,6 +121,7 @@ class _Bench:
     destination: EmbeddedPostgres | None
     spark: WarmSpark | None
     jdbc_driver: Path | None
+    kafka: KafkaTopics | None
 
     def warm_up(self) -> None:
         """Let the JVM compile and the workers start; nothing of it is reported."""
@@ -202,7 +207,7 @@ class _Bench:
             targets_of(self.destination, name, keep=len(workloads) > 1) as targets,
         ):
             for workload in workloads:
-                bench = BacklogBench(database, workload, self.spark, targets)
+                bench = BacklogBench(database, workload, self.spark, targets, self.kafka)
                 measured += bench.run(systems, rounds, tell)
         return measured
 

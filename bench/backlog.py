@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
+from bench.broker import KafkaTopics
 from bench.follower import Follower, NativeSubscription, PipelineFollower
 from bench.meter import Meter
 from bench.readers import PATIENCE_SECONDS, measure_capture, measure_pg_recvlogical
@@ -33,11 +35,13 @@ class BacklogBench:
         workload: Workload,
         spark: WarmSpark | None,
         targets: Targets | None,
+        kafka: KafkaTopics | None,
     ) -> None:
         self._database = database
         self._workload = workload
         self._spark = spark
         self._targets = targets
+        self._kafka = kafka
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
         """Write the backlog, then yield a measurement for each round and system."""
@@ -74,7 +78,9 @@ class BacklogBench:
             yield measured
         database.drop_slot(reference.slot)
 
-    def _destination(self, system: str, number: int) -> dict[str, str] | None:
+    def _destination(self, system: str, number: int) -> Mapping[str, Any] | None:
+        if system == "kafka" and self._kafka is not None:
+            return self._kafka.destination
         if system not in INTO_TABLES:
             return None
         return {"type": system, "url": self._require_targets().url(system, number)}
@@ -88,7 +94,10 @@ class BacklogBench:
         if system == "capture":
             return measure_capture(database, name, pipeline, load)
         if system not in INTO_TABLES:
-            return self._delivery(system, self._pipeline(pipeline), load, None)
+            measured = self._delivery(system, self._pipeline(pipeline), load, None)
+            if self._kafka is not None and system == "kafka":
+                self._kafka.require_all(pipeline.config.name, load.changes)
+            return measured
         target = self._target(system, number)
         target.settle()
         if system == "native_subscription":

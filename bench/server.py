@@ -83,7 +83,7 @@ class BenchDatabase:
         return self.server.url(self.name)
 
     def pipeline(
-        self, name: str, destination: dict[str, str] | None = None, **change_log: str
+        self, name: str, destination: Mapping[str, Any] | None = None, **change_log: str
     ) -> BenchPipeline:
         """A pipeline over the tables of schema public, into ``discard`` unless told otherwise."""
         file, config = self.pipeline_file(
@@ -94,7 +94,7 @@ class BenchDatabase:
     def pipeline_file(
         self,
         name: str,
-        destination: Mapping[str, str | bool],
+        destination: Mapping[str, Any],
         *,
         copy: bool | dict[str, int],
         change_log: Mapping[str, str] = {},

@@ -13,18 +13,19 @@ STREAMS = ("w1", "w2", "w3", "w4")
 COPIES = ("copy", "copy_small")
 WORKLOADS = (*STREAMS, *COPIES)
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
-PIPELINES = ("discard", "postgres")
+PIPELINES = ("discard", "postgres", "kafka")
 INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres")
 _STREAM_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
 _COPY_SYSTEMS = ("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres")
 SYSTEMS = (
     *("pg_recvlogical", "capture", "psql_copy_binary_2", "spark_jdbc", "discard"),
-    *("native_subscription", "psql_copy_pipe", "postgres"),
+    *("native_subscription", "psql_copy_pipe", "postgres", "kafka"),
 )
 _SYSTEMS_OF = {
     **dict.fromkeys(STREAMS, _STREAM_SYSTEMS),
+    "w1": (*_STREAM_SYSTEMS, "kafka"),
     "copy": _COPY_SYSTEMS,
-    "copy_small": PIPELINES,
+    "copy_small": ("discard", "postgres"),
 }
 RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
 

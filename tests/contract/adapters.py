@@ -53,6 +53,10 @@ class Adapter(ABC):
     """False: a chunk of copied rows that is committed twice is there twice."""
     chunk_waits_for_commit: ClassVar[bool] = True
     """False: a chunk is there, whole, once its writer is done."""
+    chunk_is_sent: ClassVar[bool] = False
+    """True: a chunk is there as often as it was written, whatever becomes of its receipts."""
+    keeps_all_order: ClassVar[bool] = True
+    """False: order is kept lane by lane, and ``delivered`` puts changes in order itself."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
         self.folder = folder
@@ -139,10 +143,10 @@ class StdoutAdapter(Adapter):
         return StdoutDestination(StdoutOptions(), PIPELINE)
 
     def delivered(self) -> list[MemoryChange]:
-        return [_from_line(line) for line in self._lines() if line["op"] != "read"]
+        return [from_line(line) for line in self._lines() if line["op"] != "read"]
 
     def copied(self) -> list[MemoryChange]:
-        return [_from_line(line) for line in self._lines() if line["op"] == "read"]
+        return [from_line(line) for line in self._lines() if line["op"] == "read"]
 
     def _lines(self) -> list[dict[str, Any]]:
         return _parse(self._written.getvalue())
@@ -157,7 +161,7 @@ class FilesAdapter(Adapter):
 
     def delivered(self) -> list[MemoryChange]:
         found = [change for file in self._files() for change in self._changes(file)]
-        return _in_commit_order(change for change in found if change.op != "read")
+        return in_commit_order(change for change in found if change.op != "read")
 
     def copied(self) -> list[MemoryChange]:
         found = [change for file in self._files() for change in self._changes(file)]
@@ -177,7 +181,7 @@ class NdjsonFilesAdapter(FilesAdapter):
     format = "ndjson"
 
     def _changes(self, file: Path) -> list[MemoryChange]:
-        return [_from_line(line) for line in _parse(file.read_bytes())]
+        return [from_line(line) for line in _parse(file.read_bytes())]
 
 
 class ParquetFilesAdapter(FilesAdapter):
@@ -239,7 +243,7 @@ class PostgresAppendAdapter(PostgresAdapter):
     mode = "append"
 
     def delivered(self) -> list[MemoryChange]:
-        return _in_commit_order(change for change in self._changes() if change.op != "read")
+        return in_commit_order(change for change in self._changes() if change.op != "read")
 
     def copied(self) -> list[MemoryChange]:
         return [change for change in self._changes() if change.op == "read"]
@@ -312,17 +316,6 @@ _HISTORY_COLUMNS = (
     "_old",
 )
 
-ADAPTERS: dict[str, type[Adapter]] = {
-    "memory": MemoryAdapter,
-    "discard": DiscardAdapter,
-    "discard-typed": TypedDiscardAdapter,
-    "stdout": StdoutAdapter,
-    "files-parquet": ParquetFilesAdapter,
-    "files-ndjson": NdjsonFilesAdapter,
-    "postgres-merge": PostgresMergeAdapter,
-    "postgres-append": PostgresAppendAdapter,
-}
-
 
 def _parse(data: bytes) -> list[dict[str, Any]]:
     # Numbers as they are written: the suite compares texts.
@@ -330,7 +323,8 @@ def _parse(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line, parse_int=str, parse_float=str) for line in data.splitlines()]
 
 
-def _from_line(line: dict[str, Any]) -> MemoryChange:
+def from_line(line: dict[str, Any]) -> MemoryChange:
+    """A change from its JSON."""
     position = Position(parse_lsn(line["position"]["commit_lsn"]), int(line["position"]["ordinal"]))
     if line["op"] == "message":
         assert line["encoding"] == "utf-8"
@@ -367,7 +361,7 @@ def _from_parquet(row: dict[str, Any], table: TableSchema | None) -> MemoryChang
     )
 
 
-def _in_commit_order(changes: Iterable[MemoryChange]) -> list[MemoryChange]:
+def in_commit_order(changes: Iterable[MemoryChange]) -> list[MemoryChange]:
     """Changes of all tables' folders. A TRUNCATE is in the folder of each table that it names."""
     found: list[MemoryChange] = []
     for change in sorted(changes, key=lambda change: change.position):

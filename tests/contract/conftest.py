@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.change_builder import ChangeBuilder
-from tests.contract.adapters import ADAPTERS, Adapter, PostgresAdapter
+from tests.contract.adapters import Adapter, PostgresAdapter
+from tests.contract.all_adapters import ADAPTERS
+from tests.contract.kafka_adapter import KafkaAdapter
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -21,6 +23,8 @@ def adapter(
     kind = ADAPTERS[request.param]
     if issubclass(kind, PostgresAdapter):
         request.getfixturevalue("target_url")  # empties it
+    if issubclass(kind, KafkaAdapter):
+        kind.brokers = request.getfixturevalue("kafka_server").brokers
     made = kind(tmp_path, monkeypatch, shared_target)
     yield made
     made.close()

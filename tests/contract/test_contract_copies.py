@@ -102,7 +102,7 @@ def test_a_chunk_that_is_written_twice_stands_once(adapter: Adapter) -> None:
     destination = started(adapter)
     write_chunks(destination, first())  # a task whose receipt was lost
     copy_chunks(destination, first(), second())
-    assert_copied(adapter, first(), second())
+    assert_copied(adapter, *([first()] if adapter.chunk_is_sent else []), first(), second())
     if adapter.chunk_stands_once:
         copy_chunks(destination, first())
         destination = opened(adapter)
@@ -115,7 +115,7 @@ def test_a_receipt_that_is_committed_twice_counts_once(adapter: Adapter) -> None
     receipts = write_chunks(destination, first())
     destination.commit_chunks([*receipts, *receipts])
     destination.commit_chunks(receipts)
-    if adapter.chunk_stands_once:
+    if adapter.chunk_stands_once or adapter.chunk_is_sent:
         assert_copied(adapter, first())
     else:
         assert_copied(adapter, first(), first(), first())
@@ -136,7 +136,7 @@ def test_a_crash_before_the_commit_leaves_no_trace(adapter: Adapter) -> None:
     if adapter.chunk_waits_for_commit:
         assert_copied(adapter)
     copy_chunks(destination, first(), second())
-    assert_copied(adapter, first(), second())
+    assert_copied(adapter, *([first()] if adapter.chunk_is_sent else []), first(), second())
 
 
 def test_a_chunk_that_fails_midway_leaves_nothing(adapter: Adapter) -> None:

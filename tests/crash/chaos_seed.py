@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from tests.crash.fault_schedule import PlannedFault, plan_faults
 from tests.crash.faults import COPY_FAULTS, FAULTS
-from tests.crash.injured_pipeline import PATIENCE
+from tests.crash.injured_pipeline import PATIENCE, InjuredPipeline
 from tests.crash.into_copied import IntoCopied
 from tests.crash.into_postgres import IntoPostgres
 from tests.crash.penstock_run import PenstockRun
 from tests.fix_pipeline import wait_until
 
 Say = Callable[[str], None]
+Injured = TypeVar("Injured", bound=InjuredPipeline)
 
 # A start that fails, because a fault came in the middle of it, is tried again: as often as this.
 _STARTS = 8
@@ -74,7 +76,7 @@ def run_seed(
         supervisor.wait_recovered()
         for number, fault in enumerate(plan):
             next_waits = number + 1 == len(plan) or plan[number + 1].in_peace
-            line = bring(fault, injured, supervisor if next_waits else None)
+            line = bring(fault, injured, supervisor if next_waits else None, COPY_FAULTS)
             report.faults.append(line)
             say(f"  {number + 1:3} {line}")
         injured.settle()
@@ -83,11 +85,16 @@ def run_seed(
         report.judged(injured)
 
 
-def bring(fault: PlannedFault, injured: IntoPostgres, supervisor: Supervisor | None) -> str:
+def bring(
+    fault: PlannedFault,
+    injured: Injured,
+    supervisor: Supervisor | None,
+    faults: Mapping[str, Callable[[Injured, float], str]],
+) -> str:
     """Let the fault come; with a supervisor wait until it is overcome. What to say of it."""
     injured.wait_moment(fault)
     began = time.monotonic()
-    said = COPY_FAULTS[fault.kind](injured, fault.amount)
+    said = faults[fault.kind](injured, fault.amount)
     what = f"{fault.kind} ({said})" if said else fault.kind
     if supervisor is None:
         return f"{what}: the next one comes meanwhile"
@@ -102,7 +109,7 @@ class Supervisor:
     A run that has delivered must get over everything by itself.
     """
 
-    def __init__(self, injured: IntoPostgres) -> None:
+    def __init__(self, injured: InjuredPipeline) -> None:
         self._injured = injured
         self._has_delivered: PenstockRun | None = None
         self._starts = 0
@@ -114,8 +121,7 @@ class Supervisor:
         self._starts = 0
 
         def delivered() -> bool:
-            injured.load.check()
-            injured.reader.check()
+            injured.check_watchers()
             if injured.run.exit_code is not None:
                 self._start_again()
             return injured.frontier().commit_lsn > committed

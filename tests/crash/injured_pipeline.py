@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import psycopg
 import yaml
@@ -16,6 +16,7 @@ import yaml
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.lsn import Frontier
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix
+from tests.crash.fault_schedule import PlannedFault
 from tests.crash.penstock_run import PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.workload import Workload
@@ -31,6 +32,9 @@ SHORT_BATCHES: dict[str, Any] = {"max_age": "200ms"}
 
 class InjuredPipeline(ABC):
     """Server, load and pipeline. Leaving the block ends everything that was started."""
+
+    failpoints: ClassVar[tuple[str, ...]] = ()
+    """Those that it passes."""
 
     def __init__(self, server: EmbeddedPostgres, folder: Path, seed: int) -> None:
         self.server = server
@@ -131,6 +135,14 @@ class InjuredPipeline(ABC):
                 " AND locktype = 'advisory' AND application_name LIKE 'penstock % run'"
             ).fetchone()
         return row != (0,)
+
+    def check_watchers(self) -> None:
+        """Fail where somebody who works or looks beside the pipeline has met an error."""
+        self.load.check()
+
+    def wait_moment(self, fault: PlannedFault) -> None:
+        """Wait until it is time for the fault."""
+        self.wait_load(fault.after)
 
     def wait_load(self, transactions: int) -> None:
         """Let that many more transactions commit."""

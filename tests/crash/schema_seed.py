@@ -95,7 +95,7 @@ def run_schema_seed(
         injured.reader.judging = True
         injured.changing.start()
         for number, fault in enumerate(plan_faults(int(report.seed), count, FAULTS)):
-            line = bring(fault, injured, supervisor)
+            line = bring(fault, injured, supervisor, FAULTS)
             report.faults.append(line)
             say(f"  {number + 1:3} {line}")
         injured.settle()

@@ -31,4 +31,4 @@ def test_spark_is_lost(error: Exception, tmp_path: Path, monkeypatch: pytest.Mon
     nothing: Any = None
     settings = QuerySettings(str(tmp_path), 1, 1, 1, 1.0)
     with pytest.raises(SparkLost):
-        PipelineQuery(nothing, settings, NOTHING, nothing, lambda _: Floors(), nothing)
+        PipelineQuery(nothing, settings, NOTHING, nothing, lambda _: Floors(), None, nothing)

@@ -64,6 +64,7 @@ class Followed:
             SchemaPolicy(),
             1,
             lambda *_: [],
+            None,
             print,
         )
 

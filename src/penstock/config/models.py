@@ -16,6 +16,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from penstock.config.connection_url import ConnectionUrl
+from penstock.config.filter_config import FilterConfig, PatternText
 from penstock.config.quantities import Duration, DurationOrZero, Size
 from penstock.config.table_patterns import (
     PatternError,
@@ -39,18 +40,6 @@ def _name(value: str) -> str:
             "(it becomes part of the slot's name)",
             {"limit": MAX_NAME_LENGTH},
         )
-    return value
-
-
-def _pattern(value: str) -> str:
-    try:
-        parse_pattern(value)
-    except PatternError as error:
-        raise PydanticCustomError(
-            "table_pattern",
-            "Input should be a table pattern such as shop.orders or shop.*; {why}",
-            {"why": error.why},
-        ) from None
     return value
 
 
@@ -119,7 +108,6 @@ def _spark_value(value: object) -> object:
 
 
 Name = Annotated[str, AfterValidator(_name)]
-PatternText = Annotated[str, AfterValidator(_pattern)]
 SparkValue = Annotated[str, BeforeValidator(_spark_value)]
 
 
@@ -274,6 +262,7 @@ class PipelineConfig(_Model):
     spark: SparkConfig = SparkConfig()
     store: StoreConfig = StoreConfig()
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
+    filter: FilterConfig = FilterConfig()
 
     @property
     def destination_type(self) -> str:

@@ -8,6 +8,8 @@ Written after Spark's own writers: executors write and return receipts, the driv
    possibly twice (a task that fails is tried again); each returns a receipt. Nothing that a task
    wrote may be visible as delivered before its receipt is committed. The tasks of the next batch
    may be at work while a batch is being committed; those of the one after that are not.
+   Queues cannot take back what was sent: their writers are laned. Changes are encoded by tasks as
+   above, then brought together lane by lane, and each lane is sent in order, by one task.
 3. The driver calls ``commit(receipts, frontier)`` with one receipt of each task, in position order.
    When it returns, changes and frontier are durable, together. A batch that is replayed after a
    crash between the two leaves no trace where ``exactly_once`` is claimed.
@@ -41,12 +43,16 @@ Behind = Mapping[int, Frontier]
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """What one statement changed in the tables that the pipeline follows."""
+    """What one statement changed in the tables that the pipeline follows.
+
+    ``silent`` are tables, by oid, of whose changes no event is to tell: the filter says so.
+    """
 
     position: Position
     commit_micros: int
     tag: str
     tables: tuple[TableChange, ...]
+    silent: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,8 @@ class Capabilities:
     """Readers of the destination never see a part of a batch."""
     batch_age: float
     """Seconds between micro-batches unless the pipeline file says otherwise."""
+    sends_at_once: bool = False
+    """What a task wrote is there before it is committed: it cannot be taken back."""
     tables_fail_alone: bool = False
     """It remembers ``behind``, so that one table can wait for a person while the others go on."""
 
@@ -150,6 +158,62 @@ class TaskWriter(ABC):
     @abstractmethod
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
         """Write one task's share of a micro-batch. May be called again with the same changes."""
+
+
+@dataclass(frozen=True)
+class LanePart:
+    """Some changes of one lane, encoded, in position order; ``first`` is where they begin."""
+
+    lane: int
+    first: Position
+    content: bytes
+
+
+class LaneSender(ABC):
+    """Sends parts of lanes. Those of a lane come in order, and from one sender at a time."""
+
+    @abstractmethod
+    def send(self, part: LanePart) -> None:
+        """Send it, or put it into a bounded buffer: waits where that is full."""
+
+    @abstractmethod
+    def finish(self) -> Receipt:
+        """Return when all that was given to ``send`` is delivered."""
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """Something failed: what is not sent yet is not to be sent, as far as possible."""
+
+
+class LanedWriter(TaskWriter):
+    """A writer for destinations that take changes in the order in which they are sent.
+
+    Changes of the same lane are sent in position order; lanes know nothing of each other.
+    """
+
+    lanes: int
+
+    @abstractmethod
+    def encode(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
+        """One task's share of a micro-batch, lane by lane, in pieces of bounded size."""
+
+    @abstractmethod
+    def sender(self) -> LaneSender:
+        """Something that sends, on the executor that calls this."""
+
+    def write(self, changes: Iterable[ChangeSet]) -> Receipt:
+        """The whole micro-batch at once, where it has a single task."""
+        return self.send(self.encode(changes))
+
+    def send(self, parts: Iterable[LanePart]) -> Receipt:
+        sender = self.sender()
+        try:
+            for part in parts:
+                sender.send(part)
+            return sender.finish()
+        except BaseException:
+            sender.give_up()
+            raise
 
 
 class Destination(ABC):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.config.models import PipelineConfig
 from penstock.destination.registry import make_destination
 from penstock.errors import PenstockError
+from penstock.pipeline.filtering import check_filter
 from penstock.postgres.preflight import CheckResult, run_checks
 from penstock.spark.java import java_home
 
@@ -21,6 +22,7 @@ def _destination(config: PipelineConfig) -> CheckResult:
             config.destination_type, config.destination_options, config.name
         )
         try:
+            check_filter(config, destination)
             notes = destination.check()
         finally:
             destination.close()

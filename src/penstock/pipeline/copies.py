@@ -19,6 +19,7 @@ from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.copy_manager import CopyManager
 from penstock.pipeline.copy_queue import CopyUnit
 from penstock.pipeline.copy_state import Positions
+from penstock.pipeline.filtering import pipeline_filter
 from penstock.pipeline.finish_copies import FinishAtOnce, FinishCopies, ReadKeys
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.held_snapshots import HeldSnapshots
@@ -63,7 +64,13 @@ def make_copies(
         committer,
         log,
         batch.max_bytes,
-        partial(run_replay, spark, config.change_log.path, batch.buffer_bytes),
+        partial(
+            run_replay,
+            spark,
+            config.change_log.path,
+            batch.buffer_bytes,
+            source.filter,
+        ),
         source.check,
     )
     finish = FinishCopies(
@@ -107,6 +114,7 @@ class _Source:
         say: Callable[[str], None],
     ) -> None:
         self._config = config
+        self.filter = pipeline_filter(config)
         self._copy = config.source.copy_rows or CopyConfig()
         self._spark = spark
         self._destination = destination
@@ -210,7 +218,13 @@ class _Source:
         }
         point = Frontier.before(snapshot.lsn)
         return run_copy(
-            self._spark, self._config.source.url, unit.chunks, snapshot.name, point, tables
+            self._spark,
+            self._config.source.url,
+            unit.chunks,
+            snapshot.name,
+            point,
+            tables,
+            self.filter,
         )
 
     def _read_missing(self, tables: Sequence[TableDefinition]) -> None:

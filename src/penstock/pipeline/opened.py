@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
+from penstock.pipeline.filtering import check_filter
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ def opened_destination(config: PipelineConfig) -> Iterator[Destination]:
     """The pipeline's destination, taken over."""
     destination = make_destination(config.destination_type, config.destination_options, config.name)
     try:
+        check_filter(config, destination)
         destination.open()
         yield destination
     finally:

@@ -21,6 +21,7 @@ from penstock.pipeline.capture_child import CaptureChild
 from penstock.pipeline.copies import make_copies
 from penstock.pipeline.copy_manager import CopyManager
 from penstock.pipeline.copy_progress import CopyView
+from penstock.pipeline.filtering import pipeline_filter
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.joins import Joins
 from penstock.pipeline.opened import opened_destination, spark_session
@@ -67,6 +68,7 @@ class Pipeline:
         self._say = say
         self._log = ChangeLog(config.change_log.path)
         self._joins: Joins | None = None
+        self._filter = pipeline_filter(config)
 
     def run(
         self,
@@ -210,7 +212,14 @@ class Pipeline:
             subscribed,
             self._config.schema_changes.policy,
             batch.max_bytes,
-            partial(run_replay, spark, self._config.change_log.path, batch.buffer_bytes),
+            partial(
+                run_replay,
+                spark,
+                self._config.change_log.path,
+                batch.buffer_bytes,
+                self._filter,
+            ),
+            self._filter,
             self._say,
         )
 
@@ -317,6 +326,7 @@ class Pipeline:
             standing.start(part.set_aside),
             run.destination.task_writer,
             joins.floors_at,
+            self._filter,
             commit,
         )
         self._joins = joins

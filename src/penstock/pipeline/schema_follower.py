@@ -32,6 +32,7 @@ from penstock.schema_change import Difference, TableChange
 from penstock.schema_policy import FOLLOWED, SchemaPolicy, setting
 from penstock.store import Store
 from penstock.table_definition import TableDefinition
+from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 from penstock.transform.section import END, Section
 
@@ -53,6 +54,7 @@ class SchemaFollower:
         policy: SchemaPolicy,
         max_bytes: int,
         run_section: RunSection,
+        wanted: Filter | None,
         say: Callable[[str], None],
     ) -> None:
         self._destination = destination
@@ -64,6 +66,7 @@ class SchemaFollower:
         self._policy = policy
         self._max_bytes = max_bytes
         self._run_section = run_section
+        self._filter = wanted
         self._say = say
         self._points = SchemaPoints(log)
 
@@ -130,7 +133,9 @@ class SchemaFollower:
             self._say(f"{seen.message}, and the catalogue does not say how; it is copied anew")
             return
         self._store.store_table_schemas([change.after], position.commit_lsn)
-        told = SchemaChange(position, 0, "seen in its rows", (change,))
+        told = SchemaChange(
+            position, 0, "seen in its rows", (change,), _silent(self._filter, [change])
+        )
         self._committer.commit_sections([told], Frontier.before(seen.commit_lsn))
         with self._committer.lock:
             self._destination.prepare([change.after])
@@ -159,7 +164,7 @@ class SchemaFollower:
         with source_errors("reading the columns that are published"):
             published = published_columns(conn, self._subscribed.publications)
         points = self._points.of(listing, commit_lsn)
-        changes = _Changes(self._store, self._policy, floors, published).of(points)
+        changes = _Changes(self._store, self._policy, floors, published, self._filter).of(points)
         batch = chain.Batch(
             # The commit record ends further on; how far is of no interest.
             Frontier(commit_lsn, commit_lsn + 1),
@@ -250,28 +255,36 @@ class _Changes:
     """What the messages of one transaction mean for the tables that are followed."""
 
     def __init__(
-        self, store: Store, policy: SchemaPolicy, floors: Floors, published: Published
+        self,
+        store: Store,
+        policy: SchemaPolicy,
+        floors: Floors,
+        published: Published,
+        wanted: Filter | None,
     ) -> None:
         self._store = store
+        self._filter = wanted
         self._policy = policy
         self._floors = floors
         self._published = published
         self._held: dict[int, TableDefinition | None] = {}
 
     def of(self, points: Sequence[SchemaPoint]) -> list[SchemaChange]:
-        return [
-            SchemaChange(
-                point.position,
-                point.commit_micros,
-                point.message.tag,
-                tuple(
-                    self._change(point, oid, document)
-                    for oid, document in point.message.tables
-                    if self._floors.wants(oid, point.position.commit_lsn)
-                ),
-            )
-            for point in points
-        ]
+        return [self._of(point) for point in points]
+
+    def _of(self, point: SchemaPoint) -> SchemaChange:
+        tables = tuple(
+            self._change(point, oid, document)
+            for oid, document in point.message.tables
+            if self._floors.wants(oid, point.position.commit_lsn)
+        )
+        return SchemaChange(
+            point.position,
+            point.commit_micros,
+            point.message.tag,
+            tables,
+            _silent(self._filter, tables),
+        )
 
     def _change(self, point: SchemaPoint, oid: int, document: str | None) -> TableChange:
         before = self._held.get(oid) or self._store.get_table_schema(
@@ -299,6 +312,16 @@ def _stopped(change: TableChange, stop: Difference, position: Position, tag: str
         remedy=f"set schema_changes.{key} to {choice} in the pipeline file, start "
         f"`penstock run` again, and run `penstock tables retry` for {name}",
         table=change.oid,
+    )
+
+
+def _silent(wanted: Filter | None, tables: Sequence[TableChange]) -> frozenset[int]:
+    """Tables of whose changes no event is to tell."""
+    if wanted is None:
+        return frozenset()
+    known = [(table.oid, table.after or table.before) for table in tables]
+    return frozenset(
+        oid for oid, t in known if t is None or not wanted.passes_schema_event(t.schema, t.name)
     )
 
 

@@ -13,7 +13,14 @@ from pyspark.sql import SparkSession
 
 from penstock.changelog.chain import Batch
 from penstock.config.connection_url import ConnectionUrl
-from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
+from penstock.destination.contract import (
+    ChunkReader,
+    ChunkReceipt,
+    ChunkWriter,
+    LanedWriter,
+    Receipt,
+    TaskWriter,
+)
 from penstock.errors import (
     PenstockError,
     SnapshotGone,
@@ -25,9 +32,11 @@ from penstock.lsn import Frontier
 from penstock.snapshot.chunk import Chunk
 from penstock.snapshot.chunk_reader import SourceChunkReader
 from penstock.spark.jvm import jvm_needed
+from penstock.spark.lanes import by_lanes
 from penstock.spark.query import QueryFailed, first_lines
 from penstock.spark.source import share_out
 from penstock.spark.task import (
+    ChangesOf,
     TaskFunction,
     TaskInput,
     error_from_text,
@@ -35,6 +44,8 @@ from penstock.spark.task import (
     marked_errors,
 )
 from penstock.table_schema import TableSchema
+from penstock.transform.filter import Filter
+from penstock.transform.filtered_chunk import FilteredChunkReader
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
 
@@ -93,6 +104,7 @@ def run_replay(
     spark: SparkSession,
     log_path: str,
     buffer_bytes: int,
+    wanted: Filter | None,
     batch: Batch,
     floors: Floors,
     writer: TaskWriter,
@@ -103,7 +115,23 @@ def run_replay(
         width = spark.sparkContext.defaultParallelism
     shares = share_out(batch.pointers, width)
     inputs = [TaskInput(log_path, share, batch.frontier, buffer_bytes) for share in shares if share]
-    return run_tasks(spark, inputs, _Replay(TaskFunction(writer, floors, section)))
+    changes_of = ChangesOf(floors, wanted, section)
+    if isinstance(writer, LanedWriter) and len(inputs) > 1:
+        return _run_lanes(spark, inputs, writer, changes_of)
+    return run_tasks(spark, inputs, _Replay(TaskFunction(writer, changes_of)))
+
+
+def _run_lanes(
+    spark: SparkSession, inputs: Sequence[TaskInput], writer: LanedWriter, changes_of: ChangesOf
+) -> list[Receipt]:
+    try:
+        with jvm_needed():
+            texts = [(task.to_json(),) for task in inputs]
+            tasks = spark.createDataFrame(texts, "task string").repartition(len(texts))
+            rows = by_lanes(tasks, writer, changes_of).collect()
+    except PySparkException as error:
+        raise _reason(str(error)) from None
+    return [bytes(row["receipt"]) for row in rows if row["first"]]
 
 
 @dataclass(frozen=True)
@@ -124,7 +152,9 @@ class _CopyChunks:
         snapshot_name: str,
         snapshot: Frontier,
         tables: Mapping[int, TableToCopy],
+        wanted: Filter | None,
     ) -> None:
+        self._filter = wanted
         self._url = url
         self._snapshot_name = snapshot_name
         self._snapshot = snapshot
@@ -139,11 +169,12 @@ class _CopyChunks:
 
     def _copy(self, chunk: Chunk, table: TableToCopy) -> ChunkReceipt:
         failpoint("copy.read")
-        receipt = table.writer.write(
-            SourceChunkReader(
-                self._url, table.table, chunk, table.where, self._snapshot_name, self._snapshot
-            )
+        rows: ChunkReader = SourceChunkReader(
+            self._url, table.table, chunk, table.where, self._snapshot_name, self._snapshot
         )
+        if self._filter is not None:
+            rows = FilteredChunkReader(rows, self._filter)
+        receipt = table.writer.write(rows)
         failpoint("copy.written")
         return receipt
 
@@ -155,9 +186,12 @@ def run_copy(
     snapshot_name: str,
     snapshot: Frontier,
     tables: Mapping[int, TableToCopy],
+    wanted: Filter | None,
 ) -> list[ChunkReceipt]:
     """Copy chunks in one task, straight from the source to the destination."""
-    (result,) = run_tasks(spark, [tuple(chunks)], _CopyChunks(url, snapshot_name, snapshot, tables))
+    (result,) = run_tasks(
+        spark, [tuple(chunks)], _CopyChunks(url, snapshot_name, snapshot, tables, wanted)
+    )
     if error := error_from_text(result.decode()):
         raise error
     return [

@@ -18,12 +18,14 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.destination.contract import Receipt, TaskWriter
+from penstock.destination.contract import LanedWriter, Receipt, TaskWriter
 from penstock.errors import PenstockError
 from penstock.lsn import Frontier
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
+from penstock.spark.lanes import by_lanes
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix
-from penstock.spark.task import RECEIPT_SCHEMA, TaskFunction, error_from_text
+from penstock.spark.task import RECEIPT_SCHEMA, ChangesOf, TaskFunction, error_from_text
+from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 
 _STOP_SECONDS = 15.0
@@ -57,9 +59,11 @@ class PipelineQuery:
         start: Frontier,
         new_writer: Callable[[], TaskWriter],
         floors_at: Callable[[Frontier], Floors],
+        wanted: Filter | None,
         commit: Commit,
     ) -> None:
         self._new_writer = new_writer
+        self._filter = wanted
         self._floors_at = floors_at
         self._read_up_to = start
         self._commits = _Commits(commit)
@@ -158,14 +162,23 @@ class PipelineQuery:
             if self._stopping.is_set():
                 return
             try:
-                task = TaskFunction(self._new_writer(), self._floors_at(self._read_up_to))
-                rows = batch.mapInArrow(task, RECEIPT_SCHEMA).collect()
+                writer, changes_of = (
+                    self._new_writer(),
+                    ChangesOf(self._floors_at(self._read_up_to), self._filter),
+                )
+                if isinstance(writer, LanedWriter) and _has_several_tasks(batch):
+                    receipts_of = by_lanes(batch, writer, changes_of)
+                else:
+                    task = TaskFunction(writer, changes_of)
+                    receipts_of = batch.mapInArrow(task, RECEIPT_SCHEMA)
+                rows = receipts_of.collect()
             except Exception:
                 if self._stopping.is_set():
                     return
                 raise
             rows.sort(key=lambda row: row["first"])
-            frontier = Frontier.from_json(json.loads(rows[0]["frontier"]))
+            told = next(row["frontier"] for row in rows if row["frontier"])
+            frontier = Frontier.from_json(json.loads(told))
             self._read_up_to = frontier
             receipts = [bytes(row["receipt"]) for row in rows if row["first"]]
             self._commits.begin(receipts, frontier)
@@ -174,6 +187,11 @@ class PipelineQuery:
         text = str(error)
         failure = self._commits.failure
         return failure or error_from_text(text) or QueryFailed(first_lines(text))
+
+
+def _has_several_tasks(batch: DataFrame) -> bool:
+    """Whether Spark will read the batch in parallel. Its plan is made already."""
+    return int(batch._jdf.queryExecution().toRdd().getNumPartitions()) > 1
 
 
 class _Commits:

@@ -17,6 +17,7 @@ from penstock.decode.changes import ChangeSet, decode_changes
 from penstock.destination.contract import TaskWriter
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
+from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
 
@@ -62,13 +63,28 @@ class TaskInput:
             yield decode_changes(run.rows, run.tables, run.origins)
 
 
+class ChangesOf:
+    """What a task is to deliver of its share; picklable."""
+
+    def __init__(
+        self, floors: Floors, wanted: Filter | None = None, section: Section | None = None
+    ) -> None:
+        steps = (floors, section, wanted)
+        self._steps = [step for step in steps if step is not None]
+
+    def __call__(self, task: TaskInput) -> Iterator[ChangeSet]:
+        changes = task.changes()
+        for step in self._steps:
+            changes = map(step.apply, changes)
+        return changes
+
+
 class TaskFunction:
     """The function that mapInArrow runs; picklable."""
 
-    def __init__(self, writer: TaskWriter, floors: Floors, section: Section | None = None) -> None:
+    def __init__(self, writer: TaskWriter, changes_of: ChangesOf) -> None:
         self._writer = writer
-        self._floors = floors
-        self._section = section
+        self._changes_of = changes_of
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -86,10 +102,7 @@ class TaskFunction:
         if not task.pointers:
             return b""
         with marked_errors():
-            changes = map(self._floors.apply, task.changes())
-            if self._section is not None:
-                changes = map(self._section.apply, changes)
-            receipt = self._writer.write(changes)
+            receipt = self._writer.write(self._changes_of(task))
         failpoint("task.written")
         return receipt
 

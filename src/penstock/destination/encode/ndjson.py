@@ -66,58 +66,104 @@ def in_order(parts: Sequence[Lines]) -> Lines:
 
 def table_lines(changes: TableChanges) -> Lines:
     """The inserts, updates and deletes of one table, a line each."""
-    table, count = changes.table, len(changes)
-    values = RowValues(changes)
-    unset = [values.unset(column) for column in range(len(table.columns))]
-    members = [
-        _members(table, column, values.text(column), unset[column])
-        for column in range(len(table.columns))
-    ]
-    new = _objects(members, count)
-    if values.is_delete.any():
-        new = pc.if_else(pa.array(values.is_delete), pa.scalar("null", TEXT), new)
-    text = join(
-        _heads(table, changes.op),
-        _stamps(changes),
-        _keys(table, members, count),
-        ',"old":',
-        old_objects(changes, values),
-        ',"new":',
-        new,
-        ',"unset":',
-        _unset_names(table, unset, count),
-        "}\n",
-    )
-    return Lines(changes.commit_lsn, changes.ordinal, text)
+    parts = RowParts.of(changes, identifying_columns(changes.table))
+    return Lines(changes.commit_lsn, changes.ordinal, parts.objects("\n"))
+
+
+@dataclass(frozen=True)
+class RowParts:
+    """The pieces that the objects of some changes of one table are made of, a column each."""
+
+    head: pa.Array
+    stamp: pa.Array
+    key: pa.Array
+    """Null for a table whose rows nothing identifies."""
+    old: pa.Array
+    new: pa.Array
+    unset: pa.Array
+
+    @classmethod
+    def of(cls, changes: TableChanges, identity: Sequence[int]) -> RowParts:
+        """``identity`` are the columns of the key."""
+        table, count = changes.table, len(changes)
+        values = RowValues(changes)
+        unset = [values.unset(column) for column in range(len(table.columns))]
+        members = [
+            _members(table, column, values.text(column), unset[column])
+            for column in range(len(table.columns))
+        ]
+        new = _objects(members, count)
+        if values.is_delete.any():
+            new = pc.if_else(pa.array(values.is_delete), pa.scalar("null", TEXT), new)
+        return cls(
+            _heads(table, changes.op),
+            _stamps(changes),
+            _keys(members, identity, count),
+            old_objects(changes, values),
+            new,
+            _unset_names(table, unset, count),
+        )
+
+    def objects(self, end: str = "") -> pa.Array:
+        """The whole objects, each with ``end`` behind it."""
+        return join(
+            self.head,
+            self.stamp,
+            '"key":',
+            pc.fill_null(self.key, pa.scalar("null", TEXT)),
+            ',"old":',
+            self.old,
+            ',"new":',
+            self.new,
+            ',"unset":',
+            self.unset,
+            "}" + end,
+        )
 
 
 def read_lines(rows: TableRows) -> Lines:
     """Copied rows: op ``read``, at the position of their snapshot."""
+    _, text = read_objects(rows, identifying_columns(rows.table), "\n")
+    count = len(rows)
+    return Lines(np.full(count, rows.snapshot.commit_lsn), np.full(count, READ_ORDINAL), text)
+
+
+def read_objects(
+    rows: TableRows, identity: Sequence[int], end: str = ""
+) -> tuple[pa.Array, pa.Array]:
+    """The keys and the objects of copied rows."""
     table, count = rows.table, len(rows)
     members = [_members(table, column, text, None) for column, text in enumerate(rows.columns)]
-    commit_lsn = rows.snapshot.commit_lsn
     stamp = _object(
-        position={"commit_lsn": format_lsn(commit_lsn), "ordinal": READ_ORDINAL},
+        position={
+            "commit_lsn": format_lsn(rows.snapshot.commit_lsn),
+            "ordinal": READ_ORDINAL,
+        },
         lsn=None,
         xid=None,
         commit_time=None,
     )
+    key = _keys(members, identity, count)
     text = join(
-        repeat(f"{_head(table, 'read')}{stamp[1:-1]},", count),
-        _keys(table, members, count),
+        repeat(f'{_head(table, "read")}{stamp[1:-1]},"key":', count),
+        pc.fill_null(key, pa.scalar("null", TEXT)),
         ',"old":null,"new":',
         _objects(members, count),
-        ',"unset":[]}\n',
+        ',"unset":[]}' + end,
     )
-    return Lines(np.full(count, commit_lsn), np.full(count, READ_ORDINAL), text)
+    return key, text
 
 
 def truncate_line(event: TruncateEvent) -> Lines:
+    return _line(event.stamp, truncate_object(event))
+
+
+def truncate_object(event: TruncateEvent) -> str:
     tables = [
         {"schema": table.schema, "table": table.name, "schema_version": table.fingerprint}
         for table in event.tables
     ]
-    return _event_line(
+    return _event_object(
         event.stamp,
         "truncate",
         tables=tables,
@@ -127,11 +173,15 @@ def truncate_line(event: TruncateEvent) -> Lines:
 
 
 def message_line(event: MessageEvent) -> Lines:
+    return _line(event.stamp, message_object(event))
+
+
+def message_object(event: MessageEvent) -> str:
     try:
         content, encoding = event.content.decode(), "utf-8"
     except UnicodeDecodeError:
         content, encoding = base64.b64encode(event.content).decode(), "base64"
-    return _event_line(
+    return _event_object(
         event.stamp,
         "message",
         transactional=event.transactional,
@@ -146,9 +196,9 @@ def identifying_columns(table: TableSchema) -> tuple[int, ...]:
     return () if table.replica_identity == "f" else table.key_columns
 
 
-def _event_line(stamp: Stamp, op: str, **members: Any) -> Lines:
+def _event_object(stamp: Stamp, op: str, **members: Any) -> str:
     position = stamp.position
-    line = _object(
+    return _object(
         op=op,
         position={"commit_lsn": format_lsn(position.commit_lsn), "ordinal": position.ordinal},
         lsn=format_lsn(stamp.lsn),
@@ -156,8 +206,12 @@ def _event_line(stamp: Stamp, op: str, **members: Any) -> Lines:
         commit_time=commit_time_text(stamp.commit_micros),
         **members,
     )
+
+
+def _line(stamp: Stamp, text: str) -> Lines:
+    position = stamp.position
     return Lines(
-        np.array([position.commit_lsn]), np.array([position.ordinal]), pa.array([line + "\n"], TEXT)
+        np.array([position.commit_lsn]), np.array([position.ordinal]), pa.array([text + "\n"], TEXT)
     )
 
 
@@ -180,15 +234,20 @@ def _heads(table: TableSchema, op: npt.NDArray[np.uint8]) -> pa.Array:
     return heads.take(pa.array(number[op]))
 
 
+def delete_heads(heads: pa.Array) -> pa.Array:
+    """Heads of updates as those of deletes."""
+    return pc.replace_substring(heads, '{"op":"update"', '{"op":"delete"', max_replacements=1)
+
+
 def _stamps(changes: TableChanges) -> pa.Array:
     time = pa.array(changes.commit_micros).cast(pa.timestamp("us")).cast(TEXT)
     return join(
         '"position":{"commit_lsn":"',
-        _lsn_texts(changes.commit_lsn),
+        lsn_texts(changes.commit_lsn),
         '","ordinal":',
         pa.array(changes.ordinal).cast(TEXT),
         '},"lsn":"',
-        _lsn_texts(changes.lsn),
+        lsn_texts(changes.lsn),
         '","xid":',
         pa.array(changes.xid).cast(TEXT),
         ',"commit_time":"',
@@ -197,11 +256,17 @@ def _stamps(changes: TableChanges) -> pa.Array:
     )
 
 
-def _keys(table: TableSchema, members: list[pa.Array], count: int) -> pa.Array:
-    columns = identifying_columns(table)
-    if not columns:
-        return repeat('"key":null', count)
-    return join('"key":', _objects([members[column] for column in columns], count))
+def _keys(members: list[pa.Array], identity: Sequence[int], count: int) -> pa.Array:
+    if not identity:
+        return pa.nulls(count, TEXT)
+    return _objects([members[column] for column in identity], count)
+
+
+def old_keys(changes: TableChanges, identity: Sequence[int]) -> pa.Array:
+    """The key in each old image, of those columns that it holds."""
+    table = changes.table
+    members = [_members(table, c, changes.old_text(c), None) for c in identity]
+    return _keys(members, range(len(members)), len(changes.old_rows))
 
 
 def old_objects(changes: TableChanges, values: RowValues) -> pa.Array:
@@ -249,7 +314,8 @@ def _unset_names(table: TableSchema, unset: Sequence[Mask | None], count: int) -
     return listed(names, "[", "]") if names else repeat("[]", count)
 
 
-def _lsn_texts(lsns: Ints) -> pa.Array:
+def lsn_texts(lsns: Ints) -> pa.Array:
+    """As Postgres shows them."""
     return join(_hex_texts(lsns >> 32), "/", _hex_texts(lsns & 0xFFFFFFFF))
 
 

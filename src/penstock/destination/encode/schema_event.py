@@ -14,8 +14,10 @@ from penstock.table_definition import ColumnDefinition
 
 
 def schema_events(change: SchemaChange) -> Iterator[tuple[TableChange, bytes]]:
-    """One line for each table that was changed."""
+    """One line for each table that was changed and of which events may tell."""
     for table in change.tables:
+        if table.oid in change.silent:
+            continue
         yield table, (json.dumps(_event(change, table), ensure_ascii=False) + "\n").encode()
 
 

@@ -1,0 +1,134 @@
+"""Changes as messages in Penstock's own JSON: docs/change_json.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.decode.changes import MessageEvent, TableChanges, TruncateEvent
+from penstock.decode.row_values import Ints, RowValues
+from penstock.destination.contract import SchemaChange, TableRows
+from penstock.destination.encode.json_values import TEXT, repeat
+from penstock.destination.encode.messages import EventFormat, Messages
+from penstock.destination.encode.ndjson import (
+    RowParts,
+    delete_heads,
+    message_object,
+    old_keys,
+    read_objects,
+    truncate_object,
+)
+from penstock.destination.encode.schema_event import schema_events
+from penstock.pgoutput import tuples
+from penstock.transform.identity import identity_columns
+
+_OPS = {tuples.INSERT: "insert", tuples.UPDATE: "update", tuples.DELETE: "delete"}
+
+
+@dataclass(frozen=True)
+class PenstockFormat(EventFormat):
+    """``keys`` names the columns that identify the rows of a table, by its oid.
+
+    An update that changes the key makes two messages: under the old key, that the row is gone from
+    there, and under the new one the update itself. Who reads one key alone misses nothing.
+    """
+
+    keys: Mapping[int, tuple[str, ...]]
+
+    def changes(self, changes: TableChanges) -> Messages:
+        identity = self._identity(changes)
+        parts = RowParts.of(changes, identity)
+        messages = Messages(
+            np.arange(len(changes)),
+            np.zeros(len(changes), np.int64),
+            _ops(changes),
+            parts.key,
+            parts.objects(),
+        )
+        moved, old_key = _moved(changes, identity, parts.key)
+        if not len(moved):
+            return messages
+        return _with_departures(messages, parts, moved, old_key)
+
+    def copied(self, rows: TableRows) -> Messages:
+        identity = identity_columns(rows.table, self.keys.get(rows.table.oid))
+        key, value = read_objects(rows, identity)
+        count = len(rows)
+        return Messages(
+            np.arange(count), np.zeros(count, np.int64), repeat("read", count), key, value
+        )
+
+    def truncate(self, event: TruncateEvent) -> Sequence[Messages]:
+        return [
+            _single("truncate", truncate_object(replace(event, tables=(table,))))
+            for table in event.tables
+        ]
+
+    def message(self, event: MessageEvent) -> Messages:
+        return _single("message", message_object(event))
+
+    def schema_change(self, change: SchemaChange) -> Sequence[Messages]:
+        return [_single("schema", line.decode().rstrip("\n")) for _, line in schema_events(change)]
+
+    def _identity(self, changes: TableChanges) -> tuple[int, ...]:
+        return identity_columns(changes.table, self.keys.get(changes.table.oid))
+
+
+def _single(op: str, value: str) -> Messages:
+    zero = np.zeros(1, np.int64)
+    return Messages(zero, zero, pa.array([op], TEXT), pa.nulls(1, TEXT), pa.array([value], TEXT))
+
+
+def _ops(changes: TableChanges) -> pa.Array:
+    number = np.zeros(256, np.int8)
+    number[list(_OPS)] = range(len(_OPS))
+    return pa.array([*_OPS.values()], TEXT).take(pa.array(number[changes.op]))
+
+
+def _moved(changes: TableChanges, identity: Sequence[int], key: pa.Array) -> tuple[Ints, pa.Array]:
+    """The updates that changed the row's key, and what that was."""
+    rows = changes.old_rows
+    told = changes.op[rows] == tuples.UPDATE
+    values = RowValues(changes)
+    for column in identity:
+        told &= values.old_has(column)
+    if not identity or not told.any():
+        return np.zeros(0, np.int64), pa.nulls(0, TEXT)
+    old = old_keys(changes, identity)
+    differs = np.asarray(pc.not_equal(old, key.take(pa.array(rows)))) & told
+    return rows[differs], old.filter(pa.array(differs))
+
+
+def _with_departures(
+    messages: Messages, parts: RowParts, moved: Ints, old_key: pa.Array
+) -> Messages:
+    """The same with a delete before each update that changed its row's key."""
+    some, count = pa.array(moved), len(moved)
+    departures = RowParts(
+        delete_heads(parts.head.take(some)),
+        parts.stamp.take(some),
+        old_key,
+        old_key,
+        repeat("null", count),
+        repeat("[]", count),
+    ).objects()
+    part = messages.part.copy()
+    part[moved] = 1
+    row = np.concatenate([messages.row, moved])
+    order = np.argsort(row * 2 + np.concatenate([part, np.zeros(count, np.int64)]), kind="stable")
+    pick = pa.array(order)
+
+    def merged(own: pa.Array, added: pa.Array) -> pa.Array:
+        return pa.concat_arrays([own, added]).take(pick)
+
+    return Messages(
+        row[order],
+        np.concatenate([part, np.zeros(count, np.int64)])[order],
+        merged(messages.op, repeat("delete", count)),
+        merged(messages.key, old_key),
+        merged(messages.value, departures),
+    )

@@ -1,0 +1,234 @@
+"""The driver's side of the `kafka` destination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from penstock.destination.contract import (
+    Behind,
+    Capabilities,
+    Destination,
+    Receipt,
+    Rows,
+    SchemaChange,
+)
+from penstock.destination.encode.debezium import DebeziumFormat
+from penstock.destination.encode.messages import EventFormat
+from penstock.destination.encode.penstock_json import PenstockFormat
+from penstock.destination.kafka.options import KafkaOptions
+from penstock.destination.kafka.positions import (
+    DRIVER,
+    DriverRecord,
+    Sent,
+    lane_partition,
+    lanes_left,
+    lanes_text,
+    read_driver,
+    read_lanes,
+)
+from penstock.destination.kafka.producers import forget_producer
+from penstock.destination.kafka.routes import Outgoing, Routes
+from penstock.destination.kafka.sender import (
+    KafkaChunkWriter,
+    KafkaWriter,
+    PlainSender,
+    forget_lanes,
+)
+from penstock.destination.kafka.topics import Topics, topic_name
+from penstock.destination.kafka.transactions import TransactionalProducer
+from penstock.destination.queue.events import Encoder
+from penstock.destination.queue.oversize import Oversize
+from penstock.errors import DestinationError
+from penstock.lsn import Frontier
+from penstock.table_definition import TableDefinition
+from penstock.transform.identity import identity_of
+
+
+class KafkaDestination(Destination):
+    """Sends every change; with ``transactional`` it also remembers how far it has come."""
+
+    name = "kafka"
+    options_model = KafkaOptions
+    options: KafkaOptions
+
+    def __init__(self, options: KafkaOptions, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        exactly_once = options.transactional
+        self.capabilities = Capabilities(
+            mode="append",
+            exactly_once=exactly_once,
+            remembers=exactly_once,
+            atomic=False,
+            batch_age=0.2,
+            sends_at_once=True,
+        )
+        self._positions = topic_name(options.positions_topic, pipeline)
+        self._definitions: dict[int, TableDefinition] = {}
+        self._partitions: dict[str, int] = {}
+        self._topics: Topics | None = None
+        self._driver: TransactionalProducer | None = None
+        self._record = DriverRecord(None, None, lanes_text(options.lanes))
+
+    def check(self) -> Sequence[str]:
+        known = Topics(self.options).partitions()
+        if self.options.topics.create:
+            return ()
+        own = self._own_topics()
+        return [f"topic {name} does not exist" for name in own if name not in known]
+
+    def open(self) -> None:
+        self._topics = Topics(self.options)
+        self._partitions = self._topics.make(self._own_topics())
+        if not self.options.transactional:
+            return
+        lanes = self.options.lanes.count
+        self._topics.make_positions(self._positions, lane_partition(lanes))
+        self._driver = self._new_driver()
+        found = self._read()
+        if found is not None and found.lanes != lanes_text(self.options.lanes):
+            partitions = self._topics.partitions()[self._positions]
+            left = lanes_left(
+                read_lanes(self.options, self._positions, partitions),
+                found.frontier,
+                self.options.lanes,
+            )
+            if left is not None:
+                raise left
+        self._take_up(found)
+
+    def prepare(self, definitions: Sequence[TableDefinition]) -> None:
+        self._definitions |= {table.oid: table for table in definitions}
+        routes = self._routes()
+        names = {routes.topic("insert", table.schema, table.name) for table in definitions}
+        if names.difference(self._partitions):
+            assert self._topics is not None  # noqa: S101 (open comes first)
+            self._partitions = self._topics.make(names)
+
+    def committed(self) -> Frontier | None:
+        if self.options.transactional and self._driver is None:
+            # Not opened, or a commit failed: only the topic tells what is there.
+            self._take_up(self._read())
+        return self._record.frontier
+
+    def task_writer(self) -> KafkaWriter:
+        return KafkaWriter(self._encoder(), self._routes())
+
+    def commit(
+        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
+    ) -> None:
+        if self.options.transactional:
+            self._tell(DriverRecord(frontier, self._record.schema, self._record.lanes), None)
+
+    # -- schema changes ------------------------------------------------------------------------
+
+    def section_writer(self, changes: Sequence[SchemaChange]) -> KafkaWriter:
+        """Rows behind a schema change are sent at once, so its event goes before them."""
+        self._follow(changes)
+        return self.task_writer()
+
+    def commit_sections(
+        self,
+        sections: Sequence[SchemaChange | Rows],
+        frontier: Frontier,
+        behind: Behind | None = None,
+    ) -> None:
+        self._follow([section for section in sections if isinstance(section, SchemaChange)])
+        super().commit_sections(sections, frontier, behind)
+
+    def _follow(self, changes: Sequence[SchemaChange]) -> None:
+        """Send the events of schema changes that were not sent yet, and go by what they tell."""
+        for change in changes:
+            at = Sent(*change.position, 0)
+            if self._record.schema is not None and at <= self._record.schema:
+                continue
+            self.prepare([table.after for table in change.tables if table.after is not None])
+            events = self._encoder().schema_change(change)
+            record = DriverRecord(self._record.frontier, at, self._record.lanes)
+            if self.options.transactional:
+                self._tell(record, events)
+            else:
+                self._send(events)
+                self._record = record
+
+    # -- copies --------------------------------------------------------------------------------
+
+    def truncate_table(self, table: TableDefinition) -> None:
+        """A queue keeps its history."""
+
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> KafkaChunkWriter:
+        return KafkaChunkWriter(self._encoder(), self._routes())
+
+    def close(self) -> None:
+        forget_producer(self.options)
+        forget_lanes(self.options)
+        if self._driver is not None:
+            self._driver.discard()
+            self._driver = None
+
+    def _own_topics(self) -> list[str]:
+        options = self.options
+        # A pattern with a table in it is made when the table is known.
+        patterns = (options.schema_topic, options.message_topic)
+        return [
+            topic_name(pattern, self.pipeline)
+            for pattern in patterns
+            if "{schema}" not in pattern and "{table}" not in pattern
+        ]
+
+    def _encoder(self) -> Encoder:
+        oversize = Oversize(
+            "kafka",
+            self.options.max_message_bytes,
+            self.options.oversize,
+            "raise destination.max_message_bytes, and max.message.bytes of the topic",
+        )
+        return Encoder(self._format(), self.options.lanes, oversize)
+
+    def _format(self) -> EventFormat:
+        keys = {oid: identity_of(table) for oid, table in self._definitions.items()}
+        if self.options.format == "debezium":
+            options = self.options.debezium.of(self.pipeline)
+            return DebeziumFormat(options, self._definitions, keys)
+        return PenstockFormat(keys)
+
+    def _routes(self) -> Routes:
+        return Routes(self.options, self.pipeline, self._partitions)
+
+    def _send(self, events: pa.RecordBatch) -> None:
+        sender = PlainSender(self._routes())
+        try:
+            sender.send_events(events)
+            sender.finish()
+        except BaseException:
+            sender.give_up()
+            raise
+
+    def _read(self) -> DriverRecord | None:
+        if self._positions not in (self._topics or Topics(self.options)).partitions():
+            return None
+        return read_driver(self.options, self._positions)
+
+    def _take_up(self, found: DriverRecord | None) -> None:
+        if found is not None:
+            self._record = replace(found, lanes=lanes_text(self.options.lanes))
+
+    def _new_driver(self) -> TransactionalProducer:
+        return TransactionalProducer(self.options, f"{self._positions}.driver")
+
+    def _tell(self, record: DriverRecord, events: pa.RecordBatch | None) -> None:
+        """Store what the driver knows, in one transaction with what it sends."""
+        messages = Outgoing.empty() if events is None else self._routes().outgoing(events)
+        messages.append(self._positions, DRIVER, b"driver", record.to_json())
+        if self._driver is None:
+            self._driver = self._new_driver()
+        try:
+            self._driver.send(messages)
+        except DestinationError:
+            # Whether it was committed is not known; committed() will ask.
+            self._driver.discard()
+            self._driver = None
+            raise
+        self._record = record

@@ -1,0 +1,121 @@
+"""The `kafka` destination's part of the pipeline file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from penstock.config.quantities import Duration, DurationOrZero, Size
+from penstock.destination.contract import DestinationOptions
+from penstock.destination.encode.debezium_options import DebeziumOptions
+from penstock.destination.queue.lanes import LaneOptions
+from penstock.destination.queue.oversize import OversizeOption
+
+# What the options above stand for, and what the guarantees rest on.
+_OWN = frozenset(
+    {
+        *("bootstrap.servers", "metadata.broker.list", "transactional.id", "enable.idempotence"),
+        *("acks", "request.required.acks", "retries", "message.send.max.retries"),
+        *("max.in.flight", "max.in.flight.requests.per.connection", "partitioner"),
+        *("linger.ms", "queue.buffering.max.ms", "batch.size", "message.max.bytes"),
+        *("queue.buffering.max.kbytes", "queue.buffering.max.messages", "compression.type"),
+        *("compression.codec", "message.timeout.ms", "delivery.timeout.ms"),
+        *("delivery.report.only.error", "group.id", "isolation.level"),
+    }
+)
+_PLACES = ("pipeline", "schema", "table")
+
+
+def _topic(value: str) -> str:
+    try:
+        value.format(**dict.fromkeys(_PLACES, "x"))
+    except (KeyError, IndexError, ValueError):
+        raise PydanticCustomError(
+            "topic",
+            "Input should be a topic's name, in which {pipeline}, {schema} and {table} stand "
+            "for what they say",
+        ) from None
+    return value
+
+
+def _setting(value: object) -> object:
+    # librdkafka takes text only, and people write `true` and `4` in YAML.
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _client(value: dict[str, str]) -> dict[str, str]:
+    taken = sorted(_OWN.intersection(value))
+    if taken:
+        raise PydanticCustomError(
+            "client",
+            "{setting} is not to be set here: Penstock sets it itself",
+            {"setting": taken[0]},
+        )
+    return value
+
+
+TopicText = Annotated[str, AfterValidator(_topic)]
+Setting = Annotated[str, BeforeValidator(_setting)]
+
+
+class TopicOptions(DestinationOptions):
+    """How topics are made that are not there; None leaves it to the broker."""
+
+    create: bool = True
+    partitions: int | None = Field(default=None, ge=1)
+    replication: int | None = Field(default=None, ge=1)
+    config: dict[str, Setting] = Field(default_factory=dict)
+
+
+class KafkaOptions(DestinationOptions):
+    """Where messages go, and how."""
+
+    brokers: str = Field(min_length=1)
+    topic: TopicText = "{pipeline}.{schema}.{table}"
+    schema_topic: TopicText = "{pipeline}.schema"
+    message_topic: TopicText = "{pipeline}.messages"
+    positions_topic: TopicText = "_penstock.{pipeline}.positions"
+    format: Literal["penstock", "debezium"] = "penstock"
+    debezium: DebeziumOptions = DebeziumOptions()
+    lanes: LaneOptions = LaneOptions()
+    transactional: bool = False
+    topics: TopicOptions = TopicOptions()
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
+    linger: DurationOrZero = 0.005
+    batch_bytes: Size = 2**20
+    buffer_bytes: Size = 64 * 2**20
+    max_message_bytes: Size = 10**6
+    oversize: OversizeOption = "error"
+    delivery_timeout: Duration = 60.0
+    # repr=False: passwords are among them.
+    client: Annotated[dict[str, Setting], AfterValidator(_client)] = Field(
+        default_factory=dict, repr=False
+    )
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        """What every client of the broker is made with."""
+        return {**self.client, "bootstrap.servers": self.brokers}
+
+    @property
+    def producer(self) -> dict[str, Any]:
+        """What producers are made with."""
+        return {
+            **self.connection,
+            "enable.idempotence": True,
+            "linger.ms": round(self.linger * 1000, 3),
+            "batch.size": self.batch_bytes,
+            "message.max.bytes": self.max_message_bytes,
+            "queue.buffering.max.kbytes": max(1, self.buffer_bytes // 1024),
+            "queue.buffering.max.messages": 10_000_000,
+            "compression.type": self.compression,
+            "delivery.timeout.ms": int(self.delivery_timeout * 1000),
+            # Of what arrives nobody needs to hear.
+            "delivery.report.only.error": True,
+            # What Java's producer does, so that topics of both can be joined.
+            "partitioner": "murmur2_random",
+        }

@@ -1,0 +1,123 @@
+"""Which topic and partition an event goes to, and what its headers are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.decode.row_values import Ints
+from penstock.destination.encode.json_values import TEXT, join
+from penstock.destination.encode.ndjson import lsn_texts
+from penstock.destination.kafka.options import KafkaOptions
+from penstock.destination.kafka.topics import topic_name
+from penstock.destination.queue.events import format_headers
+
+Headers = list[tuple[str, str | bytes | None]]
+_ANY = -1
+"""Kafka's own partitioner chooses, by the message's key."""
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """What a producer is given, one entry a message in each list."""
+
+    topic: list[str]
+    partition: list[int]
+    key: list[bytes | None]
+    value: list[bytes | None]
+    headers: list[Headers]
+
+    @classmethod
+    def empty(cls) -> Outgoing:
+        return cls([], [], [], [], [])
+
+    def append(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+        self.topic.append(topic)
+        self.partition.append(partition)
+        self.key.append(key)
+        self.value.append(value)
+        self.headers.append([])
+
+
+@dataclass(frozen=True)
+class Routes:
+    """``partitions`` says how many each topic has that the pipeline knows of."""
+
+    options: KafkaOptions
+    pipeline: str
+    partitions: Mapping[str, int]
+
+    def topic(self, op: str, schema: str, table: str) -> str:
+        options = self.options
+        if op == "schema":
+            return topic_name(options.schema_topic, self.pipeline, schema, table)
+        if op == "message":
+            return topic_name(options.message_topic, self.pipeline)
+        return topic_name(options.topic, self.pipeline, schema, table)
+
+    def outgoing(self, events: pa.RecordBatch) -> Outgoing:
+        """In the events' order."""
+        of, kinds = _kinds(events)
+        routes = [self._route(*kind) for kind in kinds]
+        topics = _picked([topic for topic, _ in routes], of)
+        partitions = np.array([self.partitions.get(topic, 1) for topic, _ in routes], np.uint64)
+        lanes = np.asarray(events.column("lane_hash")) % partitions[of]
+        by_key = np.asarray(events.column("by_key").to_numpy(zero_copy_only=False))
+        headers = [
+            [("penstock.position", position), *fixed]
+            for position, fixed in zip(
+                _positions(events).to_pylist(), _picked([h for _, h in routes], of), strict=True
+            )
+        ]
+        for name, column in format_headers(events):
+            for row in np.flatnonzero(np.asarray(column.is_valid())).tolist():
+                headers[row].append((name, column[row].as_py().encode()))
+        return Outgoing(
+            topics,
+            np.where(by_key, _ANY, lanes.astype(np.int64)).tolist(),
+            events.column("key").cast(pa.large_binary()).to_pylist(),
+            events.column("value").cast(pa.large_binary()).to_pylist(),
+            headers,
+        )
+
+    def _route(self, op: str, schema: str, table: str, version: str) -> tuple[str, Headers]:
+        """The topic, and the headers that do not differ."""
+        headers: Headers = [("penstock.op", op.encode())]
+        if version:
+            headers.append(("penstock.schema_version", version.encode()))
+        return self.topic(op, schema, table), headers
+
+
+def _kinds(events: pa.RecordBatch) -> tuple[Ints, list[tuple[str, str, str, str]]]:
+    """Which of the kinds of events each is: of the same operation, table and definition."""
+    columns = [events.column(name) for name in ("op", "schema", "table", "schema_version")]
+    code = np.zeros(len(events), np.int64)
+    for column in columns:
+        code = code * len(column.dictionary) + np.asarray(column.indices)
+    _, first, of = np.unique(code, return_index=True, return_inverse=True)
+    op, schema, table, version = (column.take(pa.array(first)).to_pylist() for column in columns)
+    return of, list(zip(op, schema, table, version, strict=True))
+
+
+def _picked(values: Sequence[Any], of: Ints) -> list[Any]:
+    some = np.empty(len(values), object)
+    some[:] = values
+    picked: list[Any] = some[of].tolist()
+    return picked
+
+
+def _positions(events: pa.RecordBatch) -> pa.Array:
+    """``commit LSN+ordinal``, and ``+part`` for all but the first message of a change."""
+    part = np.asarray(events.column("part"))
+    ends = pa.array(["", *(f"+{n}" for n in range(1, int(part.max(initial=0)) + 1))], TEXT)
+    texts = join(
+        lsn_texts(np.asarray(events.column("commit_lsn"))),
+        "+",
+        events.column("ordinal").cast(TEXT),
+        ends.take(pa.array(part)),
+    )
+    return texts.cast(pa.large_binary())

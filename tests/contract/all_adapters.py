@@ -1,0 +1,29 @@
+"""Every destination that is shipped, as the suite makes it."""
+
+from __future__ import annotations
+
+from tests.contract.adapters import (
+    Adapter,
+    DiscardAdapter,
+    MemoryAdapter,
+    NdjsonFilesAdapter,
+    ParquetFilesAdapter,
+    PostgresAppendAdapter,
+    PostgresMergeAdapter,
+    StdoutAdapter,
+    TypedDiscardAdapter,
+)
+from tests.contract.kafka_adapter import KafkaAdapter, TransactionalKafkaAdapter
+
+ADAPTERS: dict[str, type[Adapter]] = {
+    "memory": MemoryAdapter,
+    "discard": DiscardAdapter,
+    "discard-typed": TypedDiscardAdapter,
+    "stdout": StdoutAdapter,
+    "files-parquet": ParquetFilesAdapter,
+    "files-ndjson": NdjsonFilesAdapter,
+    "postgres-merge": PostgresMergeAdapter,
+    "postgres-append": PostgresAppendAdapter,
+    "kafka-plain": KafkaAdapter,
+    "kafka-transactional": TransactionalKafkaAdapter,
+}

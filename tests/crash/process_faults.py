@@ -1,0 +1,107 @@
+"""What happens to the processes of any pipeline, and to its source.
+
+``amount``, from 0 to 1, is at which place or how long.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+
+import psycopg
+
+from tests.crash.injured_pipeline import InjuredPipeline
+from tests.crash.penstock_run import Part
+from tests.fix_pipeline import wait_until
+
+
+def kill(part: Part, injured: InjuredPipeline, _amount: float) -> str:
+    """The driver, or Spark, starts it again; without the JVM the command ends and says so."""
+    run = injured.run
+    if not run.kill(part):
+        return "there was none, as the run had ended"
+    if part == "JVM":
+        run.wait_gone(60)
+        assert run.exit_code == 1, run.output[-3000:]
+        assert "Spark's JVM ended unexpectedly" in run.output, run.output[-3000:]
+        injured.start()
+    return ""
+
+
+def kill_driver(injured: InjuredPipeline, _amount: float) -> str:
+    """JVM and capture must not outlive it."""
+    injured.run.kill_driver()
+    injured.run.wait_gone()
+    injured.start()
+    return ""
+
+
+def delete_checkpoint(injured: InjuredPipeline, _amount: float) -> str:
+    injured.run.kill_driver()
+    injured.run.wait_gone()
+    found = injured.checkpoints()
+    for checkpoint in found:
+        shutil.rmtree(checkpoint)
+    injured.start()
+    return f"{len(found)} folders"
+
+
+def delete_log(injured: InjuredPipeline, _amount: float) -> str:
+    """With it goes what was captured and never delivered: Postgres still has that."""
+    injured.run.kill_driver()
+    injured.run.wait_gone()
+    shutil.rmtree(injured.pipeline.log.root.path, ignore_errors=True)
+    injured.start()
+    return ""
+
+
+def failpoint(injured: InjuredPipeline, amount: float) -> str:
+    """A new life that ends, or loses a part, at a named place."""
+    injured.run.kill_driver()
+    injured.run.wait_gone()
+    name = injured.failpoints[int(amount * len(injured.failpoints))]
+    passes = 1 + int(amount * 1000) % 5
+    fired = injured.pipeline.folder / f"fired-{uuid.uuid4().hex[:8]}"
+    fired.mkdir()
+    injured.start(PENSTOCK_FAILPOINTS=f"{name}=kill:{passes}", PENSTOCK_FAILPOINT_DIR=str(fired))
+    return f"{name}, pass {passes}"
+
+
+def stale_driver(injured: InjuredPipeline, amount: float) -> str:
+    """A run that was away too long: its locks went with its sessions, another one has taken over,
+    and then it is back in the middle of what it did. It has to notice, and end."""
+    stale = injured.run
+    stale.freeze()
+    end_sessions(injured.url)
+    run = injured.start()
+    wait_until(lambda: injured.is_locked() or run.exit_code is not None, "the new one has the lock")
+    if amount < 0.5:
+        held = injured.frontier()
+        wait_until(
+            lambda: injured.frontier() > held or run.exit_code is not None, "the new one delivers"
+        )
+    stale.thaw()
+    stale.wait_gone(90)
+    assert stale.exit_code == 1, stale.output[-3000:]
+    return stale.output.splitlines()[-2][:80]
+
+
+def crash_source(injured: InjuredPipeline, _amount: float) -> str:
+    injured.server.kill()
+    injured.server.start()
+    return ""
+
+
+def restart_source(injured: InjuredPipeline, _amount: float) -> str:
+    injured.server.restart("fast")
+    return ""
+
+
+def end_sessions(url: str) -> str:
+    """Every session of the pipeline, as an administrator does it."""
+    with psycopg.connect(url, autocommit=True) as conn:
+        ended = conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name LIKE 'penstock%'"
+        ).rowcount
+    return f"{ended} sessions"

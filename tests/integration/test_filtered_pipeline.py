@@ -1,0 +1,91 @@
+"""Whole pipelines with a filter: what arrives, copied and streamed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from penstock.destination.files import list_files
+from penstock.errors import ConfigError
+from penstock.pipeline.run import Pipeline
+from tests.fix_pipeline import PipelineUnderTest
+
+pytestmark = pytest.mark.newest_postgres
+
+FILTER = {
+    "tables": {"exclude": ["secrets"]},
+    "operations": {"exclude": ["delete"]},
+    "columns": {"items": {"exclude": ["password"]}},
+    "rows": {"items": "price > 10"},
+}
+
+
+def catch_up(pipeline: PipelineUnderTest, spark: SparkSession) -> None:
+    Pipeline(pipeline.config, pipeline.file, say=lambda _: None).run(
+        lambda: False, until_caught_up=True, spark=spark
+    )
+
+
+def add_filter(pipeline: PipelineUnderTest) -> None:
+    content = yaml.safe_load(pipeline.file.read_text())
+    pipeline.file.write_text(yaml.safe_dump({**content, "filter": FILTER}))
+
+
+def lines(pipeline: PipelineUnderTest) -> list[dict[str, Any]]:
+    return [
+        json.loads(line)
+        for file in list_files(pipeline.folder / "out", pipeline.name)
+        for line in file.read_text().splitlines()
+    ]
+
+
+def test_what_is_left_out_never_arrives(pipeline: PipelineUnderTest, spark: SparkSession) -> None:
+    pipeline.execute(
+        "CREATE TABLE items (id int PRIMARY KEY, price numeric(8,2), password text)",
+        "CREATE TABLE secrets (id int PRIMARY KEY)",
+        "INSERT INTO items VALUES (1, 5, 'hush'), (2, 20, 'hush')",
+        "INSERT INTO secrets VALUES (1)",
+    )
+    pipeline.configure(
+        destination={"type": "files", "path": str(pipeline.folder / "out"), "format": "ndjson"},
+        copy=True,
+    )
+    add_filter(pipeline)
+    catch_up(pipeline, spark)
+    pipeline.execute(
+        "INSERT INTO items VALUES (3, 7, 'hush'), (4, 11, 'hush')",
+        "UPDATE items SET price = 12 WHERE id = 1",
+        "DELETE FROM items WHERE id = 2",
+        "INSERT INTO secrets VALUES (2)",
+        "ALTER TABLE items ADD COLUMN note text",
+        "UPDATE items SET note = 'n' WHERE id = 4",
+        "ALTER TABLE secrets ADD COLUMN note text",
+    )
+    catch_up(pipeline, spark)
+    found = [(line["op"], line["table"], line["new"]) for line in lines(pipeline)]
+    assert sorted(found, key=str) == sorted(
+        [
+            ("read", "items", {"id": 2, "price": "20.00"}),
+            ("insert", "items", {"id": 4, "price": "11.00"}),
+            ("update", "items", {"id": 1, "price": "12.00"}),
+            ("update", "items", {"id": 4, "price": "11.00", "note": "n"}),
+        ],
+        key=str,
+    )
+    stored = [json.loads(file.read_text()) for file in pipeline.folder.glob("out/**/*.json")]
+    assert [event["table"] for event in stored if event.get("op") == "schema"] == ["items"]
+
+
+def test_a_destination_that_holds_rows_takes_no_filter(
+    pipeline: PipelineUnderTest, spark: SparkSession, target_url: str
+) -> None:
+    pipeline.execute("CREATE TABLE items (id int PRIMARY KEY)")
+    pipeline.configure(destination={"type": "postgres", "url": target_url})
+    add_filter(pipeline)
+    with pytest.raises(ConfigError, match="destination postgres holds the rows") as error:
+        catch_up(pipeline, spark)
+    assert "source.tables.exclude" in error.value.remedy

@@ -1,0 +1,215 @@
+"""A Kafka broker of one's own (KRaft, one node), from its jars: for the tests and the bench."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from penstock.spark.java import java_home
+from tests.maven import maven
+
+_ROOT = Path(__file__).resolve().parents[1]
+_CACHE = _ROOT / ".cache" / "kafka"
+_POM = Path(__file__).resolve().parent / "kafka" / "pom.xml"
+_START_SECONDS = 120.0
+_STOP_SECONDS = 30.0
+_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class KafkaServer:
+    """One broker with its own temporary data folder, on a free port of 127.0.0.1.
+
+    Inside ``with`` it runs; afterwards broker and data are gone.
+    """
+
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = {**_SETTINGS, **(settings or {})}
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    @property
+    def brokers(self) -> str:
+        """What clients call bootstrap.servers; the same over every restart."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and return when it answers; no effect while it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        jars = _jars()
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="penstock-kafka-"))
+            self._configure()
+            self._run_tool(jars)
+        with (self._folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                _java(jars, "kafka.Kafka", "server.properties"),
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            if self._process.poll() is not None:
+                break
+            if self._answers():
+                return
+        tail = (self._folder / "server.log").read_text(errors="replace")[-3000:]
+        self.kill()
+        raise RuntimeError(f"the Kafka broker did not start; its log ends with:\n{tail}")
+
+    def stop(self) -> None:
+        """Stop it in order, and keep its data."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a crash would, and keep its data."""
+        self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Stop it and remove its data, which nobody reads again."""
+        self.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(how)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _configure(self) -> None:
+        assert self._folder is not None
+        self._port, controller = _free_ports(2)
+        settings = {
+            **self._settings,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "log.dirs": "data",
+        }
+        lines = [f"{name}={value}\n" for name, value in settings.items()]
+        (self._folder / "server.properties").write_text("".join(lines))
+
+    def _run_tool(self, jars: Path) -> None:
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        tool = (
+            *("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"),
+            *("--config", "server.properties"),
+        )
+        done = subprocess.run(
+            _java(jars, *tool), cwd=self._folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"the broker's storage could not be formatted: {done.stderr}")
+
+    def _answers(self) -> bool:
+        try:
+            AdminClient(
+                {"bootstrap.servers": self.brokers, "log_level": 0, "socket.timeout.ms": 2000}
+            ).list_topics(timeout=1)
+        except KafkaException:
+            return False
+        return True
+
+
+def _jars() -> Path:
+    """The folder of the broker's jars, fetched on first use."""
+    name = _POM.read_text().split("<version>")[2].split("<")[0]
+    folder = _CACHE / name
+    if folder.is_dir():
+        return folder
+    mvn = maven("a Kafka broker")
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=_CACHE, prefix="fetch-") as text:
+        fetched = Path(text) / "jars"
+        done = subprocess.run(
+            [
+                mvn, "-B", "-q", "-f", str(_POM), "dependency:copy-dependencies",
+                f"-DoutputDirectory={fetched}", "-DincludeScope=runtime",
+            ],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"Maven could not fetch a Kafka broker: {done.stdout[-2000:]}")
+        # Renamed when complete: who comes second finds the first one's.
+        try:
+            fetched.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def _java(jars: Path, *arguments: str) -> list[str]:
+    home = java_home()
+    assert home is not None, "a Kafka broker needs Java, as Spark does"
+    return [
+        str(home / "bin" / "java"), "-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", str(jars / "*"), *arguments,
+    ]  # fmt: skip
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports

@@ -1,0 +1,126 @@
+"""The kafka destination's options, topics and routes, without a broker."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from penstock.destination.kafka.options import KafkaOptions
+from penstock.destination.kafka.positions import DriverRecord, Sent, lanes_left
+from penstock.destination.kafka.routes import Routes
+from penstock.destination.kafka.topics import topic_name
+from penstock.destination.queue.lanes import LaneOptions
+from penstock.errors import DestinationError
+from penstock.lsn import Frontier
+from tests.change_builder import ChangeBuilder
+from tests.unit.test_queue_events import encoder, some_changes
+
+
+def options(**given: Any) -> KafkaOptions:
+    return KafkaOptions.model_validate({"brokers": "localhost:9092", **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"topic": "{database}.{table}"}, "Input should be a topic's name"),
+        ({"topic": "{"}, "Input should be a topic's name"),
+        ({"client": {"acks": 1}}, "acks is not to be set here"),
+        ({"client": {"enable.idempotence": False}}, "enable.idempotence is not to be set here"),
+        ({"lanes": {"by": "column"}}, "Input should be 'schema', 'table', 'key' or 'transaction'"),
+        ({"lanes": {"count": 0}}, "greater than or equal to 1"),
+        ({"oversize": "drop"}, "Input should be 'error'"),
+    ],
+)
+def test_wrong_options(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(message)):
+        options(**given)
+
+
+def test_settings_of_the_client_are_passed_through_and_not_shown() -> None:
+    made = options(
+        client={
+            "sasl.password": "secret",
+            "ssl.ca.location": "/ca.pem",
+            "socket.nagle.disable": True,
+        }
+    )
+    assert made.producer["sasl.password"] == "secret"
+    assert made.producer["socket.nagle.disable"] == "true"
+    assert made.connection["ssl.ca.location"] == "/ca.pem"
+    assert "secret" not in repr(made)
+    assert "secret" not in str(made)
+
+
+def test_what_the_guarantees_rest_on_cannot_be_turned_off() -> None:
+    settings = options(linger="20ms", buffer_bytes="8MiB").producer
+    assert settings["enable.idempotence"] is True
+    assert settings["linger.ms"] == 20
+    assert settings["queue.buffering.max.kbytes"] == 8192
+
+
+@pytest.mark.parametrize(
+    ("schema", "table", "topic"),
+    [
+        ("public", "items", "shop.public.items"),
+        ("größe", "order items", "shop.gr__e.order_items"),
+        ("..", "../x", "shop......_x"),
+    ],
+)
+def test_names_of_topics(schema: str, table: str, topic: str) -> None:
+    found = topic_name("{pipeline}.{schema}.{table}", "shop", schema, table)
+    assert found == topic
+
+
+def test_a_name_that_is_too_long_for_a_topic() -> None:
+    with pytest.raises(DestinationError, match="no legal name") as error:
+        topic_name("{schema}.{table}", "shop", "s" * 200, "t" * 60)
+    assert "destination.topic" in error.value.remedy
+
+
+def test_where_messages_go() -> None:
+    events = encoder("table").events(some_changes(ChangeBuilder()))
+    routes = Routes(options(), "shop", {"shop.public.items": 4, "shop.other.notes": 3})
+    sent = routes.outgoing(events)
+    assert sent.topic[:4] == [
+        "shop.public.items", "shop.other.notes", "shop.public.loose", "shop.public.items",
+    ]  # fmt: skip
+    assert sent.topic[-1] == "shop.messages"
+    # By table: one partition each, and within what the topic has.
+    assert {p for p, t in zip(sent.partition, sent.topic, strict=True) if t.endswith("notes")} <= {
+        0, 1, 2,
+    }  # fmt: skip
+    assert len(set(zip(sent.topic, sent.partition, strict=True))) == 4
+    headers = dict(sent.headers[0])
+    assert headers["penstock.op"] == b"insert"
+    assert headers["penstock.position"] == b"1/1010+0"
+    assert len(headers["penstock.schema_version"] or b"") == 16
+
+
+def test_by_key_the_client_chooses_the_partition_where_there_is_a_key() -> None:
+    events = encoder("key").events(some_changes(ChangeBuilder()))
+    sent = Routes(options(), "shop", {}).outgoing(events)
+    for key, partition in zip(sent.key, sent.partition, strict=True):
+        assert (partition == -1) is (key is not None)
+
+
+def test_what_the_driver_stores() -> None:
+    for record in (
+        DriverRecord(Frontier(1, 2), Sent(1, 2, 3), "key/4"),
+        DriverRecord(None, None, "table/1"),
+    ):
+        assert DriverRecord.from_json(record.to_json()) == record
+
+
+def test_lanes_that_were_changed_amid_a_batch() -> None:
+    lanes = LaneOptions(by="key", count=8)
+    found = [("key/4", Sent(90, 0, 0)), ("key/4", Sent(200, 5, 0))]
+    assert lanes_left(found, Frontier(200, 208), lanes) is None
+    error = lanes_left(found, Frontier(100, 108), lanes)
+    assert error is not None
+    assert "lanes were key/4" in error.message
+    assert "{by: key, count: 4}" in error.remedy
+    assert lanes_left([("key/8", Sent(200, 5, 0))], Frontier(100, 108), lanes) is None
