@@ -21,7 +21,7 @@ def committer(tmp_path: Path) -> BatchCommitter:
     destination.open()
     log = ChangeLog(str(tmp_path))
     committer = BatchCommitter(destination, log, "shop", 77, _SEEN.append)
-    committer.take_up(NOTHING, (), {})
+    committer.take_up(NOTHING, {1, 7}, (), {})
     return committer
 
 
@@ -54,7 +54,7 @@ def test_what_is_confirmed_is_what_every_table_holds(
     committer: BatchCommitter, tmp_path: Path
 ) -> None:
     committer.place({1: Frontier(10, 20)})
-    committer.take_up(Frontier(30, 35), {2}, {2: Frontier(5, 6)})
+    committer.take_up(Frontier(30, 35), {1, 2}, {2}, {2: Frontier(5, 6)})
     log = ChangeLog(str(tmp_path))
 
     def confirmed() -> Frontier:
@@ -79,7 +79,7 @@ def test_the_log_is_kept_for_a_query_that_still_reads_it(
     """Also if the table for which it reads from so far back is given up meanwhile."""
     committer([], Frontier(30, 35))
     committer.place({1: Frontier(10, 20)})
-    committer.take_up(Frontier(30, 35), (), {})
+    committer.take_up(Frontier(30, 35), {1}, (), {})
     committer.free([1])
     state = ChangeLog(str(tmp_path)).reader("shop")
     assert state is not None
@@ -105,7 +105,7 @@ def test_after_a_commit_that_failed_the_destination_is_asked_first(
             committer([], Frontier(10, 20))
     with pytest.raises(BatchAgain):
         committer.commit_aside([], {1: Frontier(5, 6)})
-    committer.take_up(NOTHING, (), {})
+    committer.take_up(NOTHING, {1, 7}, (), {})
     committer([], Frontier(10, 20))
     assert committer.standing.frontier == Frontier(10, 20)
 
@@ -122,19 +122,46 @@ def test_a_table_that_is_copied_holds_the_log_from_before_its_snapshot(
 
     committer([], Frontier(10, 20))
     committer.place({7: Frontier(10, 20)})
-    committer.take_up(NOTHING, {7}, {7: None})
+    committer.take_up(NOTHING, {7}, {7}, {7: None})
     committer([], Frontier(50, 60))
     assert held() == Frontier(10, 20)
     committer.place({7: Frontier(29, 30)})
     assert held() == Frontier(29, 30)
     committer.commit_aside([], {7: Frontier(50, 60)})
     assert held() == Frontier(50, 60)
-    committer.take_up(NOTHING, (), {})
+    committer.take_up(NOTHING, {1, 7}, (), {})
     assert committer.standing.is_together(())
     # One that starts again holds nothing.
     committer.place({7: Frontier(29, 30)})
     committer.free({7})
     assert held() == Frontier(50, 60)
+
+
+def test_a_table_that_is_about_to_be_copied_holds_the_log_whoever_asks(
+    committer: BatchCommitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as new still, for which nothing waits; its snapshot is being taken."""
+    committer([], Frontier(10, 20))
+    committer.place({7: Frontier(10, 20)})
+    committer([], Frontier(50, 60))
+    monkeypatch.setattr(MemoryDestination, "behind", lambda _self: {7: Frontier(10, 20)})
+    committer.take_up(NOTHING, {7}, {7}, {})
+    assert committer.standing.held == Frontier(10, 20)
+    committer.free({7})
+    committer.take_up(NOTHING, {7}, {7}, {})
+    assert committer.standing.held == Frontier(50, 60)
+
+
+def test_a_table_that_was_let_go_holds_nothing(
+    committer: BatchCommitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The destination hears of it with the next commit only."""
+    committer([], Frontier(50, 60))
+    monkeypatch.setattr(MemoryDestination, "behind", lambda _self: {9: Frontier(10, 20)})
+    committer.take_up(NOTHING, {7}, (), {})
+    assert committer.standing == Standing(Frontier(50, 60))
+    committer.take_up(NOTHING, {7, 9}, (), {})
+    assert committer.standing == Standing(Frontier(50, 60), {9: Frontier(10, 20)})
 
 
 def test_batches_do_not_bring_on_what_came_after_their_query_had_begun(

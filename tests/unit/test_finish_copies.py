@@ -71,7 +71,7 @@ class Finishing:
         self.destination.open()
         log = ChangeLog(str(folder))
         committer = BatchCommitter(self.destination, log, "shop", 0, lambda _: None)
-        committer.take_up(Frontier(10, 20), {7}, {})
+        committer.take_up(Frontier(10, 20), {7}, {7}, {})
         committer.place({7: Frontier(99, 100)})
         self._store = MemoryStore("shop")
         self._store.open()

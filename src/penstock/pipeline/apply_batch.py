@@ -52,6 +52,8 @@ class BatchCommitter:
         self.is_unsure = True
         """Whether nobody knows where the destination stands, until it is asked."""
         self._placed: dict[int, Frontier] = {}
+        self._kept: frozenset[int] = frozenset()
+        """Those that were placed and not freed since, also if nobody else says that they wait."""
         self.lock = threading.RLock()
         """Held while something is committed: who changes the destination otherwise takes it."""
         self.standing = Standing()
@@ -59,28 +61,32 @@ class BatchCommitter:
     def take_up(
         self,
         begin: Frontier,
+        known: Collection[int],
         set_aside: Collection[int],
         waiting: Mapping[int, Frontier | None],
     ) -> Standing:
         """Ask the destination where it stands, before a query reads on from there.
 
-        ``begin`` is where it stands if it does not know. ``waiting`` are the tables that are set
-        aside while their changes wait, and where they stood when that began, as far as known.
+        ``begin`` is where it stands if it does not know. ``known`` are all tables; ``waiting`` are
+        those that are set aside while their changes wait, and where they stood when that began, as
+        far as known.
         """
         with self.lock:
             held = self._destination.committed()
             if held is None and not self._destination.capabilities.remembers:
                 recorded = self._log.reader(self._reader)
                 held = recorded.frontier if recorded else None
-            # What was placed since the last commit is newer than what the destination knows.
+            # What was placed since the last commit is newer than what the destination knows, and so
+            # is that a table was let go: the destination hears of that with the next commit.
             told = {**self._destination.behind(), **self._placed}
+            delivered = frozenset(known) - frozenset(set_aside)
+            wanted = {*delivered, *waiting, *self._kept}
             standing = Standing(
-                held or begin,
-                {oid: at for oid, at in told.items() if oid not in set_aside or oid in waiting},
+                held or begin, {oid: at for oid, at in told.items() if oid in wanted}
             )
             for oid, at in waiting.items():
-                known = [*filter(None, [at, told.get(oid)])]
-                standing = standing.placed({oid: max(known, default=standing.frontier)})
+                places = [*filter(None, [at, told.get(oid)])]
+                standing = standing.placed({oid: max(places, default=standing.frontier)})
             self.standing = standing = standing.together(set_aside)
             self._set_aside = frozenset(set_aside)
             self._read_up_to = standing.start(set_aside)
@@ -130,6 +136,7 @@ class BatchCommitter:
             # Also those that came after the query had begun: batches do not bring them on.
             self._set_aside = frozenset((*self._set_aside, *tables))
             self._placed.update(tables)
+            self._kept |= tables.keys()
             self.standing = self.standing.placed(tables)
             self.want(max((at.end_lsn for at in tables.values()), default=0))
 
@@ -148,6 +155,7 @@ class BatchCommitter:
         """Keep nothing for these tables any more."""
         with self.lock:
             self._placed = {oid: at for oid, at in self._placed.items() if oid not in tables}
+            self._kept -= frozenset(tables)
             self.standing = self.standing.freed(tables)
             self._record()
 

@@ -149,7 +149,7 @@ class Pipeline:
         """Go on where the destination stands, or if it does not know, where it was last seen."""
         part = tables.take_part()
         begin = Frontier(0, subscription.start_lsn)
-        standing = committer.take_up(begin, part.set_aside, part.waiting)
+        standing = committer.take_up(begin, part.known, part.set_aside, part.waiting)
         tables.joined(standing.behind)
 
     @contextmanager
