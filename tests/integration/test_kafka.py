@@ -62,8 +62,15 @@ def messages(shop: PipelineUnderTest, kafka: KafkaServer, topic: str) -> list[Me
 
 
 def values(found: list[Message]) -> list[dict[str, Any]]:
-    lines = [json.loads(message.value() or b"null") for message in found]
-    return sorted(lines, key=position)
+    """In the order of their changes, and of the messages of one change."""
+    return [json.loads(message.value() or b"null") for message in sorted(found, key=place)]
+
+
+def place(message: Message) -> tuple[int, ...]:
+    text = dict(message.headers() or [])["penstock.position"]
+    assert isinstance(text, bytes)
+    lsn, *numbers = text.decode().split("+")
+    return (parse_lsn(lsn), *map(int, numbers))
 
 
 def position(line: dict[str, Any]) -> Position:
