@@ -174,7 +174,7 @@ def test_a_copy_goes_on_under_another_snapshot(copied: CopiedTables) -> None:
     with Writers(copied.pipeline.url):
         with copied.running() as future:
             copied.wait(future, lambda: copied.chunks_done("items") > 3, "some chunks are done")
-        before = copied.copy_of("items")
+        before, loose = copied.copy_of("items"), copied.copy_of("loose")
         assert before is not None
         assert not before.is_complete
         _end_holders(Path(copied.pipeline.config.change_log.path))
