@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -13,25 +12,22 @@ from tests.kafka_server import KafkaServer
 _SECONDS = 30.0
 
 
-class KafkaTopics:
+class KafkaTopics(KafkaServer):
     """Inside ``with`` the broker runs."""
-
-    def __init__(self) -> None:
-        self._server = KafkaServer()
 
     @property
     def destination(self) -> dict[str, Any]:
         """The pipeline file's part: Debezium's JSON, other settings by default."""
         return {
             "type": "kafka",
-            "brokers": self._server.brokers,
+            "brokers": self.brokers,
             "format": "debezium",
             "topics": {"partitions": 4},
         }
 
     def require_all(self, pipeline: str, changes: int) -> None:
         """A rate counts only if everything arrived; deletes make two messages each."""
-        consumer = Consumer({"bootstrap.servers": self._server.brokers, "group.id": "bench"})
+        consumer = Consumer({"bootstrap.servers": self.brokers, "group.id": "bench"})
         try:
             found = 0
             for name, topic in consumer.list_topics(timeout=_SECONDS).topics.items():
@@ -48,15 +44,3 @@ class KafkaTopics:
                 "changes.",
                 remedy="It is a bug of the system or of the benchmark: the figures mean nothing.",
             )
-
-    def __enter__(self) -> Self:
-        self._server.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._server.close()

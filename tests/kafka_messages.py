@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from penstock.lsn import parse_lsn
+
 _SECONDS = 30.0
+
+Place = tuple[int, int, int]
+"""Commit LSN, ordinal, and which message of the change."""
 
 
 def read_topics(brokers: str, wanted: Callable[[str], bool]) -> list[Message]:
@@ -48,3 +54,21 @@ def read_topics(brokers: str, wanted: Callable[[str], bool]) -> list[Message]:
         return [message for messages in found.values() for message in messages]
     finally:
         consumer.close()
+
+
+def place(message: Message) -> Place:
+    """Where the change of a message stands, and which of its messages it is."""
+    text = dict(message.headers() or [])["penstock.position"]
+    assert isinstance(text, bytes)
+    lsn, ordinal, *part = text.decode().split("+")
+    return parse_lsn(lsn), int(ordinal), int(part[0]) if part else 0
+
+
+def check_order(messages: Iterable[Message]) -> None:
+    """The messages of a key stand in order, once those that were sent again are left out."""
+    seen: dict[tuple[object, object], dict[Place, None]] = defaultdict(dict)
+    for message in messages:
+        seen[(message.topic(), message.key())].setdefault(place(message))
+    for (topic, key), places in seen.items():
+        if key is not None:
+            assert list(places) == sorted(places), f"{topic}: {key!r} is out of order"

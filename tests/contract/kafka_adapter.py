@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections import defaultdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,9 +13,8 @@ from confluent_kafka import Message
 from penstock.destination.contract import Destination
 from penstock.destination.kafka import KafkaDestination, KafkaOptions
 from penstock.destination.memory import MemoryChange
-from penstock.lsn import Position, parse_lsn
 from tests.contract.adapters import PIPELINE, Adapter, from_line, in_commit_order
-from tests.kafka_messages import read_topics
+from tests.kafka_messages import check_order, read_topics
 
 
 class KafkaAdapter(Adapter):
@@ -62,7 +60,7 @@ class KafkaAdapter(Adapter):
         messages = read_topics(
             self.brokers, lambda topic: topic.startswith((f"{self._prefix}.", f"{self._prefix}-"))
         )
-        _assert_order(messages)
+        check_order(messages)
         lines = [_line(message) for message in messages]
         # A row that left its key: the update that took it away is told of under the new one.
         updates = {_place(line) for line in lines if line["op"] == "update"}
@@ -92,17 +90,3 @@ def _line(message: Message) -> dict[str, Any]:
 
 def _place(line: dict[str, Any]) -> str:
     return f"{line['position']['commit_lsn']}+{line['position']['ordinal']}"
-
-
-def _assert_order(messages: list[Message]) -> None:
-    """Per key, positions grow once what was sent again is left out."""
-    seen: dict[object, list[tuple[Position, bytes]]] = defaultdict(list)
-    for message in messages:
-        text = dict(message.headers() or [])["penstock.position"]
-        assert isinstance(text, bytes)
-        lsn, ordinal, *_part = text.decode().split("+")
-        place = (Position(parse_lsn(lsn), int(ordinal)), text)
-        if message.key() is not None and place not in seen[(message.topic(), message.key())]:
-            seen[(message.topic(), message.key())].append(place)
-    for places in seen.values():
-        assert places == sorted(places)

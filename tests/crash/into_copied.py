@@ -40,7 +40,7 @@ KEEPING_STEPS = {
 class IntoCopied(IntoPostgres):
     """The load's own tables, and large ones beside them with writers of their own."""
 
-    failpoints = tuple(name for name in NAMES if not name.startswith("files."))
+    failpoints = tuple(name for name in NAMES if not name.startswith(("files.", "kafka.")))
 
     def __init__(
         self,

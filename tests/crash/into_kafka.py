@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,11 @@ from penstock.lsn import Frontier, Position, parse_lsn
 from tests.crash.delivery import expect_equal, expect_recorded
 from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.witness import Change, call_witness, hear_witness
-from tests.kafka_messages import read_topics
+from tests.kafka_messages import check_order, place, read_topics
 from tests.kafka_server import KafkaServer
 
 _EMBEDDED = "doc"
 """The one column of the load's tables that is of type jsonb."""
-
-Place = tuple[int, int, int]
-"""Commit LSN, ordinal, and which message of the change."""
 
 
 class IntoKafka(InjuredPipeline):
@@ -84,7 +80,7 @@ class IntoKafka(InjuredPipeline):
             self.kafka.brokers, lambda topic: topic.startswith(f"{self.pipeline.name}.")
         )
         if self.transactional:
-            places = [(message.topic(), _place(message)) for message in messages]
+            places = [(message.topic(), place(message)) for message in messages]
             assert len(places) == len(set(places)), "a message is there twice"
         check_order(messages)
         delivered = _changes(messages)
@@ -92,23 +88,6 @@ class IntoKafka(InjuredPipeline):
         expect_equal(delivered, [_with_embedded(change) for change in witness])
         expect_recorded(delivered, self.load.committed, self.load.in_doubt)
         return len(delivered)
-
-
-def check_order(messages: list[Message]) -> None:
-    """The messages of a key stand in order, once those that were sent again are left out."""
-    seen: dict[tuple[object, object], dict[Place, None]] = defaultdict(dict)
-    for message in messages:
-        seen[(message.topic(), message.key())].setdefault(_place(message))
-    for (topic, key), places in seen.items():
-        if key is not None:
-            assert list(places) == sorted(places), f"{topic}: {key!r} is out of order"
-
-
-def _place(message: Message) -> Place:
-    text = dict(message.headers() or [])["penstock.position"]
-    assert isinstance(text, bytes)
-    lsn, ordinal, *part = text.decode().split("+")
-    return parse_lsn(lsn), int(ordinal), int(part[0]) if part else 0
 
 
 def _changes(messages: list[Message]) -> list[Change]:

@@ -17,7 +17,7 @@ from penstock.lsn import Position, parse_lsn
 from penstock.pipeline.run import Pipeline
 from penstock.spark import query
 from tests.fix_pipeline import PipelineUnderTest
-from tests.kafka_messages import read_topics
+from tests.kafka_messages import place, read_topics
 from tests.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.newest_postgres
@@ -64,13 +64,6 @@ def messages(shop: PipelineUnderTest, kafka: KafkaServer, topic: str) -> list[Me
 def values(found: list[Message]) -> list[dict[str, Any]]:
     """In the order of their changes, and of the messages of one change."""
     return [json.loads(message.value() or b"null") for message in sorted(found, key=place)]
-
-
-def place(message: Message) -> tuple[int, ...]:
-    text = dict(message.headers() or [])["penstock.position"]
-    assert isinstance(text, bytes)
-    lsn, *numbers = text.decode().split("+")
-    return (parse_lsn(lsn), *map(int, numbers))
 
 
 def position(line: dict[str, Any]) -> Position:

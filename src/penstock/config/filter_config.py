@@ -35,29 +35,37 @@ def _pattern(value: str) -> str:
     return value
 
 
-def _one_table_each(tables: Iterable[str]) -> None:
-    """Every key names one table, and no two the same."""
+def _one_table(text: str, otherwise: str) -> tuple[str, str]:
+    """Schema and name of the one table that a key names; ``otherwise`` is said of a wildcard."""
+    try:
+        pattern = parse_pattern(text)
+    except PatternError as error:
+        raise PydanticCustomError(
+            "table_name",
+            "{table} is not a table such as shop.orders: {why}",
+            {"table": text, "why": error.why},
+        ) from None
+    if pattern.has_wildcard:
+        raise PydanticCustomError(
+            "table_name",
+            "{table} has a wildcard; {otherwise}",
+            {"table": text, "otherwise": otherwise},
+        )
+    return split_name(text)
+
+
+def one_table_each(tables: Iterable[str], otherwise: str, twice: str) -> None:
+    """Every key names one table, and no two the same, of which ``twice`` is said."""
     names: dict[tuple[str, str], str] = {}
     for text in tables:
-        try:
-            pattern = parse_pattern(text)
-        except PatternError as error:
-            raise PydanticCustomError(
-                "table_name",
-                "{table} is not a table such as shop.orders: {why}",
-                {"table": text, "why": error.why},
-            ) from None
-        if pattern.has_wildcard:
-            raise PydanticCustomError(
-                "table_name", "{table} has a wildcard; name one table", {"table": text}
-            )
-        if first := names.get(split_name(text)):
+        name = _one_table(text, otherwise)
+        if name in names:
             raise PydanticCustomError(
                 "table_twice",
-                "{first} and {second} are the same table; write one entry",
-                {"first": first, "second": text},
+                "{first} and {second} are the same table; {twice}",
+                {"first": names[name], "second": text, "twice": twice},
             )
-        names[split_name(text)] = text
+        names[name] = text
 
 
 def _conditions(value: dict[str, str]) -> dict[str, str]:
@@ -65,7 +73,7 @@ def _conditions(value: dict[str, str]) -> dict[str, str]:
     from penstock.transform.row_condition_syntax import parse_condition
     from penstock.transform.row_condition_tree import SUPPORTED, ConditionError
 
-    _one_table_each(value)
+    one_table_each(value, "name one table", "write one entry")
     for table, text in value.items():
         try:
             parse_condition(text)
@@ -135,7 +143,7 @@ class FilterColumnsConfig(_OneList):
 
 
 def _columns(value: dict[str, FilterColumnsConfig]) -> dict[str, FilterColumnsConfig]:
-    _one_table_each(value)
+    one_table_each(value, "name one table", "write one entry")
     return value
 
 

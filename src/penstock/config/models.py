@@ -16,12 +16,10 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.config.filter_config import FilterConfig, PatternText
+from penstock.config.filter_config import FilterConfig, PatternText, one_table_each
 from penstock.config.quantities import Duration, DurationOrZero, Size
 from penstock.config.table_patterns import (
-    PatternError,
     TablePatterns,
-    parse_pattern,
     split_name,
 )
 from penstock.schema_policy import SchemaPolicy
@@ -55,37 +53,13 @@ def _copy(value: object) -> object:
 
 
 def _conditions(value: dict[str, str]) -> dict[str, str]:
-    names: dict[tuple[str, str], str] = {}
+    one_table_each(value, "a condition is for one table", "write one condition, with AND")
     for text, condition in value.items():
-        name = _one_table(text)
-        if name in names:
-            raise PydanticCustomError(
-                "table_twice",
-                "{first} and {second} are the same table; write one condition, with AND",
-                {"first": names[name], "second": text},
-            )
         if not condition.strip():
             raise PydanticCustomError(
                 "no_condition", "the condition of {table} is empty", {"table": text}
             )
-        names[name] = text
     return value
-
-
-def _one_table(text: str) -> tuple[str, str]:
-    try:
-        pattern = parse_pattern(text)
-    except PatternError as error:
-        raise PydanticCustomError(
-            "table_name",
-            "{table} is not a table such as shop.orders: {why}",
-            {"table": text, "why": error.why},
-        ) from None
-    if pattern.has_wildcard:
-        raise PydanticCustomError(
-            "table_name", "{table} has a wildcard; a condition is for one table", {"table": text}
-        )
-    return split_name(text)
 
 
 def _typed(value: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
@@ -184,6 +185,18 @@ class LaneSender(ABC):
     def give_up(self) -> None:
         """Something failed: what is not sent yet is not to be sent, as far as possible."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self.give_up()
+
 
 class LanedWriter(TaskWriter):
     """A writer for destinations that take changes in the order in which they are sent.
@@ -206,14 +219,10 @@ class LanedWriter(TaskWriter):
         return self.send(self.encode(changes))
 
     def send(self, parts: Iterable[LanePart]) -> Receipt:
-        sender = self.sender()
-        try:
+        with self.sender() as sender:
             for part in parts:
                 sender.send(part)
             return sender.finish()
-        except BaseException:
-            sender.give_up()
-            raise
 
 
 class Destination(ABC):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame
 from penstock.destination.contract import LanedWriter, LanePart
 from penstock.failpoints import failpoint
 from penstock.lsn import Position
-from penstock.spark.task import RECEIPT_SCHEMA, ChangesOf, TaskInput, marked_errors
+from penstock.spark.task import RECEIPT_SCHEMA, ChangesOf, TaskInput, marked_errors, task_inputs
 
 _PART_SCHEMA = "lane int, commit_lsn bigint, ordinal bigint, frontier string, content binary"
 _PART_ARROW = pa.schema(
@@ -46,13 +47,10 @@ class _Encode:
         self._changes_of = changes_of
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for text in batch.column(0).to_pylist():
-                task = TaskInput.from_json(text)
-                frontier = json.dumps(task.frontier.to_json())
-                # Also a batch without changes has a frontier.
-                yield _row(0, -1, -1, frontier, None)
-                yield from self._parts(task)
+        for task in task_inputs(batches):
+            # Also a batch without changes has a frontier.
+            yield _row(0, -1, -1, json.dumps(task.frontier.to_json()), None)
+            yield from self._parts(task)
 
     def _parts(self, task: TaskInput) -> Iterator[pa.RecordBatch]:
         with marked_errors():
@@ -71,7 +69,7 @@ class _Send:
         with marked_errors():
             parts = self._parts(batches, frontiers)
             first = next(parts, None)
-            receipt = None if first is None else self._writer.send(_chained(first, parts))
+            receipt = None if first is None else self._writer.send(chain([first], parts))
         failpoint("task.written")
         for frontier in frontiers:
             yield _receipt("", frontier, b"")
@@ -88,11 +86,6 @@ class _Send:
                     frontiers.append(frontier)
                 else:
                     yield LanePart(lane, Position(commit_lsn, ordinal), content)
-
-
-def _chained(first: LanePart, others: Iterator[LanePart]) -> Iterator[LanePart]:
-    yield first
-    yield from others
 
 
 def _row(

@@ -63,6 +63,12 @@ class TaskInput:
             yield decode_changes(run.rows, run.tables, run.origins)
 
 
+def task_inputs(batches: Iterable[pa.RecordBatch]) -> Iterator[TaskInput]:
+    """The tasks that stand in the first column."""
+    for batch in batches:
+        yield from map(TaskInput.from_json, batch.column(0).to_pylist())
+
+
 class ChangesOf:
     """What a task is to deliver of its share; picklable."""
 
@@ -87,16 +93,14 @@ class TaskFunction:
         self._changes_of = changes_of
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for text in batch.column(0).to_pylist():
-                task = TaskInput.from_json(text)
-                yield pa.RecordBatch.from_pydict(
-                    {
-                        "first": [task.pointers[0].segment if task.pointers else ""],
-                        "frontier": [json.dumps(task.frontier.to_json())],
-                        "receipt": [self.write(task)],
-                    }
-                )
+        for task in task_inputs(batches):
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "first": [task.pointers[0].segment if task.pointers else ""],
+                    "frontier": [json.dumps(task.frontier.to_json())],
+                    "receipt": [self.write(task)],
+                }
+            )
 
     def write(self, task: TaskInput) -> bytes:
         if not task.pointers:

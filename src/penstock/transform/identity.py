@@ -18,7 +18,7 @@ def identity_of(table: TableDefinition) -> tuple[str, ...]:
     return next((key for key in candidates if key and published.issuperset(key)), ())
 
 
-def identity_columns(table: TableSchema, names: tuple[str, ...] | None) -> tuple[int, ...]:
+def identity_columns(table: TableSchema, names: tuple[str, ...] | None = None) -> tuple[int, ...]:
     """Where the columns of these names stand in rows of the stream.
 
     Without names, or where rows lack one of them, the replica identity counts; REPLICA IDENTITY

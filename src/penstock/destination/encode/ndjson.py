@@ -21,6 +21,7 @@ from penstock.destination.encode.json_values import TEXT, join, json_values, lis
 from penstock.lsn import format_lsn
 from penstock.pgoutput import tuples
 from penstock.table_schema import TableSchema
+from penstock.transform.identity import identity_columns
 
 _OPS = {tuples.INSERT: "insert", tuples.UPDATE: "update", tuples.DELETE: "delete"}
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
@@ -66,7 +67,7 @@ def in_order(parts: Sequence[Lines]) -> Lines:
 
 def table_lines(changes: TableChanges) -> Lines:
     """The inserts, updates and deletes of one table, a line each."""
-    parts = RowParts.of(changes, identifying_columns(changes.table))
+    parts = RowParts.of(changes, identity_columns(changes.table))
     return Lines(changes.commit_lsn, changes.ordinal, parts.objects("\n"))
 
 
@@ -123,7 +124,7 @@ class RowParts:
 
 def read_lines(rows: TableRows) -> Lines:
     """Copied rows: op ``read``, at the position of their snapshot."""
-    _, text = read_objects(rows, identifying_columns(rows.table), "\n")
+    _, text = read_objects(rows, identity_columns(rows.table), "\n")
     count = len(rows)
     return Lines(np.full(count, rows.snapshot.commit_lsn), np.full(count, READ_ORDINAL), text)
 
@@ -189,11 +190,6 @@ def message_object(event: MessageEvent) -> str:
         content=content,
         encoding=encoding,
     )
-
-
-def identifying_columns(table: TableSchema) -> tuple[int, ...]:
-    """The columns of the row's key; none under REPLICA IDENTITY FULL, which names no key."""
-    return () if table.replica_identity == "f" else table.key_columns
 
 
 def _event_object(stamp: Stamp, op: str, **members: Any) -> str:

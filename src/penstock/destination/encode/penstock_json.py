@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.decode.changes import MessageEvent, TableChanges, TruncateEvent
+from penstock.decode.flat_rows import op_names
 from penstock.decode.row_values import Ints, RowValues
 from penstock.destination.contract import SchemaChange, TableRows
 from penstock.destination.encode.json_values import TEXT, repeat
@@ -25,8 +26,6 @@ from penstock.destination.encode.ndjson import (
 from penstock.destination.encode.schema_event import schema_events
 from penstock.pgoutput import tuples
 from penstock.transform.identity import identity_columns
-
-_OPS = {tuples.INSERT: "insert", tuples.UPDATE: "update", tuples.DELETE: "delete"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class PenstockFormat(EventFormat):
         messages = Messages(
             np.arange(len(changes)),
             np.zeros(len(changes), np.int64),
-            _ops(changes),
+            op_names(changes.op).cast(TEXT),
             parts.key,
             parts.objects(),
         )
@@ -81,12 +80,6 @@ class PenstockFormat(EventFormat):
 def _single(op: str, value: str) -> Messages:
     zero = np.zeros(1, np.int64)
     return Messages(zero, zero, pa.array([op], TEXT), pa.nulls(1, TEXT), pa.array([value], TEXT))
-
-
-def _ops(changes: TableChanges) -> pa.Array:
-    number = np.zeros(256, np.int8)
-    number[list(_OPS)] = range(len(_OPS))
-    return pa.array([*_OPS.values()], TEXT).take(pa.array(number[changes.op]))
 
 
 def _moved(changes: TableChanges, identity: Sequence[int], key: pa.Array) -> tuple[Ints, pa.Array]:

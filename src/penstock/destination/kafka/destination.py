@@ -67,6 +67,7 @@ class KafkaDestination(Destination):
         )
         self._positions = topic_name(options.positions_topic, pipeline)
         self._definitions: dict[int, TableDefinition] = {}
+        self._keys: dict[int, tuple[str, ...]] = {}
         self._partitions: dict[str, int] = {}
         self._topics: Topics | None = None
         self._driver: TransactionalProducer | None = None
@@ -101,6 +102,7 @@ class KafkaDestination(Destination):
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         self._definitions |= {table.oid: table for table in definitions}
+        self._keys |= {table.oid: identity_of(table) for table in definitions}
         routes = self._routes()
         names = {routes.topic("insert", table.schema, table.name) for table in definitions}
         if names.difference(self._partitions):
@@ -120,7 +122,7 @@ class KafkaDestination(Destination):
         self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
     ) -> None:
         if self.options.transactional:
-            self._tell(DriverRecord(frontier, self._record.schema, self._record.lanes), None)
+            self._tell(replace(self._record, frontier=frontier), None)
 
     # -- schema changes ------------------------------------------------------------------------
 
@@ -146,7 +148,7 @@ class KafkaDestination(Destination):
                 continue
             self.prepare([table.after for table in change.tables if table.after is not None])
             events = self._encoder().schema_change(change)
-            record = DriverRecord(self._record.frontier, at, self._record.lanes)
+            record = replace(self._record, schema=at)
             if self.options.transactional:
                 self._tell(record, events)
             else:
@@ -188,23 +190,18 @@ class KafkaDestination(Destination):
         return Encoder(self._format(), self.options.lanes, oversize)
 
     def _format(self) -> EventFormat:
-        keys = {oid: identity_of(table) for oid, table in self._definitions.items()}
         if self.options.format == "debezium":
             options = self.options.debezium.of(self.pipeline)
-            return DebeziumFormat(options, self._definitions, keys)
-        return PenstockFormat(keys)
+            return DebeziumFormat(options, self._definitions, self._keys)
+        return PenstockFormat(self._keys)
 
     def _routes(self) -> Routes:
         return Routes(self.options, self.pipeline, self._partitions)
 
     def _send(self, events: pa.RecordBatch) -> None:
-        sender = PlainSender(self._routes())
-        try:
+        with PlainSender(self._routes()) as sender:
             sender.send_events(events)
             sender.finish()
-        except BaseException:
-            sender.give_up()
-            raise
 
     def _read(self) -> DriverRecord | None:
         if self._positions not in (self._topics or Topics(self.options)).partitions():

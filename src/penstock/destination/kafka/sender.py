@@ -168,18 +168,14 @@ class KafkaChunkWriter(ChunkWriter):
     routes: Routes
 
     def write(self, rows: ChunkReader) -> ChunkReceipt:
-        sender = PlainSender(self.routes)
         count = size = 0
-        try:
+        with PlainSender(self.routes) as sender:
             for piece in rows.texts():
                 events = self.encoder.copied(piece)
                 count += len(piece)
                 size += events.nbytes
                 sender.send_events(events)
             sender.finish()
-        except BaseException:
-            sender.give_up()
-            raise
         return ChunkReceipt(count, size)
 
 

@@ -16,7 +16,7 @@ from penstock.changelog.storage import Storage
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.encode.json_values import TEXT
 from penstock.errors import DestinationError
-from penstock.lsn import format_lsn
+from penstock.lsn import Position
 
 # What headers and the wire format add to key and value.
 _ROOM = 1024
@@ -85,4 +85,4 @@ def _place(events: pa.RecordBatch, row: int) -> str:
     commit_lsn, ordinal, part = (
         events.column(name)[row].as_py() for name in ("commit_lsn", "ordinal", "part")
     )
-    return f"{format_lsn(commit_lsn)}+{ordinal}" + (f"+{part}" if part else "")
+    return f"{Position(commit_lsn, ordinal)}" + (f"+{part}" if part else "")
