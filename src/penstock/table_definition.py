@@ -118,6 +118,7 @@ class ColumnDefinition:
     ``collation`` is None for the type's own. ``published`` is False where the stream leaves the
     column out: a generated one, or one that the publication's column list does not name.
     ``missing`` is the text of an array with the value of rows that are older than the column.
+    ``type_oid`` is the type's in the source, 0 where it is not known; it is not compared.
     ``ignored`` is True where the pipeline leaves it out (schema_policy.py).
     """
 
@@ -134,6 +135,7 @@ class ColumnDefinition:
     published: bool = True
     missing: str | None = field(default=None, compare=False)
     ignored: bool = False
+    type_oid: int = field(default=0, compare=False)
 
     @property
     def is_delivered(self) -> bool:

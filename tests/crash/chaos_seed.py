@@ -14,10 +14,10 @@ import pytest
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from tests.crash.fault_schedule import PlannedFault, plan_faults
 from tests.crash.faults import COPY_FAULTS, FAULTS
-from tests.crash.injured_pipeline import PATIENCE, InjuredPipeline
+from tests.crash.injured_pipeline import InjuredPipeline
 from tests.crash.into_copied import IntoCopied
 from tests.crash.into_postgres import IntoPostgres
-from tests.crash.penstock_run import PenstockRun
+from tests.crash.penstock_run import PATIENCE, PenstockRun
 from tests.fix_pipeline import wait_until
 
 Say = Callable[[str], None]

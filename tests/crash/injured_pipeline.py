@@ -17,7 +17,7 @@ from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.lsn import Frontier
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix
 from tests.crash.fault_schedule import PlannedFault
-from tests.crash.penstock_run import PenstockRun
+from tests.crash.penstock_run import PATIENCE, PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.workload import Workload
 from tests.workload_tables import INSERT_ONLY, create_tables
@@ -25,8 +25,6 @@ from tests.workload_tables import INSERT_ONLY, create_tables
 # Small and quickly gone, so that segments roll inside transactions, and whatever removes one too
 # early is found out.
 SMALL_SEGMENTS: dict[str, Any] = {"segment_bytes": "64 KiB", "segment_age": "20ms", "grace": "0s"}
-# Long enough for a start of Spark on a machine that is busy with other things.
-PATIENCE = 300.0
 SHORT_BATCHES: dict[str, Any] = {"max_age": "200ms"}
 
 

@@ -17,8 +17,8 @@ from penstock.failpoints import NAMES
 from tests.crash.chunk_reads import ROLE, ChunkReads, CopyState, copy_states, create_reading_role
 from tests.crash.copied_tables import COPIED, Writers, fill_tables
 from tests.crash.fault_schedule import PlannedFault
-from tests.crash.injured_pipeline import PATIENCE
 from tests.crash.into_postgres import IntoPostgres
+from tests.crash.penstock_run import PATIENCE
 from tests.crash.row_texts import expect_same_rows, row_texts
 from tests.fix_pipeline import wait_until
 from tests.workload import Workload, run_transactions

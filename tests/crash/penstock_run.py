@@ -17,6 +17,9 @@ import pytest
 
 from tests.fix_pipeline import wait_until
 
+# Long enough for a start of Spark on a machine that is busy with other things.
+PATIENCE = 300.0
+
 Part = Literal["capture", "worker", "worker daemon", "stream reader", "JVM", "snapshot holder"]
 
 # All processes of a run inherit it, wherever they stand in the tree and whoever is their parent.
@@ -95,7 +98,7 @@ class PenstockRun:
     def wait_done(self) -> None:
         """Wait until it ends by itself; fail unless all is well and nothing is left running."""
         try:
-            code = self._process.wait(120)
+            code = self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             pytest.fail(f"penstock run does not end:\n{self.output[-3000:]}")
         assert code == 0, f"penstock run ended with {code}:\n{self.output[-3000:]}"
@@ -104,7 +107,7 @@ class PenstockRun:
     def kill(self, part: Part) -> bool:
         """SIGKILL to one process of that kind, once there is one; False if the run ended before."""
         found = wait_until(
-            lambda: self.find(part) or self.exit_code is not None, f"there is a {part}"
+            lambda: self.find(part) or self.exit_code is not None, f"there is a {part}", PATIENCE
         )
         if isinstance(found, bool):
             return False
@@ -126,13 +129,13 @@ class PenstockRun:
         for process in self.processes():
             process.resume()
 
-    def wait_gone(self, timeout: float = 30.0) -> None:
+    def wait_gone(self) -> None:
         """Wait until the command and, soon after, all that it started have ended by themselves.
 
         Those that hold a snapshot stay: the next run goes on with it.
         """
-        wait_until(lambda: self.exit_code is not None, "penstock run has ended", timeout)
-        wait_until(lambda: not self._mortal(), "all that penstock run started has ended", 30)
+        wait_until(lambda: self.exit_code is not None, "penstock run has ended", PATIENCE)
+        wait_until(lambda: not self._mortal(), "all that penstock run started has ended", PATIENCE)
 
     def find(self, part: Part) -> psutil.Process | None:
         """One of the processes of that kind, if there is one now."""

@@ -11,7 +11,7 @@ import uuid
 import psycopg
 
 from tests.crash.injured_pipeline import InjuredPipeline
-from tests.crash.penstock_run import Part
+from tests.crash.penstock_run import PATIENCE, Part
 from tests.fix_pipeline import wait_until
 
 
@@ -21,7 +21,7 @@ def kill(part: Part, injured: InjuredPipeline, _amount: float) -> str:
     if not run.kill(part):
         return "there was none, as the run had ended"
     if part == "JVM":
-        run.wait_gone(60)
+        run.wait_gone()
         assert run.exit_code == 1, run.output[-3000:]
         assert "Spark's JVM ended unexpectedly" in run.output, run.output[-3000:]
         injured.start()
@@ -74,14 +74,20 @@ def stale_driver(injured: InjuredPipeline, amount: float) -> str:
     stale.freeze()
     end_sessions(injured.url)
     run = injured.start()
-    wait_until(lambda: injured.is_locked() or run.exit_code is not None, "the new one has the lock")
+    wait_until(
+        lambda: injured.is_locked() or run.exit_code is not None,
+        "the new one has the lock",
+        PATIENCE,
+    )
     if amount < 0.5:
         held = injured.frontier()
         wait_until(
-            lambda: injured.frontier() > held or run.exit_code is not None, "the new one delivers"
+            lambda: injured.frontier() > held or run.exit_code is not None,
+            "the new one delivers",
+            PATIENCE,
         )
     stale.thaw()
-    stale.wait_gone(90)
+    stale.wait_gone()
     assert stale.exit_code == 1, stale.output[-3000:]
     return stale.output.splitlines()[-2][:80]
 

@@ -13,9 +13,9 @@ from tests.crash.changing_tables import ChangingTables, expect_same_tables
 from tests.crash.chaos_seed import Say, SeedReport, Supervisor, bring
 from tests.crash.fault_schedule import plan_faults
 from tests.crash.faults import FAULTS
-from tests.crash.injured_pipeline import PATIENCE
 from tests.crash.into_copied import KEEPING_STEPS
 from tests.crash.into_postgres import IntoPostgres
+from tests.crash.penstock_run import PATIENCE
 from tests.fix_pipeline import wait_until
 from tests.workload import Workload
 

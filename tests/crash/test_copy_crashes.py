@@ -9,9 +9,9 @@ import pytest
 
 from tests.crash.copied_tables import KEYED
 from tests.crash.faults import COPY_FAULTS
-from tests.crash.injured_pipeline import PATIENCE
 from tests.crash.into_copied import IntoCopied
 from tests.crash.into_postgres import COPY_NAMES, SERVER_SETTINGS
+from tests.crash.penstock_run import PATIENCE
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 
@@ -34,7 +34,7 @@ def test_what_is_copied_is_not_copied_again(fresh_server: FreshServer, tmp_path:
         injured.load.start()
         # Dies when two targets are empty, and nothing says which snapshot is theirs.
         injured.start(**kills)
-        injured.run.wait_gone(PATIENCE)
+        injured.run.wait_gone()
         assert injured.run.exit_code == -9, injured.run.output[-3000:]
 
         injured.start(**kills)

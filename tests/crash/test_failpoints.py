@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from penstock.failpoints import NAMES
-from tests.crash.injured_pipeline import PATIENCE, InjuredPipeline
+from tests.crash.injured_pipeline import InjuredPipeline
 from tests.crash.into_files import IntoFiles
 from tests.crash.into_postgres import COPY_NAMES, SERVER_SETTINGS, IntoPostgres
+from tests.crash.penstock_run import PATIENCE
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -256,6 +256,28 @@ def test_a_table_that_is_gone_is_in_no_answer(conn: Connection) -> None:
     conn.execute("CREATE TABLE t (id int)")
     definitions = read_definitions(conn, [TableName("public", "t")], ())
     conn.execute("DROP TABLE t")
+    sources = read_relations(conn, definitions, (), {})
+    assert (sources.found, sources.refused) == ({}, {})
+
+
+@pytest.mark.newest_postgres
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME x TO b",
+        "ALTER TABLE t ALTER a TYPE bigint",
+        "ALTER TABLE t DROP a; ALTER TABLE t ADD a int",
+    ],
+)
+def test_a_table_with_other_columns_than_were_told_is_in_no_answer(
+    conn: Connection, change: LiteralString
+) -> None:
+    """Its rows would be read in one form and written in another."""
+    conn.execute("CREATE TABLE t (id int, a int, b text)")
+    definitions = read_definitions(conn, [TableName("public", "t")], ())
+    conn.execute("ALTER TABLE t ADD more text")
+    assert read_relations(conn, definitions, (), {}).found.keys() == {definitions[0].oid}
+    conn.execute(change)
     sources = read_relations(conn, definitions, (), {})
     assert (sources.found, sources.refused) == ({}, {})
 

@@ -171,7 +171,8 @@ class _Source:
             return read_definitions_by_oid(conn, list(tables), publications)
 
     def plans(self, tables: Sequence[TableDefinition]) -> dict[int, CopyPlan | TableRefused]:
-        """What to read of each table, or why it is not copied. Those that are gone are left out."""
+        """What to read of each table, or why it is not copied. Those that are gone, or are not
+        like this any more, are left out."""
         found: dict[int, CopyPlan | TableRefused] = {}
         there = self._read(tables, found)
         for table in tables:
@@ -236,7 +237,8 @@ class _Source:
     def _source(self, table: TableDefinition) -> CopySource:
         if table.oid not in self._sources:
             raise TableRewritten(
-                f"Table {table.qualified_name} is gone from the source.", table=table.oid
+                f"Table {table.qualified_name} is gone from the source, or was changed.",
+                table=table.oid,
             )
         return self._sources[table.oid]
 

@@ -36,7 +36,8 @@ Define = Callable[[Collection[int]], Mapping[int, TableDefinition]]
 """What tables (by oid) are like in the source now; those that are gone are left out."""
 
 Plan = Callable[[Sequence[TableDefinition]], Mapping[int, CopyPlan | TableRefused]]
-"""What to read of each table, or why it cannot be copied; those that are gone are left out."""
+"""What to read of each table, or why it cannot be copied; those that are gone, or are not as given
+any more, are left out."""
 
 
 class CopyAdmission:
@@ -157,7 +158,7 @@ class CopyAdmission:
         plans = {}
         found = self._plan(tables)
         gone = [table.oid for table in tables if table.oid not in found]
-        self._start_again(gone, "it is gone from the source")
+        self._start_again(gone, "it was changed just now, or is gone from the source")
         for table in (table for table in tables if table.oid in found):
             plan = found[table.oid]
             try:

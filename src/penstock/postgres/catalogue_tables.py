@@ -180,6 +180,7 @@ def _column(row: Any, types: _Types, *, is_published: bool) -> ColumnDefinition:
         collation=_collation(row),
         published=is_published,
         missing=row.missing,
+        type_oid=row.type,
     )
 
 

@@ -101,7 +101,7 @@ SELECT root.oid::bigint AS table, root.relkind::text AS table_kind,
 
 # Which columns the stream marks as the row's identity is decided as Postgres does.
 _COLUMNS = """
-SELECT a.attrelid::bigint AS table, a.attname AS name, a.atttypid::bigint AS type,
+SELECT a.attrelid::bigint AS table, a.attnum, a.attname AS name, a.atttypid::bigint AS type,
        a.atttypmod AS typmod, format_type(a.atttypid, -1) AS spelled,
        c.relreplident = 'f' OR coalesce(a.attnum = ANY (key.columns), false) AS is_key
   FROM pg_attribute a
@@ -129,7 +129,8 @@ def read_relations(
     publications: Sequence[str],
     where: Mapping[str, str],
 ) -> CopySources:
-    """What copies of these tables read. A table that is gone is in neither of the answers.
+    """What copies of these tables read. A table that is gone, or whose columns are others by now,
+    is in neither of the answers.
 
     ``publications`` are those that the stream follows; ``where`` is the pipeline file's SQL by
     ``schema.name``. Ask after the snapshot was taken: a partition that came in between would be
@@ -152,8 +153,8 @@ def read_relations(
         ) is not None:
             sources.refused[table.oid] = refusal
             continue
-        published = {column.name for column in table.columns if column.is_delivered}
-        sent = [row for row in columns.get(table.oid, []) if row.name in published]
+        if (sent := _sent(table, columns.get(table.oid, []))) is None:
+            continue
         sources.found[table.oid] = CopySource(
             table=describe(
                 messages.Relation(
@@ -178,6 +179,19 @@ def read_relations(
             where=where.get(table.qualified_name),
         )
     return sources
+
+
+def _sent(table: TableDefinition, rows: Sequence[Any]) -> list[Any] | None:
+    """The columns that are delivered; None where they are not those of the definition: rows would
+    be read in one form and written in another.
+    """
+    found = {row.attnum: row for row in rows}
+    wanted = [column for column in table.columns if column.is_delivered]
+    for column in wanted:
+        row = found.get(column.attnum)
+        if row is None or row.name != column.name or column.type_oid not in {0, row.type}:
+            return None
+    return [found[column.attnum] for column in wanted]
 
 
 _KINDS = {"v": "a view", "m": "a materialised view", "f": "a foreign table"}
