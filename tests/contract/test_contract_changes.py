@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -115,6 +116,25 @@ def test_a_truncate_makes_what_other_tasks_wrote_before_it_void(
     destination = opened(adapter)
     deliver(destination, builder.frontier, runs[:2], runs[2:5], runs[5:6], runs[6:])
     assert_delivered(adapter, reference(*runs))
+
+
+def test_a_table_that_is_described_anew_between_changes_of_the_same_rows(
+    adapter: Adapter, builder: ChangeBuilder
+) -> None:
+    """As after a change of a type that takes nothing from the rows."""
+    longer = replace(ITEMS, columns=(ITEMS.columns[0], Column("name", "text", typmod=30)))
+    with builder.transaction():
+        for key in "123":
+            builder.insert(ITEMS, key, "first")
+        builder.update(longer, "1", "second")
+        builder.update(longer, "4", "second", key=["2", None])
+        builder.delete(longer, key=["3", None])
+        builder.update(ITEMS, "1", "third")
+        builder.insert(ITEMS, "2", "third")
+        builder.insert(longer, "3", "fourth")
+    changes = builder.cut()
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
 
 
 def test_changes_of_one_row_in_several_runs_tasks_and_batches(

@@ -10,12 +10,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Part:
-    """The net rows of one table in one run of changes.
+    """The net rows of one table in one run of changes, or in the stretch of it in which the table
+    is described in the same way.
 
-    ``part`` marks the run's rows in the staging table of each of its tables. ``inserts`` to
-    ``deletes`` count them by what they do; for a table without a key, ``inserts`` are rows to add
-    and ``deletes`` rows to remove, and for a history all are inserts. ``incomplete`` of the updates
-    and rekeys have unset columns.
+    ``part`` marks these rows in the staging table; other tables of the run may have the same.
+    ``inserts`` to ``deletes`` count them by what they do; for a table without a key, ``inserts``
+    are rows to add and ``deletes`` rows to remove, and for a history all are inserts.
+    ``incomplete`` of the updates and rekeys have unset columns.
     ``refused`` rows were set aside for the dead letters, and are not among the others.
     """
 

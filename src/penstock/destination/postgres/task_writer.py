@@ -81,15 +81,9 @@ class PostgresWriter(TaskWriter):
             )
             for event in run.truncates
         ]
-        part = secrets.randbits(48)
-        loads = [
-            load
-            for tables in self._alike(run.tables, truncates)
-            for load in self._loads(part, tables)
-        ]
         parts = _Staging(
             kept_session(self.url, "task", self._connect),
-            loads,
+            list(self._all_loads(run.tables, truncates)),
             self.pipeline if self.dead_letter else None,
         ).run()
         failpoint("postgres.staged")
@@ -128,6 +122,18 @@ class PostgresWriter(TaskWriter):
             and column_places(first, one.table, int(one.commit_lsn[0]))
             == column_places(second, other.table, int(other.commit_lsn[0]))
         )
+
+    def _all_loads(
+        self, tables: Sequence[TableChanges], truncates: Sequence[Truncated]
+    ) -> Iterator[_Load]:
+        part, staged = secrets.randbits(48), set[int]()
+        for some in self._alike(tables, truncates):
+            oids = {changes.table.oid for changes in some}
+            if oids & staged:
+                # Rows of a part are net rows: those that come later are another's.
+                part, staged = secrets.randbits(48), set()
+            staged |= oids
+            yield from self._loads(part, some)
 
     def _loads(self, part: int, tables: Sequence[TableChanges]) -> Iterator[_Load]:
         stages = [self.stages[changes.table.oid] for changes in tables]
