@@ -17,7 +17,7 @@ from penstock.decode.changes import ChangeSet, MessageEvent, Stamp, TableChanges
 from penstock.decode.row_values import READ_ORDINAL, Ints, Mask, RowValues
 from penstock.destination.contract import TableRows
 from penstock.destination.encode.commit_time import commit_time_text
-from penstock.destination.encode.json_values import TEXT, join, json_values, listed, repeat
+from penstock.destination.encode.json_values import TEXT, join, json_values, listed, repeat, spread
 from penstock.lsn import format_lsn
 from penstock.pgoutput import tuples
 from penstock.table_schema import TableSchema
@@ -275,11 +275,7 @@ def old_objects(changes: TableChanges, values: RowValues) -> pa.Array:
         _members(table, column, changes.old_text(column), ~values.old_has(column))
         for column in range(len(table.columns))
     ]
-    source = np.zeros(len(changes), np.int64)
-    source[changes.old_rows] = np.arange(images)
-    missing = np.ones(len(changes), bool)
-    missing[changes.old_rows] = False
-    objects = _objects(members, images).take(pa.array(source, mask=missing))
+    objects = spread(_objects(members, images), changes.old_rows, len(changes))
     return pc.fill_null(objects, pa.scalar("null", TEXT))
 
 

@@ -14,7 +14,7 @@ from penstock.decode.flat_rows import op_names
 from penstock.decode.row_values import Ints, RowValues
 from penstock.destination.contract import SchemaChange, TableRows
 from penstock.destination.encode.json_values import TEXT, repeat
-from penstock.destination.encode.messages import EventFormat, Messages
+from penstock.destination.encode.messages import EventFormat, Messages, in_order
 from penstock.destination.encode.ndjson import (
     RowParts,
     delete_heads,
@@ -41,17 +41,19 @@ class PenstockFormat(EventFormat):
     def changes(self, changes: TableChanges) -> Messages:
         identity = self._identity(changes)
         parts = RowParts.of(changes, identity)
+        moved, old_key = _moved(changes, identity, parts.key)
+        part = np.zeros(len(changes), np.int64)
+        part[moved] = 1
         messages = Messages(
             np.arange(len(changes)),
-            np.zeros(len(changes), np.int64),
+            part,
             op_names(changes.op).cast(TEXT),
             parts.key,
             parts.objects(),
         )
-        moved, old_key = _moved(changes, identity, parts.key)
         if not len(moved):
             return messages
-        return _with_departures(messages, parts, moved, old_key)
+        return in_order([messages, _departures(parts, moved, old_key)])
 
     def copied(self, rows: TableRows) -> Messages:
         identity = identity_columns(rows.table, self.keys.get(rows.table.oid))
@@ -78,8 +80,7 @@ class PenstockFormat(EventFormat):
 
 
 def _single(op: str, value: str) -> Messages:
-    zero = np.zeros(1, np.int64)
-    return Messages(zero, zero, pa.array([op], TEXT), pa.nulls(1, TEXT), pa.array([value], TEXT))
+    return Messages.single(op, pa.nulls(1, TEXT), pa.array([value], TEXT))
 
 
 def _moved(changes: TableChanges, identity: Sequence[int], key: pa.Array) -> tuple[Ints, pa.Array]:
@@ -96,12 +97,10 @@ def _moved(changes: TableChanges, identity: Sequence[int], key: pa.Array) -> tup
     return rows[differs], old.filter(pa.array(differs))
 
 
-def _with_departures(
-    messages: Messages, parts: RowParts, moved: Ints, old_key: pa.Array
-) -> Messages:
-    """The same with a delete before each update that changed its row's key."""
+def _departures(parts: RowParts, moved: Ints, old_key: pa.Array) -> Messages:
+    """A delete for each update that changed its row's key."""
     some, count = pa.array(moved), len(moved)
-    departures = RowParts(
+    values = RowParts(
         delete_heads(parts.head.take(some)),
         parts.stamp.take(some),
         old_key,
@@ -109,19 +108,4 @@ def _with_departures(
         repeat("null", count),
         repeat("[]", count),
     ).objects()
-    part = messages.part.copy()
-    part[moved] = 1
-    row = np.concatenate([messages.row, moved])
-    order = np.argsort(row * 2 + np.concatenate([part, np.zeros(count, np.int64)]), kind="stable")
-    pick = pa.array(order)
-
-    def merged(own: pa.Array, added: pa.Array) -> pa.Array:
-        return pa.concat_arrays([own, added]).take(pick)
-
-    return Messages(
-        row[order],
-        np.concatenate([part, np.zeros(count, np.int64)])[order],
-        merged(messages.op, repeat("delete", count)),
-        merged(messages.key, old_key),
-        merged(messages.value, departures),
-    )
+    return Messages(moved, np.zeros(count, np.int64), repeat("delete", count), old_key, values)
