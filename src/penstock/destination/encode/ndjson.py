@@ -258,6 +258,18 @@ def _keys(members: list[pa.Array], identity: Sequence[int], count: int) -> pa.Ar
     return _objects([members[column] for column in identity], count)
 
 
+def row_keys(changes: TableChanges, values: RowValues, identity: Sequence[int]) -> pa.Array:
+    """The key of the row of each change, as ``RowParts`` has it."""
+    members = [_members(changes.table, c, values.text(c), values.unset(c)) for c in identity]
+    return _keys(members, range(len(members)), len(changes))
+
+
+def copied_keys(rows: TableRows, identity: Sequence[int]) -> pa.Array:
+    """The same for copied rows."""
+    members = [_members(rows.table, c, rows.columns[c], None) for c in identity]
+    return _keys(members, range(len(members)), len(rows))
+
+
 def old_keys(changes: TableChanges, identity: Sequence[int]) -> pa.Array:
     """The key in each old image, of those columns that it holds."""
     table = changes.table
