@@ -31,6 +31,7 @@ from penstock.destination.encode.ndjson import copied_keys, lsn_texts, row_keys
 from penstock.destination.encode.sql_names import qualified_name
 from penstock.lsn import format_lsn
 from penstock.pgoutput import tuples
+from penstock.schema_change import TableChange
 from penstock.table_definition import TableDefinition
 from penstock.table_schema import TableSchema
 from penstock.transform.identity import identity_columns
@@ -101,7 +102,7 @@ class BifrostFormat(EventFormat):
         head = ',"table":"","operation":"MESSAGE","columns":'
         return _single("message", [*_stamp_of(event.stamp), head, text, "}"])
 
-    def schema_change(self, change: SchemaChange) -> Sequence[Messages]:
+    def schema_change(self, change: SchemaChange) -> Sequence[tuple[TableChange, Messages]]:
         """pg-bifrost sends nothing for these."""
         return ()
 

@@ -27,6 +27,7 @@ from penstock.destination.encode.debezium_table import TableForm, table_form, wi
 from penstock.destination.encode.json_values import TEXT, Part, joined, repeat, spread
 from penstock.destination.encode.messages import EventFormat, Messages, in_order
 from penstock.pgoutput import tuples
+from penstock.schema_change import TableChange
 from penstock.table_definition import TableDefinition
 from penstock.table_schema import TableSchema
 
@@ -118,7 +119,7 @@ class DebeziumFormat(EventFormat):
         key = f'{key_head}{{"prefix":{prefix}}}{tail}'
         return Messages.single("message", pa.array([key], TEXT), joined(value, 1))
 
-    def schema_change(self, change: SchemaChange) -> Sequence[Messages]:
+    def schema_change(self, change: SchemaChange) -> Sequence[tuple[TableChange, Messages]]:
         """Debezium's Postgres connector sends nothing of its own for these."""
         return ()
 

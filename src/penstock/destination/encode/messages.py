@@ -13,6 +13,7 @@ from penstock.decode.changes import MessageEvent, TableChanges, TruncateEvent
 from penstock.decode.row_values import Ints
 from penstock.destination.contract import SchemaChange, TableRows
 from penstock.destination.encode.json_values import TEXT
+from penstock.schema_change import TableChange
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class EventFormat(ABC):
         """What pg_logical_emit_message sent."""
 
     @abstractmethod
-    def schema_change(self, change: SchemaChange) -> Sequence[Messages]:
+    def schema_change(self, change: SchemaChange) -> Sequence[tuple[TableChange, Messages]]:
         """A schema change: what to send for each of its tables, in their order. May be nothing."""
 
 

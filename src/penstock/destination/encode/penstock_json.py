@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -25,22 +26,26 @@ from penstock.destination.encode.ndjson import (
 )
 from penstock.destination.encode.schema_event import schema_events
 from penstock.pgoutput import tuples
+from penstock.schema_change import TableChange
+from penstock.table_schema import TableSchema
 from penstock.transform.identity import identity_columns
 
 
 @dataclass(frozen=True)
 class PenstockFormat(EventFormat):
-    """``keys`` names the columns that identify the rows of a table, by its oid.
+    """``keys`` names the columns that identify the rows of a table, by its oid. ``ids`` has the
+    numbers of its columns by their names, of tables whose events are to tell them.
 
     An update that changes the key makes two messages: under the old key, that the row is gone from
     there, and under the new one the update itself. Who reads one key alone misses nothing.
     """
 
     keys: Mapping[int, tuple[str, ...]]
+    ids: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     def changes(self, changes: TableChanges) -> Messages:
-        identity = self._identity(changes)
-        parts = RowParts.of(changes, identity)
+        identity = self._identity(changes.table)
+        parts = RowParts.of(changes, identity, self._ids(changes.table))
         moved, old_key = _moved(changes, identity, parts.key)
         part = np.zeros(len(changes), np.int64)
         part[moved] = 1
@@ -56,8 +61,8 @@ class PenstockFormat(EventFormat):
         return in_order([messages, _departures(parts, moved, old_key)])
 
     def copied(self, rows: TableRows) -> Messages:
-        identity = identity_columns(rows.table, self.keys.get(rows.table.oid))
-        key, value = read_objects(rows, identity)
+        identity = self._identity(rows.table)
+        key, value = read_objects(rows, identity, more=self._ids(rows.table))
         count = len(rows)
         return Messages(
             np.arange(count), np.zeros(count, np.int64), repeat("read", count), key, value
@@ -72,11 +77,25 @@ class PenstockFormat(EventFormat):
     def message(self, event: MessageEvent) -> Messages:
         return _single("message", message_object(event))
 
-    def schema_change(self, change: SchemaChange) -> Sequence[Messages]:
-        return [_single("schema", line.decode().rstrip("\n")) for _, line in schema_events(change)]
+    def schema_change(self, change: SchemaChange) -> Sequence[tuple[TableChange, Messages]]:
+        return [
+            (table, _single("schema", line.decode().rstrip("\n")))
+            for table, line in schema_events(change)
+        ]
 
-    def _identity(self, changes: TableChanges) -> tuple[int, ...]:
-        return identity_columns(changes.table, self.keys.get(changes.table.oid))
+    def _identity(self, table: TableSchema) -> tuple[int, ...]:
+        return identity_columns(table, self.keys.get(table.oid))
+
+    def _ids(self, table: TableSchema) -> str:
+        """``,"table_id":…,"columns":{…}``, or nothing. A column that the catalogue's word does not
+        cover has no number: a wrong one would be worse.
+        """
+        if table.oid not in self.ids:
+            return ""
+        known = self.ids[table.oid]
+        columns = {c.name: known[c.name] for c in table.columns if c.name in known}
+        text = json.dumps(columns, ensure_ascii=False, separators=(",", ":"))
+        return f',"table_id":{table.oid},"columns":{text}'
 
 
 def _single(op: str, value: str) -> Messages:
@@ -107,5 +126,6 @@ def _departures(parts: RowParts, moved: Ints, old_key: pa.Array) -> Messages:
         old_key,
         repeat("null", count),
         repeat("[]", count),
+        parts.more,
     ).objects()
     return Messages(moved, np.zeros(count, np.int64), repeat("delete", count), old_key, values)
