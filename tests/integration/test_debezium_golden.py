@@ -83,7 +83,7 @@ REPLACED = {
 REALS = {("types", "single")}
 """Columns of single precision, of which Java writes more digits than it takes."""
 
-_OPTIONS = {
+OPTIONS = {
     "converter.schemas.enable": "schemas",
     "decimal.handling.mode": "decimals",
     "time.precision.mode": "times",
@@ -132,9 +132,7 @@ def captured(
 @pytest.mark.newest_postgres
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_the_messages_are_debeziums(scenario: Scenario, captured: Captured) -> None:
-    chosen = {
-        _OPTIONS[name]: value for name, value in scenario.settings.items() if name in _OPTIONS
-    }
+    chosen = {OPTIONS[name]: value for name, value in scenario.settings.items() if name in OPTIONS}
     options = DebeziumOptions.model_validate({"server": SERVER, "database": DATABASE, **chosen})
     keys = {oid: identity_of(table) for oid, table in captured.definitions.items()}
     ours = list(_our_messages(DebeziumFormat(options, captured.definitions, keys), captured))

@@ -24,14 +24,14 @@ VERSION_GROUP = "penstock.version_finders"
 class IdentityFinder(Protocol):
     """Says which columns identify the rows of a table. Asked once for each of its definitions."""
 
-    def __call__(self, table: TableDefinition) -> Sequence[str] | None:
+    def __call__(self, table: TableDefinition, /) -> Sequence[str] | None:
         """Names of columns, in the key's order; None leaves it to Penstock."""
 
 
 class VersionFinder(Protocol):
     """Gives events of rows a version. Works on executors, where its package has to be, too."""
 
-    def __call__(self, table: TableSchema, rows: pa.RecordBatch) -> pa.Array:
+    def __call__(self, table: TableSchema, rows: pa.RecordBatch, /) -> pa.Array:
         """One number or text a row, null where it has none.
 
         ``rows`` has a column of Postgres's texts for each column of the table: the row after each
