@@ -19,23 +19,19 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from penstock.changelog import chain
-from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.run import read_runs
-from penstock.decode.changes import ChangeSet, decode_changes
+from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import TableRows
 from penstock.destination.encode.debezium import UNSET, DebeziumFormat
 from penstock.destination.encode.debezium_options import DebeziumOptions
 from penstock.destination.encode.messages import Messages
 from penstock.lsn import Frontier
-from penstock.postgres.catalogue import TableName
-from penstock.postgres.definitions import read_definitions
 from penstock.postgres.value_settings import VALUE_SETTINGS
 from penstock.snapshot.arrow_columns import as_text
 from penstock.snapshot.relations import read_relations
 from penstock.table_definition import TableDefinition
 from penstock.table_schema import TableSchema
 from penstock.transform.identity import identity_of
+from tests.captured_sql import capture, definitions
 from tests.fix_pipeline import PipelineUnderTest
 from tests.golden.debezium.scenarios import DATABASE, SCENARIOS, SERVER, Scenario
 from tests.logged_changes import SENTINEL
@@ -87,7 +83,7 @@ REPLACED = {
 REALS = {("types", "single")}
 """Columns of single precision, of which Java writes more digits than it takes."""
 
-_OPTIONS = {
+OPTIONS = {
     "converter.schemas.enable": "schemas",
     "decimal.handling.mode": "decimals",
     "time.precision.mode": "times",
@@ -136,9 +132,7 @@ def captured(
 @pytest.mark.newest_postgres
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_the_messages_are_debeziums(scenario: Scenario, captured: Captured) -> None:
-    chosen = {
-        _OPTIONS[name]: value for name, value in scenario.settings.items() if name in _OPTIONS
-    }
+    chosen = {OPTIONS[name]: value for name, value in scenario.settings.items() if name in OPTIONS}
     options = DebeziumOptions.model_validate({"server": SERVER, "database": DATABASE, **chosen})
     keys = {oid: identity_of(table) for oid, table in captured.definitions.items()}
     ours = list(_our_messages(DebeziumFormat(options, captured.definitions, keys), captured))
@@ -317,23 +311,10 @@ def _check_source(value: Json) -> None:
 
 
 def _capture(pipeline: PipelineUnderTest, scenario: Scenario) -> Captured:
-    before, streamed = scenario.statements()
-    pipeline.execute(*before)
-    pipeline.subscribe()
-    with psycopg.connect(pipeline.url, autocommit=True) as conn:
-        for statement in streamed:
-            conn.execute(statement.encode())
-        definitions, rows = _tables(conn, scenario)
-    pipeline.capture_all()
-    return Captured(tuple(_decoded(pipeline.log)), definitions, rows)
-
-
-def _decoded(log: ChangeLog) -> Iterator[ChangeSet]:
-    listing = log.list()
-    assert listing.frontier is not None
-    first, last = listing.segments[0].after, listing.frontier.commit_lsn
-    for run in read_runs(log, chain.between(listing.segments, listing.sizes, first, last)):
-        yield decode_changes(run.rows, run.tables, run.origins)
+    changes, (found, rows) = capture(
+        pipeline, *scenario.statements(), lambda conn: _tables(conn, scenario)
+    )
+    return Captured(changes, found, rows)
 
 
 def _tables(
@@ -342,17 +323,12 @@ def _tables(
     """The definitions of all tables, and where the scenario copies, their rows."""
     for setting in VALUE_SETTINGS:
         conn.execute(setting.encode())
-    found = conn.execute(
-        "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace"
-        " AND relkind = 'r' ORDER BY relname"
-    )
-    names = [TableName("public", name) for (name,) in found.fetchall()]
-    definitions = {table.oid: table for table in read_definitions(conn, names, [])}
+    found = definitions(conn)
     if scenario.settings.get("snapshot.mode") != "initial":
-        return definitions, ()
-    sources = read_relations(conn, list(definitions.values()), [], {}).found.values()
+        return found, ()
+    sources = read_relations(conn, list(found.values()), [], {}).found.values()
     rows = [_copied(conn, source.table) for source in sources]
-    return definitions, tuple(sorted(rows, key=lambda copied: copied.table.name))
+    return found, tuple(sorted(rows, key=lambda copied: copied.table.name))
 
 
 def _copied(conn: psycopg.Connection[Any], table: TableSchema) -> TableRows:

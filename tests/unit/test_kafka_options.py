@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from penstock.destination.contract import SchemaChange
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.kafka.positions import DriverRecord, Sent, lanes_left
 from penstock.destination.kafka.routes import Routes
 from penstock.destination.kafka.topics import topic_name
 from penstock.destination.queue.lanes import LaneOptions
 from penstock.errors import DestinationError
-from penstock.lsn import Frontier
+from penstock.lsn import Frontier, Position
+from penstock.schema_change import TableChange
+from penstock.table_definition import TableDefinition
 from tests.change_builder import ChangeBuilder
 from tests.unit.test_queue_events import encoder, some_changes
 
@@ -28,6 +33,10 @@ def options(**given: Any) -> KafkaOptions:
     [
         ({"topic": "{database}.{table}"}, "Input should be a topic's name"),
         ({"topic": "{"}, "Input should be a topic's name"),
+        ({"message_topic": "{table}"}, "it is of no single table"),
+        ({"positions_topic": "{schema}.x"}, "it is of no single table"),
+        ({"format": "avro"}, "Input should be 'penstock', 'debezium' or 'bifrost'"),
+        ({"bifrost": {"old": False}}, "Extra inputs are not permitted"),
         ({"client": {"acks": 1}}, "acks is not to be set here"),
         ({"client": {"enable.idempotence": False}}, "enable.idempotence is not to be set here"),
         ({"lanes": {"by": "column"}}, "Input should be 'schema', 'table', 'key' or 'transaction'"),
@@ -98,6 +107,35 @@ def test_where_messages_go() -> None:
     assert headers["penstock.op"] == b"insert"
     assert headers["penstock.position"] == b"1/1010+0"
     assert len(headers["penstock.schema_version"] or b"") == 16
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topics"),
+    [
+        ("{pipeline}.schema", ["shop.schema"] * 3),
+        ("{pipeline}.{schema}.ddl", ["shop.public.ddl", "shop.other.ddl", "shop.public.ddl"]),
+        ("ddl.{schema}.{table}", ["ddl.public.items", "ddl.other.goods", "ddl.public.items"]),
+    ],
+)
+def test_where_schema_events_go(pattern: str, topics: list[str]) -> None:
+    """Also of a table that was renamed, and of one that was dropped."""
+    items = TableDefinition(10, "public", "items", "d", ())
+    goods = TableDefinition(11, "other", "goods", "d", ())
+    tables = (
+        TableChange(None, items),
+        TableChange(replace(goods, name="former"), goods),
+        TableChange(items, None),
+    )
+    change = SchemaChange(Position(0x60, 0), 0, "ALTER TABLE", tables)
+    events = encoder().schema_change(change)
+    assert len(set(events.column("lane_hash").to_pylist())) == 1
+    sent = Routes(options(schema_topic=pattern), "shop", {}).outgoing(events)
+    assert sent.topic == topics
+    assert [json.loads(value or b"")["table"] for value in sent.value] == [
+        "items",
+        "goods",
+        "items",
+    ]
 
 
 def test_by_key_the_client_chooses_the_partition_where_there_is_a_key() -> None:

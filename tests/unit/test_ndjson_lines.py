@@ -45,7 +45,7 @@ def test_an_insert_in_full() -> None:
     changes = builder.cut()
     version = changes.tables[0].table.fingerprint
     assert bytes(text_bytes(encode_changes(changes).text)).decode() == (
-        f'{{"op":"insert","schema":"S","table":"Wide","schema_version":"{version}",'
+        f'{{"format":1,"op":"insert","schema":"S","table":"Wide","schema_version":"{version}",'
         '"position":{"commit_lsn":"16/B3741000","ordinal":0},"lsn":"16/B3740060","xid":701,'
         '"commit_time":"2026-01-02T03:04:06.678901Z","key":{"id":9007199254740993},"old":null,'
         '"new":{"id":9007199254740993,"ok":true,"ratio":1.5e+300,"price":"1.50",'

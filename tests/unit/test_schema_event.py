@@ -50,6 +50,7 @@ def test_a_change_of_a_table_says_all_that_a_reader_needs() -> None:
     assert line.endswith(b"}\n")
     assert "préis".encode() in line
     assert json.loads(line) == {
+        "format": 1,
         "op": "schema",
         "schema": "public",
         "table": "items",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic import ValidationError
 
+from penstock.destination import entry_point
 from penstock.destination.contract import Destination
 from penstock.errors import ConfigError
 
@@ -14,18 +14,12 @@ GROUP = "penstock.destinations"
 
 
 def destination_names() -> list[str]:
-    return sorted(entry.name for entry in entry_points(group=GROUP))
+    return entry_point.names(GROUP)
 
 
 def destination_class(name: str) -> type[Destination]:
     """The class behind ``type: name``. A package can add its own to the entry-point group."""
-    found = entry_points(group=GROUP, name=name)
-    if not found:
-        raise ConfigError(
-            f"destination.type: there is no destination {name!r}",
-            remedy=f"use one of: {', '.join(destination_names())}",
-        )
-    loaded: type[Destination] = next(iter(found)).load()
+    loaded: type[Destination] = entry_point.load(GROUP, name, "destination.type", "destination")
     return loaded
 
 

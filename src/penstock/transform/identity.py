@@ -22,10 +22,13 @@ def identity_columns(table: TableSchema, names: tuple[str, ...] | None = None) -
     """Where the columns of these names stand in rows of the stream.
 
     Without names, or where rows lack one of them, the replica identity counts; REPLICA IDENTITY
-    FULL names no key.
+    FULL names no key. It counts, too, where old rows do not hold all of the names: a delete tells
+    nothing else of its row, and the row is gone, so nobody can be asked.
     """
-    if names:
-        places = {column.name: place for place, column in enumerate(table.columns)}
-        if all(name in places for name in names):
-            return tuple(places[name] for name in names)
-    return () if table.replica_identity == "f" else table.key_columns
+    told = () if table.replica_identity == "f" else table.key_columns
+    places = {column.name: place for place, column in enumerate(table.columns)}
+    if not names or not all(name in places for name in names):
+        return told
+    found = tuple(places[name] for name in names)
+    held = table.replica_identity in ("f", "n") or all(table.columns[at].is_key for at in found)
+    return found if held or not told else told

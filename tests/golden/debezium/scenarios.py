@@ -1,7 +1,6 @@
 """Which golden messages there are: a SQL file under some settings of Debezium's engine each.
 
-A SQL file has two parts: what stands above the line ``-- streamed`` is there before Debezium comes,
-what stands below it is streamed. A statement ends with a semicolon at the end of a line.
+tests/captured_sql.py says how the SQL files are made.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.captured_sql import statements
+
 FOLDER = Path(__file__).parent
 SERVER = "shop"
 """What Debezium calls topic.prefix."""
 DATABASE = "golden"
-
-_DIVIDER = "-- streamed\n"
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,8 @@ class Scenario:
 
     def statements(self) -> tuple[list[str], list[str]]:
         """Those that come before, and those that are streamed."""
-        text = (FOLDER / "sql" / f"{self.sql}.sql").read_text()
-        before, streamed = text.split(_DIVIDER)
-        if self.copied:
-            return _split(before) + _split(streamed), []
-        return _split(before), _split(streamed)
-
-
-def _split(text: str) -> list[str]:
-    statements = (statement.strip() for statement in (text + "\n").split(";\n"))
-    return [statement for statement in statements if statement]
+        before, streamed = statements(FOLDER / "sql" / f"{self.sql}.sql")
+        return (before + streamed, []) if self.copied else (before, streamed)
 
 
 SCENARIOS = (

@@ -22,11 +22,12 @@ from penstock.destination.encode.debezium_images import (
 )
 from penstock.destination.encode.debezium_options import DebeziumOptions
 from penstock.destination.encode.debezium_schema import message_schemas
-from penstock.destination.encode.debezium_source import Part, Place, joined
+from penstock.destination.encode.debezium_source import Place
 from penstock.destination.encode.debezium_table import TableForm, table_form, with_schema
-from penstock.destination.encode.json_values import TEXT, repeat
-from penstock.destination.encode.messages import EventFormat, Messages
+from penstock.destination.encode.json_values import TEXT, Part, joined, repeat, spread
+from penstock.destination.encode.messages import EventFormat, Messages, in_order
 from penstock.pgoutput import tuples
+from penstock.schema_change import TableChange
 from penstock.table_definition import TableDefinition
 from penstock.table_schema import TableSchema
 
@@ -71,7 +72,7 @@ class DebeziumFormat(EventFormat):
             blocks.append(removals)
             if self._options.tombstones:
                 blocks.append(_tombstones(removals))
-        return blocks[0] if len(blocks) == 1 else _in_order(blocks)
+        return blocks[0] if len(blocks) == 1 else in_order(blocks)
 
     def copied(self, rows: TableRows) -> Messages:
         form, count = self._form(rows.table), len(rows)
@@ -91,7 +92,7 @@ class DebeziumFormat(EventFormat):
     def truncate(self, event: TruncateEvent) -> Sequence[Messages]:
         place = Place.of_event(event.stamp)
         return [
-            _single(
+            Messages.single(
                 "truncate",
                 pa.nulls(1, TEXT),
                 self._values(table, self._form(table), ["null"], ["null"], place, "t", 1),
@@ -116,9 +117,9 @@ class DebeziumFormat(EventFormat):
             f',"message":{{"prefix":{prefix},"content":"{content}"}}}}{tail}',
         ]
         key = f'{key_head}{{"prefix":{prefix}}}{tail}'
-        return _single("message", pa.array([key], TEXT), joined(value, 1))
+        return Messages.single("message", pa.array([key], TEXT), joined(value, 1))
 
-    def schema_change(self, change: SchemaChange) -> Sequence[Messages]:
+    def schema_change(self, change: SchemaChange) -> Sequence[tuple[TableChange, Messages]]:
         """Debezium's Postgres connector sends nothing of its own for these."""
         return ()
 
@@ -147,14 +148,14 @@ class DebeziumFormat(EventFormat):
             is_update[at] = False
             part[at] = 2 if self._options.tombstones else 1
             old_keys = old.keys.filter(pa.array(moved))
-            headers.append((OLD_KEY, _spread(old_keys, at, len(rows))))
+            headers.append((OLD_KEY, spread(old_keys, at, len(rows))))
         if (unset := new.unset_names()) is not None:
             headers.append((UNSET, unset))
         before: Part = "null"
         stayed = np.flatnonzero((changes.op[changes.old_rows] == tuples.UPDATE) & ~moved)
         if len(stayed):
             at = np.searchsorted(rows, changes.old_rows[stayed])
-            kept = _spread(old.rows.take(pa.array(stayed)), at, len(rows))
+            kept = spread(old.rows.take(pa.array(stayed)), at, len(rows))
             before = kept.fill_null("null")
         place = Place.of_changes(changes, rows if len(rows) < len(changes) else slice(None))
         number = pa.array(is_update.astype(np.int8))
@@ -185,7 +186,7 @@ class DebeziumFormat(EventFormat):
             found = changes.old_rows[moved]
             new_keys = new.keys.take(pa.array(np.searchsorted(changes.new_rows, found)))
             at = np.searchsorted(rows, found)
-            headers.append((NEW_KEY, _spread(new_keys, at, len(rows))))
+            headers.append((NEW_KEY, spread(new_keys, at, len(rows))))
         place = Place.of_changes(changes, rows)
         value = self._values(changes.table, form, [before], ["null"], place, "d", len(rows))
         part = np.zeros(len(rows), np.int64)
@@ -229,43 +230,4 @@ def _tombstones(removals: Messages) -> Messages:
         removals.key,
         pa.nulls(count, TEXT),
         removals.headers,
-    )
-
-
-def _single(op: str, key: pa.Array, value: pa.Array) -> Messages:
-    nothing = np.zeros(1, np.int64)
-    return Messages(nothing, nothing, pa.array([op], TEXT), key, value)
-
-
-def _spread(values: pa.Array, at: Ints, count: int) -> pa.Array:
-    """A column of ``count`` rows with the values at these places, null elsewhere."""
-    source = np.zeros(count, np.int64)
-    source[at] = np.arange(len(at))
-    missing = np.ones(count, bool)
-    missing[at] = False
-    return values.take(pa.array(source, mask=missing))
-
-
-def _in_order(blocks: Sequence[Messages]) -> Messages:
-    """Several sets of messages as one: by change, then by part."""
-    row = np.concatenate([block.row for block in blocks])
-    part = np.concatenate([block.part for block in blocks])
-    order = np.lexsort((part, row))
-    places = pa.array(order)
-
-    def together(columns: Sequence[pa.Array]) -> pa.Array:
-        return pa.concat_arrays(columns).take(places)
-
-    names = dict.fromkeys(name for block in blocks for name, _ in block.headers)
-    headers = [
-        (name, together([dict(b.headers).get(name, pa.nulls(len(b), TEXT)) for b in blocks]))
-        for name in names
-    ]
-    return Messages(
-        row[order],
-        part[order],
-        together([block.op for block in blocks]),
-        together([block.key for block in blocks]),
-        together([block.value for block in blocks]),
-        headers,
     )

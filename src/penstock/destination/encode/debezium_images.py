@@ -12,9 +12,8 @@ import pyarrow.compute as pc
 from penstock.decode.changes import TableChanges
 from penstock.decode.row_values import Ints, Mask, RowValues
 from penstock.destination.encode.debezium_form import Content
-from penstock.destination.encode.debezium_source import Part, joined
 from penstock.destination.encode.debezium_table import TableForm
-from penstock.destination.encode.json_values import TEXT, listed
+from penstock.destination.encode.json_values import TEXT, Part, joined, listed
 from penstock.pgoutput import tuples
 
 Column = Content | str

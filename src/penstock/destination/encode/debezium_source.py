@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from penstock.decode.changes import Stamp, TableChanges
 from penstock.decode.row_values import Ints
 from penstock.destination.encode.debezium_options import DebeziumOptions
-from penstock.destination.encode.json_values import TEXT, join, repeat
-
-Part = Any
-"""A column of texts, or one text for all rows."""
+from penstock.destination.encode.json_values import Part, number_texts
 
 
 @dataclass(frozen=True)
@@ -37,12 +29,12 @@ class Place:
     def of_changes(cls, changes: TableChanges, rows: Ints | slice) -> Place:
         micros = changes.commit_micros[rows]
         return cls(
-            _text(micros),
-            _text(micros // 1000),
-            _text(changes.commit_lsn[rows]),
-            _text(changes.lsn[rows]),
-            _text(changes.xid[rows]),
-            _text(changes.ordinal[rows] + 1),
+            number_texts(micros),
+            number_texts(micros // 1000),
+            number_texts(changes.commit_lsn[rows]),
+            number_texts(changes.lsn[rows]),
+            number_texts(changes.xid[rows]),
+            number_texts(changes.ordinal[rows] + 1),
         )
 
     @classmethod
@@ -106,25 +98,6 @@ class Place:
             *(',"ts_ms":', self.millis, ',"ts_us":', self.micros),
             *(',"ts_ns":', self.micros, "000"),
         ]
-
-
-def joined(parts: Sequence[Part], count: int) -> pa.Array:
-    """The parts of each of ``count`` rows behind each other."""
-    fewer: list[Part] = []
-    for part in parts:
-        if isinstance(part, str) and fewer and isinstance(fewer[-1], str):
-            fewer[-1] += part
-        else:
-            fewer.append(part)
-    if len(fewer) == 1 and isinstance(fewer[0], str):
-        return repeat(fewer[0], count)
-    return join(*fewer)
-
-
-def _text(numbers: Ints) -> Part:
-    if len(numbers) and (numbers[0] == numbers).all():
-        return str(int(numbers[0]))
-    return pa.array(np.ascontiguousarray(numbers)).cast(TEXT)
 
 
 def _boolean(value: bool) -> str:

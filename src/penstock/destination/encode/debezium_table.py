@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -72,11 +72,11 @@ def table_form(
     table: TableSchema,
     options: DebeziumOptions,
     definition: TableDefinition | None,
-    key: Sequence[str] | None,
+    key: tuple[str, ...] | None,
 ) -> TableForm:
     """``key`` names the columns that identify rows; None where the stream alone tells them."""
     defined = {} if definition is None else {column.name: column for column in definition.columns}
-    places = _key(table, key)
+    places = identity_columns(table, key)
     columns = tuple(
         _column(table, place, defined, definition, options, in_key=place in places)
         for place in range(len(table.columns))
@@ -100,18 +100,6 @@ def table_form(
 def with_schema(schema: str) -> str:
     """What stands before a payload."""
     return f'{{"schema":{schema},"payload":'
-
-
-def _key(table: TableSchema, names: Sequence[str] | None) -> tuple[int, ...]:
-    """The places of the key's columns.
-
-    A key that old rows do not hold would be unknown where a row is deleted: then the columns of
-    the replica identity are the key.
-    """
-    key = identity_columns(table, None if names is None else tuple(names))
-    identity = identity_columns(table, None)
-    held = table.replica_identity in ("f", "n") or all(table.columns[at].is_key for at in key)
-    return key if held or not identity else identity
 
 
 def _column(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.decode.row_values import Ints
 from penstock.table_schema import PgType
 
 # Sixty-four bit offsets: JSON is longer than the text it holds, and a batch may be large.
 TEXT = pa.large_string()
 
-_BOOLEAN = 16
+Part = Any
+"""A column of texts, or one text for all rows."""
+
+BOOLEAN = 16
 _INTEGERS = frozenset({20, 21, 23, 26, 28, 29, 5069})  # int8/2/4, oid, xid, cid, xid8
 _FLOATS = frozenset({700, 701})
 _JSON = frozenset({114, 3802})
@@ -40,6 +47,35 @@ def repeat(text: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, TEXT), count)
 
 
+def joined(parts: Sequence[Part], count: int) -> pa.Array:
+    """The parts of each of ``count`` rows behind each other."""
+    fewer: list[Part] = []
+    for part in parts:
+        if isinstance(part, str) and fewer and isinstance(fewer[-1], str):
+            fewer[-1] += part
+        else:
+            fewer.append(part)
+    if len(fewer) == 1 and isinstance(fewer[0], str):
+        return repeat(fewer[0], count)
+    return join(*fewer)
+
+
+def number_texts(numbers: Ints) -> Part:
+    """Their digits; one text where all are the same."""
+    if len(numbers) and (numbers[0] == numbers).all():
+        return str(int(numbers[0]))
+    return pa.array(np.ascontiguousarray(numbers)).cast(TEXT)
+
+
+def spread(values: pa.Array, at: Ints, count: int) -> pa.Array:
+    """A column of ``count`` rows with the values at these places, null elsewhere."""
+    source = np.zeros(count, np.int64)
+    source[at] = np.arange(len(at))
+    missing = np.ones(count, bool)
+    missing[at] = False
+    return values.take(pa.array(source, mask=missing))
+
+
 def json_values(text: pa.Array, pg_type: PgType) -> pa.Array:
     """The values as JSON, ``null`` where they are null; docs/change_json.md says which how."""
     text = text.cast(TEXT)
@@ -51,7 +87,7 @@ def json_values(text: pa.Array, pg_type: PgType) -> pa.Array:
     elif oid in _FLOATS:
         special = pc.is_in(text, value_set=_NOT_FINITE)
         values = pc.if_else(special, _strings(text), text) if pc.any(special).as_py() else text
-    elif oid == _BOOLEAN:
+    elif oid == BOOLEAN:
         values = pc.if_else(pc.equal(text, _operand("t")), _operand("true"), _operand("false"))
     elif oid in _JSON:
         # A line break in JSON text is white space: inside a string it would be escaped.
@@ -62,10 +98,11 @@ def json_values(text: pa.Array, pg_type: PgType) -> pa.Array:
 
 
 def _strings(text: pa.Array) -> pa.Array:
-    return join('"', _escaped(text), '"')
+    return join('"', escaped(text), '"')
 
 
-def _escaped(text: pa.Array) -> pa.Array:
+def escaped(text: pa.Array) -> pa.Array:
+    """What stands between the quotes of JSON strings; null where a text is."""
     found = pc.match_substring_regex(text, _MUST_ESCAPE)
     if not pc.any(found).as_py():
         return text

@@ -17,11 +17,14 @@ from penstock.decode.changes import ChangeSet, MessageEvent, Stamp, TableChanges
 from penstock.decode.row_values import READ_ORDINAL, Ints, Mask, RowValues
 from penstock.destination.contract import TableRows
 from penstock.destination.encode.commit_time import commit_time_text
-from penstock.destination.encode.json_values import TEXT, join, json_values, listed, repeat
+from penstock.destination.encode.json_values import TEXT, join, json_values, listed, repeat, spread
 from penstock.lsn import format_lsn
 from penstock.pgoutput import tuples
 from penstock.table_schema import TableSchema
 from penstock.transform.identity import identity_columns
+
+FORMAT_VERSION = 1
+"""Rises with every change that a reader of the version before would not understand."""
 
 _OPS = {tuples.INSERT: "insert", tuples.UPDATE: "update", tuples.DELETE: "delete"}
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
@@ -82,9 +85,11 @@ class RowParts:
     old: pa.Array
     new: pa.Array
     unset: pa.Array
+    more: str = ""
+    """Members that a format has beyond these."""
 
     @classmethod
-    def of(cls, changes: TableChanges, identity: Sequence[int]) -> RowParts:
+    def of(cls, changes: TableChanges, identity: Sequence[int], more: str = "") -> RowParts:
         """``identity`` are the columns of the key."""
         table, count = changes.table, len(changes)
         values = RowValues(changes)
@@ -103,6 +108,7 @@ class RowParts:
             old_objects(changes, values),
             new,
             _unset_names(table, unset, count),
+            more,
         )
 
     def objects(self, end: str = "") -> pa.Array:
@@ -118,7 +124,7 @@ class RowParts:
             self.new,
             ',"unset":',
             self.unset,
-            "}" + end,
+            f"{self.more}}}{end}",
         )
 
 
@@ -130,7 +136,7 @@ def read_lines(rows: TableRows) -> Lines:
 
 
 def read_objects(
-    rows: TableRows, identity: Sequence[int], end: str = ""
+    rows: TableRows, identity: Sequence[int], end: str = "", more: str = ""
 ) -> tuple[pa.Array, pa.Array]:
     """The keys and the objects of copied rows."""
     table, count = rows.table, len(rows)
@@ -150,7 +156,7 @@ def read_objects(
         pc.fill_null(key, pa.scalar("null", TEXT)),
         ',"old":null,"new":',
         _objects(members, count),
-        ',"unset":[]}' + end,
+        f',"unset":[]{more}}}{end}',
     )
     return key, text
 
@@ -164,7 +170,7 @@ def truncate_object(event: TruncateEvent) -> str:
         {"schema": table.schema, "table": table.name, "schema_version": table.fingerprint}
         for table in event.tables
     ]
-    return _event_object(
+    return _stamped(
         event.stamp,
         "truncate",
         tables=tables,
@@ -182,7 +188,7 @@ def message_object(event: MessageEvent) -> str:
         content, encoding = event.content.decode(), "utf-8"
     except UnicodeDecodeError:
         content, encoding = base64.b64encode(event.content).decode(), "base64"
-    return _event_object(
+    return _stamped(
         event.stamp,
         "message",
         transactional=event.transactional,
@@ -192,9 +198,9 @@ def message_object(event: MessageEvent) -> str:
     )
 
 
-def _event_object(stamp: Stamp, op: str, **members: Any) -> str:
+def _stamped(stamp: Stamp, op: str, **members: Any) -> str:
     position = stamp.position
-    return _object(
+    return event_object(
         op=op,
         position={"commit_lsn": format_lsn(position.commit_lsn), "ordinal": position.ordinal},
         lsn=format_lsn(stamp.lsn),
@@ -211,13 +217,18 @@ def _line(stamp: Stamp, text: str) -> Lines:
     )
 
 
+def event_object(**members: Any) -> str:
+    """One event, with the version of the format before all else."""
+    return _object(format=FORMAT_VERSION, **members)
+
+
 def _object(**members: Any) -> str:
     return json.dumps(members, ensure_ascii=False, separators=(",", ":"))
 
 
 def _head(table: TableSchema, op: str) -> str:
     """The line up to where its stamp begins."""
-    members = _object(
+    members = event_object(
         op=op, schema=table.schema, table=table.name, schema_version=table.fingerprint
     )
     return members[:-1] + ","
@@ -232,7 +243,7 @@ def _heads(table: TableSchema, op: npt.NDArray[np.uint8]) -> pa.Array:
 
 def delete_heads(heads: pa.Array) -> pa.Array:
     """Heads of updates as those of deletes."""
-    return pc.replace_substring(heads, '{"op":"update"', '{"op":"delete"', max_replacements=1)
+    return pc.replace_substring(heads, '"op":"update"', '"op":"delete"', max_replacements=1)
 
 
 def _stamps(changes: TableChanges) -> pa.Array:
@@ -258,6 +269,18 @@ def _keys(members: list[pa.Array], identity: Sequence[int], count: int) -> pa.Ar
     return _objects([members[column] for column in identity], count)
 
 
+def row_keys(changes: TableChanges, values: RowValues, identity: Sequence[int]) -> pa.Array:
+    """The key of the row of each change, as ``RowParts`` has it."""
+    members = [_members(changes.table, c, values.text(c), values.unset(c)) for c in identity]
+    return _keys(members, range(len(members)), len(changes))
+
+
+def copied_keys(rows: TableRows, identity: Sequence[int]) -> pa.Array:
+    """The same for copied rows."""
+    members = [_members(rows.table, c, rows.columns[c], None) for c in identity]
+    return _keys(members, range(len(members)), len(rows))
+
+
 def old_keys(changes: TableChanges, identity: Sequence[int]) -> pa.Array:
     """The key in each old image, of those columns that it holds."""
     table = changes.table
@@ -275,11 +298,7 @@ def old_objects(changes: TableChanges, values: RowValues) -> pa.Array:
         _members(table, column, changes.old_text(column), ~values.old_has(column))
         for column in range(len(table.columns))
     ]
-    source = np.zeros(len(changes), np.int64)
-    source[changes.old_rows] = np.arange(images)
-    missing = np.ones(len(changes), bool)
-    missing[changes.old_rows] = False
-    objects = _objects(members, images).take(pa.array(source, mask=missing))
+    objects = spread(_objects(members, images), changes.old_rows, len(changes))
     return pc.fill_null(objects, pa.scalar("null", TEXT))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from penstock.destination.contract import SchemaChange
 from penstock.destination.encode.commit_time import commit_time_text
+from penstock.destination.encode.ndjson import event_object
 from penstock.lsn import format_lsn
 from penstock.schema_change import TableChange
 from penstock.table_definition import ColumnDefinition
@@ -18,7 +18,7 @@ def schema_events(change: SchemaChange) -> Iterator[tuple[TableChange, bytes]]:
     for table in change.tables:
         if table.oid in change.silent:
             continue
-        yield table, (json.dumps(_event(change, table), ensure_ascii=False) + "\n").encode()
+        yield table, (event_object(**_event(change, table)) + "\n").encode()
 
 
 def _event(change: SchemaChange, table: TableChange) -> dict[str, Any]:

@@ -15,9 +15,6 @@ from penstock.destination.contract import (
     Rows,
     SchemaChange,
 )
-from penstock.destination.encode.debezium import DebeziumFormat
-from penstock.destination.encode.messages import EventFormat
-from penstock.destination.encode.penstock_json import PenstockFormat
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.kafka.positions import (
     DRIVER,
@@ -40,11 +37,11 @@ from penstock.destination.kafka.sender import (
 from penstock.destination.kafka.topics import Topics, topic_name
 from penstock.destination.kafka.transactions import TransactionalProducer
 from penstock.destination.queue.events import Encoder
+from penstock.destination.queue.formats import Formats
 from penstock.destination.queue.oversize import Oversize
 from penstock.errors import DestinationError
 from penstock.lsn import Frontier
 from penstock.table_definition import TableDefinition
-from penstock.transform.identity import identity_of
 
 
 class KafkaDestination(Destination):
@@ -66,8 +63,7 @@ class KafkaDestination(Destination):
             sends_at_once=True,
         )
         self._positions = topic_name(options.positions_topic, pipeline)
-        self._definitions: dict[int, TableDefinition] = {}
-        self._keys: dict[int, tuple[str, ...]] = {}
+        self._formats = Formats(options, pipeline)
         self._partitions: dict[str, int] = {}
         self._topics: Topics | None = None
         self._driver: TransactionalProducer | None = None
@@ -101,10 +97,13 @@ class KafkaDestination(Destination):
         self._take_up(found)
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
-        self._definitions |= {table.oid: table for table in definitions}
-        self._keys |= {table.oid: identity_of(table) for table in definitions}
+        self._formats.know(definitions)
         routes = self._routes()
-        names = {routes.topic("insert", table.schema, table.name) for table in definitions}
+        names = {
+            routes.topic(op, table.schema, table.name)
+            for table in definitions
+            for op in ("insert", "schema")
+        }
         if names.difference(self._partitions):
             assert self._topics is not None  # noqa: S101 (open comes first)
             self._partitions = self._topics.make(names)
@@ -173,12 +172,9 @@ class KafkaDestination(Destination):
     def _own_topics(self) -> list[str]:
         options = self.options
         # A pattern with a table in it is made when the table is known.
-        patterns = (options.schema_topic, options.message_topic)
-        return [
-            topic_name(pattern, self.pipeline)
-            for pattern in patterns
-            if "{schema}" not in pattern and "{table}" not in pattern
-        ]
+        of_tables = "{schema" in options.schema_topic or "{table" in options.schema_topic
+        patterns = (options.message_topic, *(() if of_tables else (options.schema_topic,)))
+        return [topic_name(pattern, self.pipeline) for pattern in patterns]
 
     def _encoder(self) -> Encoder:
         oversize = Oversize(
@@ -187,13 +183,7 @@ class KafkaDestination(Destination):
             self.options.oversize,
             "raise destination.max_message_bytes, and max.message.bytes of the topic",
         )
-        return Encoder(self._format(), self.options.lanes, oversize)
-
-    def _format(self) -> EventFormat:
-        if self.options.format == "debezium":
-            options = self.options.debezium.of(self.pipeline)
-            return DebeziumFormat(options, self._definitions, self._keys)
-        return PenstockFormat(self._keys)
+        return Encoder(self._formats.format(), self.options.lanes, oversize)
 
     def _routes(self) -> Routes:
         return Routes(self.options, self.pipeline, self._partitions)

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from penstock.config.quantities import Duration, DurationOrZero, Size
 from penstock.destination.contract import DestinationOptions
-from penstock.destination.encode.debezium_options import DebeziumOptions
+from penstock.destination.queue.formats import FormatOptions
 from penstock.destination.queue.lanes import LaneOptions
 from penstock.destination.queue.oversize import OversizeOption
 
@@ -25,19 +25,24 @@ _OWN = frozenset(
         *("delivery.report.only.error", "group.id", "isolation.level"),
     }
 )
-_PLACES = ("pipeline", "schema", "table")
 
 
-def _topic(value: str) -> str:
-    try:
-        value.format(**dict.fromkeys(_PLACES, "x"))
-    except (KeyError, IndexError, ValueError):
-        raise PydanticCustomError(
-            "topic",
-            "Input should be a topic's name, in which {pipeline}, {schema} and {table} stand "
-            "for what they say",
-        ) from None
+def _table_topic(value: str) -> str:
+    _try(value, "{pipeline}, {schema} and {table} stand for what they say", "schema", "table")
     return value
+
+
+def _pipeline_topic(value: str) -> str:
+    _try(value, "{pipeline} stands for the pipeline's name; it is of no single table")
+    return value
+
+
+def _try(pattern: str, allowed: str, *places: str) -> None:
+    try:
+        pattern.format(**dict.fromkeys(("pipeline", *places), "x"))
+    except (KeyError, IndexError, ValueError):
+        message = f"Input should be a topic's name, in which {allowed}"
+        raise PydanticCustomError("topic", "{message}", {"message": message}) from None
 
 
 def _setting(value: object) -> object:
@@ -58,7 +63,8 @@ def _client(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-TopicText = Annotated[str, AfterValidator(_topic)]
+TableTopic = Annotated[str, AfterValidator(_table_topic)]
+PipelineTopic = Annotated[str, AfterValidator(_pipeline_topic)]
 Setting = Annotated[str, BeforeValidator(_setting)]
 
 
@@ -71,16 +77,14 @@ class TopicOptions(DestinationOptions):
     config: dict[str, Setting] = Field(default_factory=dict)
 
 
-class KafkaOptions(DestinationOptions):
+class KafkaOptions(FormatOptions):
     """Where messages go, and how."""
 
     brokers: str = Field(min_length=1)
-    topic: TopicText = "{pipeline}.{schema}.{table}"
-    schema_topic: TopicText = "{pipeline}.schema"
-    message_topic: TopicText = "{pipeline}.messages"
-    positions_topic: TopicText = "_penstock.{pipeline}.positions"
-    format: Literal["penstock", "debezium"] = "penstock"
-    debezium: DebeziumOptions = DebeziumOptions()
+    topic: TableTopic = "{pipeline}.{schema}.{table}"
+    schema_topic: TableTopic = "{pipeline}.schema"
+    message_topic: PipelineTopic = "{pipeline}.messages"
+    positions_topic: PipelineTopic = "_penstock.{pipeline}.positions"
     lanes: LaneOptions = LaneOptions()
     transactional: bool = False
     topics: TopicOptions = TopicOptions()

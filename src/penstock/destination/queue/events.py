@@ -16,6 +16,7 @@ from penstock.destination.encode.messages import EventFormat, Messages
 from penstock.destination.queue.lanes import Hashes, LaneOptions, hash_texts, mixed
 from penstock.destination.queue.oversize import Oversize
 from penstock.lsn import Position
+from penstock.schema_change import TableChange
 from penstock.table_schema import TableSchema
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
@@ -72,8 +73,14 @@ class Encoder:
         return self._events(messages, rows.table, at, np.full(count, READ_ORDINAL))
 
     def schema_change(self, change: SchemaChange) -> pa.RecordBatch:
+        """In one lane, whatever their tables: of two changes, a reader sees the first one first."""
         stamp = Stamp(change.position, 0, 0, change.commit_micros, None)
-        return _in_order([self._single(m, None, stamp) for m in self.format.schema_change(change)])
+        return _in_order(
+            [
+                _named(self._single(messages, None, stamp), table)
+                for table, messages in self.format.schema_change(change)
+            ]
+        )
 
     def _table(self, changes: TableChanges) -> pa.RecordBatch:
         messages = self.format.changes(changes)
@@ -182,6 +189,16 @@ def _packed(events: pa.RecordBatch) -> bytes:
         stream.write_batch(events)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def _named(events: pa.RecordBatch, table: TableChange) -> pa.RecordBatch:
+    """Events with the name of the table that they tell of."""
+    known = table.after or table.before
+    assert known is not None  # noqa: S101 (one of both is there)
+    for column, text in (("schema", known.schema), ("table", known.name)):
+        place = events.schema.get_field_index(column)
+        events = events.set_column(place, column, _repeated(text, len(events)))
+    return events
 
 
 def _repeated(text: str, count: int) -> pa.Array:
