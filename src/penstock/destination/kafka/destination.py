@@ -18,7 +18,7 @@ from penstock.destination.contract import (
 from penstock.destination.encode.debezium import DebeziumFormat
 from penstock.destination.encode.messages import EventFormat
 from penstock.destination.encode.penstock_json import PenstockFormat
-from penstock.destination.kafka.options import KafkaOptions
+from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import (
     DRIVER,
     DriverRecord,
@@ -37,9 +37,10 @@ from penstock.destination.kafka.sender import (
     PlainSender,
     forget_lanes,
 )
-from penstock.destination.kafka.topics import Topics, topic_name
+from penstock.destination.kafka.topics import Topics
 from penstock.destination.kafka.transactions import TransactionalProducer
 from penstock.destination.queue.events import Encoder
+from penstock.destination.queue.names import names_tables
 from penstock.destination.queue.oversize import Oversize
 from penstock.errors import DestinationError
 from penstock.lsn import Frontier
@@ -65,7 +66,7 @@ class KafkaDestination(Destination):
             batch_age=0.2,
             sends_at_once=True,
         )
-        self._positions = topic_name(options.positions_topic, pipeline)
+        self._positions = TOPICS.name(options.positions_topic, pipeline)
         self._definitions: dict[int, TableDefinition] = {}
         self._keys: dict[int, tuple[str, ...]] = {}
         self._partitions: dict[str, int] = {}
@@ -175,9 +176,7 @@ class KafkaDestination(Destination):
         # A pattern with a table in it is made when the table is known.
         patterns = (options.schema_topic, options.message_topic)
         return [
-            topic_name(pattern, self.pipeline)
-            for pattern in patterns
-            if "{schema}" not in pattern and "{table}" not in pattern
+            TOPICS.name(pattern, self.pipeline) for pattern in patterns if not names_tables(pattern)
         ]
 
     def _encoder(self) -> Encoder:

@@ -11,6 +11,7 @@ from penstock.config.quantities import Duration, DurationOrZero, Size
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.encode.debezium_options import DebeziumOptions
 from penstock.destination.queue.lanes import LaneOptions
+from penstock.destination.queue.names import NameRule
 from penstock.destination.queue.oversize import OversizeOption
 
 # What the options above stand for, and what the guarantees rest on.
@@ -25,19 +26,7 @@ _OWN = frozenset(
         *("delivery.report.only.error", "group.id", "isolation.level"),
     }
 )
-_PLACES = ("pipeline", "schema", "table")
-
-
-def _topic(value: str) -> str:
-    try:
-        value.format(**dict.fromkeys(_PLACES, "x"))
-    except (KeyError, IndexError, ValueError):
-        raise PydanticCustomError(
-            "topic",
-            "Input should be a topic's name, in which {pipeline}, {schema} and {table} stand "
-            "for what they say",
-        ) from None
-    return value
+TOPICS = NameRule("kafka", "topic", 249)
 
 
 def _setting(value: object) -> object:
@@ -58,7 +47,7 @@ def _client(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-TopicText = Annotated[str, AfterValidator(_topic)]
+TopicText = Annotated[str, TOPICS.validator]
 Setting = Annotated[str, BeforeValidator(_setting)]
 
 
