@@ -7,6 +7,7 @@ from hypothesis import settings
 pytest_plugins = [
     "tests.fix_cli",
     "tests.fix_kafka",
+    "tests.fix_kinesis",
     "tests.fix_pipeline",
     "tests.fix_postgres",
     "tests.fix_spark",

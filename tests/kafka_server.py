@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from penstock.spark.java import java_home
+from tests.loopback_server import free_ports
 from tests.maven import maven
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -137,7 +137,7 @@ class KafkaServer:
 
     def _configure(self) -> None:
         assert self._folder is not None
-        self._port, controller = _free_ports(2)
+        self._port, controller = free_ports(2)
         settings = {
             **self._settings,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -205,11 +205,3 @@ def _java(jars: Path, *arguments: str) -> list[str]:
         str(home / "bin" / "java"), "-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", str(jars / "*"), *arguments,
     ]  # fmt: skip
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [probe.getsockname()[1] for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports

@@ -1,4 +1,4 @@
-"""A server of a test's own: it listens on loopback and serves each client in a thread."""
+"""Servers of a test's own: on loopback, each client in a thread, and free ports for others."""
 
 from __future__ import annotations
 
@@ -50,3 +50,12 @@ def pass_on(source: socket.socket, target: socket.socket) -> None:
         while data := source.recv(65536):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
+
+
+def free_ports(count: int) -> list[int]:
+    """Of 127.0.0.1, for servers of which a port has to be told."""
+    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports

@@ -14,23 +14,36 @@ _TURN_SECONDS = 0.05
 
 
 class Backoff:
-    """Pauses that double up to 30 s, with jitter; small again after a healthy while."""
+    """Pauses that double from ``first`` to ``longest`` seconds, with jitter; small again after a
+    healthy while.
+    """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        first: float = _FIRST_SECONDS,
+        longest: float = _LONGEST_SECONDS,
+    ) -> None:
         self._clock = clock
-        self._pause = _FIRST_SECONDS
+        self._first = self._pause = first
+        self._longest = longest
         self._end = clock()
 
     def next_pause(self) -> float:
         """The seconds to wait from now on. The next pause will be longer."""
         now = self._clock()
         if now - self._end > _HEALTHY_SECONDS:
-            self._pause = _FIRST_SECONDS
+            self.start_over()
         # Jitter: those whom one failure hit do not come back all at once.
         pause = self._pause * random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
-        self._pause = min(self._pause * 2, _LONGEST_SECONDS)
+        self._pause = min(self._pause * 2, self._longest)
         self._end = now + pause
         return pause
+
+    def start_over(self) -> None:
+        """What was in the way is not any more: the next pause is a short one."""
+        self._pause = self._first
 
     def wait(self, stopping: Callable[[], bool]) -> None:
         """Wait for the next pause, or until ``stopping()``."""

@@ -27,6 +27,7 @@ NAMES = (
     "files.manifest_written",
     "kafka.handed_over",
     "kafka.lane_committed",
+    "kinesis.called",
     "postgres.staged",
     "postgres.merged",
     "postgres.committed",

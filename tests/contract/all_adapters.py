@@ -14,6 +14,7 @@ from tests.contract.adapters import (
     TypedDiscardAdapter,
 )
 from tests.contract.kafka_adapter import KafkaAdapter, TransactionalKafkaAdapter
+from tests.contract.kinesis_adapter import AggregatedKinesisAdapter, KinesisAdapter
 
 ADAPTERS: dict[str, type[Adapter]] = {
     "memory": MemoryAdapter,
@@ -26,4 +27,6 @@ ADAPTERS: dict[str, type[Adapter]] = {
     "postgres-append": PostgresAppendAdapter,
     "kafka-plain": KafkaAdapter,
     "kafka-transactional": TransactionalKafkaAdapter,
+    "kinesis": KinesisAdapter,
+    "kinesis-aggregated": AggregatedKinesisAdapter,
 }

@@ -11,6 +11,7 @@ from tests.change_builder import ChangeBuilder
 from tests.contract.adapters import Adapter, PostgresAdapter
 from tests.contract.all_adapters import ADAPTERS
 from tests.contract.kafka_adapter import KafkaAdapter
+from tests.contract.kinesis_adapter import KinesisAdapter
 
 
 @pytest.fixture(params=ADAPTERS)
@@ -25,6 +26,8 @@ def adapter(
         request.getfixturevalue("target_url")  # empties it
     if issubclass(kind, KafkaAdapter):
         kind.brokers = request.getfixturevalue("kafka_server").brokers
+    if issubclass(kind, KinesisAdapter):
+        kind.server = request.getfixturevalue("kinesis_server")
     made = kind(tmp_path, monkeypatch, shared_target)
     yield made
     made.close()

@@ -15,6 +15,7 @@ from penstock.destination.kafka import KafkaDestination, KafkaOptions
 from penstock.destination.memory import MemoryChange
 from tests.contract.adapters import PIPELINE, Adapter, from_line, in_commit_order
 from tests.kafka_messages import check_order, read_topics
+from tests.queue_events import without_departures
 
 
 class KafkaAdapter(Adapter):
@@ -61,14 +62,7 @@ class KafkaAdapter(Adapter):
             self.brokers, lambda topic: topic.startswith((f"{self._prefix}.", f"{self._prefix}-"))
         )
         check_order(messages)
-        lines = [_line(message) for message in messages]
-        # A row that left its key: the update that took it away is told of under the new one.
-        updates = {_place(line) for line in lines if line["op"] == "update"}
-        return [
-            from_line(line)
-            for line in lines
-            if line["op"] != "delete" or _place(line) not in updates
-        ]
+        return [from_line(line) for line in without_departures(map(_line, messages))]
 
 
 class TransactionalKafkaAdapter(KafkaAdapter):
@@ -86,7 +80,3 @@ def _line(message: Message) -> dict[str, Any]:
         assert (json.loads(key, parse_int=str) if key else None) == line["key"]
         assert headers["penstock.schema_version"] == line["schema_version"].encode()
     return line
-
-
-def _place(line: dict[str, Any]) -> str:
-    return f"{line['position']['commit_lsn']}+{line['position']['ordinal']}"

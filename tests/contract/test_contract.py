@@ -194,5 +194,5 @@ def test_tables_that_are_behind_are_remembered(adapter: Adapter, builder: Change
 
 
 def test_the_suite_covers_every_destination_that_is_shipped() -> None:
-    shipped = {"memory", "discard", "stdout", "files", "postgres", "kafka"}
+    shipped = {"memory", "discard", "stdout", "files", "postgres", "kafka", "kinesis"}
     assert {name.partition("-")[0] for name in ADAPTERS} == shipped

@@ -11,10 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.destination.contract import SchemaChange
-from penstock.destination.kafka.options import KafkaOptions
+from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import DriverRecord, Sent, lanes_left
 from penstock.destination.kafka.routes import Routes
-from penstock.destination.kafka.topics import topic_name
 from penstock.destination.queue.lanes import LaneOptions
 from penstock.errors import DestinationError
 from penstock.lsn import Frontier, Position
@@ -80,13 +79,13 @@ def test_what_the_guarantees_rest_on_cannot_be_turned_off() -> None:
     ],
 )
 def test_names_of_topics(schema: str, table: str, topic: str) -> None:
-    found = topic_name("{pipeline}.{schema}.{table}", "shop", schema, table)
+    found = TOPICS.name("{pipeline}.{schema}.{table}", "shop", schema, table)
     assert found == topic
 
 
 def test_a_name_that_is_too_long_for_a_topic() -> None:
     with pytest.raises(DestinationError, match="no legal name") as error:
-        topic_name("{schema}.{table}", "shop", "s" * 200, "t" * 60)
+        TOPICS.name("{schema}.{table}", "shop", "s" * 200, "t" * 60)
     assert "destination.topic" in error.value.remedy
 
 

@@ -11,12 +11,14 @@ import pyarrow as pa
 import pytest
 
 from penstock.decode.changes import ChangeSet
+from penstock.destination.contract import TableRows
 from penstock.destination.encode.penstock_json import PenstockFormat
 from penstock.destination.queue import events as events_module
 from penstock.destination.queue.events import Encoder, unpacked
 from penstock.destination.queue.lanes import LaneBy, LaneOptions
 from penstock.destination.queue.oversize import ClaimCheckOptions, Oversize, OversizeOption
 from penstock.errors import DestinationError
+from penstock.lsn import Frontier
 from tests.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
@@ -160,10 +162,31 @@ def test_an_event_that_is_too_large_is_put_aside(tmp_path: Path) -> None:
         events = encoder(limit=5000, option=option).events(changes)
         first, second = events.column("value").to_pylist()
         assert first == whole[0]
-        check = json.loads(second)["claim_check"]
+        stand_in = json.loads(second)
+        assert stand_in["op"] == "insert"
+        assert stand_in["key"] == {"id": 2}
+        assert stand_in["position"] == json.loads(whole[1])["position"]
+        check = stand_in["claim_check"]
         stored = Path(check["path"]).read_bytes()
         assert stored.decode() == whole[1]
         assert check["bytes"] == len(stored)
         assert check["sha256"] == hashlib.sha256(stored).hexdigest()
         assert events.column("key").to_pylist() == ['{"id":1}', '{"id":2}']
     assert len(list((tmp_path / "claims").iterdir())) == 1
+
+
+def test_copied_rows_that_are_too_large_are_put_aside_each(tmp_path: Path) -> None:
+    """They share a position, and must not share a file."""
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+    items = builder.cut().tables[0].table
+    columns = pa.array(["1", "2"]), pa.array(["x" * 5000, "y" * 5000])
+    rows = TableRows(items, columns, 2, Frontier(80, 88))
+    option = ClaimCheckOptions(claim_check=str(tmp_path / "claims"))
+    events = encoder(limit=5000, option=option).copied(rows)
+    for value, letter in zip(events.column("value").to_pylist(), "xy", strict=True):
+        check = json.loads(value)["claim_check"]
+        stored = Path(check["path"]).read_bytes()
+        assert hashlib.sha256(stored).hexdigest() == check["sha256"]
+        assert json.loads(stored)["new"]["name"] == letter * 5000

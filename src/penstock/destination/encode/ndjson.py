@@ -331,10 +331,11 @@ def _unset_names(table: TableSchema, unset: Sequence[Mask | None], count: int) -
 
 def lsn_texts(lsns: Ints) -> pa.Array:
     """As Postgres shows them."""
-    return join(_hex_texts(lsns >> 32), "/", _hex_texts(lsns & 0xFFFFFFFF))
+    return join(hex_texts(lsns >> 32), "/", hex_texts(lsns & 0xFFFFFFFF))
 
 
-def _hex_texts(numbers: Ints) -> pa.Array:
+def hex_texts(numbers: Ints) -> pa.Array:
+    """Numbers of at most 32 bits, in upper case."""
     digits = _HEX[(numbers[:, np.newaxis] >> _NIBBLES) & 15]
     offsets = np.arange(0, 8 * len(numbers) + 1, 8)
     padded = pa.Array.from_buffers(

@@ -15,7 +15,7 @@ from penstock.destination.contract import (
     Rows,
     SchemaChange,
 )
-from penstock.destination.kafka.options import KafkaOptions
+from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import (
     DRIVER,
     DriverRecord,
@@ -34,10 +34,11 @@ from penstock.destination.kafka.sender import (
     PlainSender,
     forget_lanes,
 )
-from penstock.destination.kafka.topics import Topics, topic_name
+from penstock.destination.kafka.topics import Topics
 from penstock.destination.kafka.transactions import TransactionalProducer
 from penstock.destination.queue.events import Encoder
 from penstock.destination.queue.formats import Formats
+from penstock.destination.queue.names import names_tables
 from penstock.destination.queue.oversize import Oversize
 from penstock.errors import DestinationError
 from penstock.lsn import Frontier
@@ -62,7 +63,7 @@ class KafkaDestination(Destination):
             batch_age=0.2,
             sends_at_once=True,
         )
-        self._positions = topic_name(options.positions_topic, pipeline)
+        self._positions = TOPICS.name(options.positions_topic, pipeline)
         self._formats = Formats(options, pipeline)
         self._partitions: dict[str, int] = {}
         self._topics: Topics | None = None
@@ -172,9 +173,10 @@ class KafkaDestination(Destination):
     def _own_topics(self) -> list[str]:
         options = self.options
         # A pattern with a table in it is made when the table is known.
-        of_tables = "{schema" in options.schema_topic or "{table" in options.schema_topic
-        patterns = (options.message_topic, *(() if of_tables else (options.schema_topic,)))
-        return [topic_name(pattern, self.pipeline) for pattern in patterns]
+        patterns = (options.schema_topic, options.message_topic)
+        return [
+            TOPICS.name(pattern, self.pipeline) for pattern in patterns if not names_tables(pattern)
+        ]
 
     def _encoder(self) -> Encoder:
         oversize = Oversize(

@@ -11,6 +11,7 @@ from penstock.config.quantities import Duration, DurationOrZero, Size
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.queue.formats import FormatOptions
 from penstock.destination.queue.lanes import LaneOptions
+from penstock.destination.queue.names import NameRule
 from penstock.destination.queue.oversize import OversizeOption
 
 # What the options above stand for, and what the guarantees rest on.
@@ -25,24 +26,7 @@ _OWN = frozenset(
         *("delivery.report.only.error", "group.id", "isolation.level"),
     }
 )
-
-
-def _table_topic(value: str) -> str:
-    _try(value, "{pipeline}, {schema} and {table} stand for what they say", "schema", "table")
-    return value
-
-
-def _pipeline_topic(value: str) -> str:
-    _try(value, "{pipeline} stands for the pipeline's name; it is of no single table")
-    return value
-
-
-def _try(pattern: str, allowed: str, *places: str) -> None:
-    try:
-        pattern.format(**dict.fromkeys(("pipeline", *places), "x"))
-    except (KeyError, IndexError, ValueError):
-        message = f"Input should be a topic's name, in which {allowed}"
-        raise PydanticCustomError("topic", "{message}", {"message": message}) from None
+TOPICS = NameRule("kafka", "topic", 249)
 
 
 def _setting(value: object) -> object:
@@ -63,8 +47,8 @@ def _client(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-TableTopic = Annotated[str, AfterValidator(_table_topic)]
-PipelineTopic = Annotated[str, AfterValidator(_pipeline_topic)]
+TableTopic = Annotated[str, TOPICS.of_tables]
+PipelineTopic = Annotated[str, TOPICS.of_pipeline]
 Setting = Annotated[str, BeforeValidator(_setting)]
 
 

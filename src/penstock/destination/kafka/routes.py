@@ -12,9 +12,8 @@ import pyarrow as pa
 from penstock.decode.row_values import Ints
 from penstock.destination.encode.json_values import TEXT, join
 from penstock.destination.encode.ndjson import lsn_texts
-from penstock.destination.kafka.options import KafkaOptions
-from penstock.destination.kafka.topics import topic_name
-from penstock.destination.queue.events import format_headers
+from penstock.destination.kafka.options import TOPICS, KafkaOptions
+from penstock.destination.queue.events import format_headers, kinds_of
 
 Headers = list[tuple[str, str | bytes | None]]
 _ANY = -1
@@ -54,14 +53,14 @@ class Routes:
     def topic(self, op: str, schema: str, table: str) -> str:
         options = self.options
         if op == "schema":
-            return topic_name(options.schema_topic, self.pipeline, schema, table)
+            return TOPICS.name(options.schema_topic, self.pipeline, schema, table)
         if op == "message":
-            return topic_name(options.message_topic, self.pipeline)
-        return topic_name(options.topic, self.pipeline, schema, table)
+            return TOPICS.name(options.message_topic, self.pipeline)
+        return TOPICS.name(options.topic, self.pipeline, schema, table)
 
     def outgoing(self, events: pa.RecordBatch) -> Outgoing:
         """In the events' order."""
-        of, kinds = _kinds(events)
+        of, kinds = kinds_of(events)
         routes = [self._route(*kind) for kind in kinds]
         topics = _picked([topic for topic, _ in routes], of)
         partitions = np.array([self.partitions.get(topic, 1) for topic, _ in routes], np.uint64)
@@ -90,17 +89,6 @@ class Routes:
         if version:
             headers.append(("penstock.schema_version", version.encode()))
         return self.topic(op, schema, table), headers
-
-
-def _kinds(events: pa.RecordBatch) -> tuple[Ints, list[tuple[str, str, str, str]]]:
-    """Which of the kinds of events each is: of the same operation, table and definition."""
-    columns = [events.column(name) for name in ("op", "schema", "table", "schema_version")]
-    code = np.zeros(len(events), np.int64)
-    for column in columns:
-        code = code * len(column.dictionary) + np.asarray(column.indices)
-    _, first, of = np.unique(code, return_index=True, return_inverse=True)
-    op, schema, table, version = (column.take(pa.array(first)).to_pylist() for column in columns)
-    return of, list(zip(op, schema, table, version, strict=True))
 
 
 def _picked(values: Sequence[Any], of: Ints) -> list[Any]:

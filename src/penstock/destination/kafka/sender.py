@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -11,15 +10,12 @@ import pyarrow as pa
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
-    ChunkReader,
-    ChunkReceipt,
-    ChunkWriter,
     LanedWriter,
     LanePart,
     LaneSender,
     Receipt,
 )
-from penstock.destination.kafka.options import KafkaOptions
+from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import (
     Sent,
     lane_partition,
@@ -28,9 +24,9 @@ from penstock.destination.kafka.positions import (
 )
 from penstock.destination.kafka.producers import forget_producer, kept_producer
 from penstock.destination.kafka.routes import Routes
-from penstock.destination.kafka.topics import topic_name
 from penstock.destination.kafka.transactions import TransactionalProducer
 from penstock.destination.queue.events import Encoder, unpacked
+from penstock.destination.queue.senders import EventChunkWriter, EventSender, count_receipt
 from penstock.errors import DestinationUnavailable, Fenced
 from penstock.failpoints import failpoint
 
@@ -55,16 +51,13 @@ class KafkaWriter(LanedWriter):
         return PlainSender(self.routes)
 
 
-class PlainSender(LaneSender):
+class PlainSender(EventSender):
     """At least once: what is sent again after a crash comes again, in the same order."""
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
         self._producer = kept_producer(routes.options)
         self._count = 0
-
-    def send(self, part: LanePart) -> None:
-        self.send_events(unpacked(part.content))
 
     def send_events(self, events: pa.RecordBatch) -> None:
         self._producer.produce(self._routes.outgoing(events))
@@ -73,7 +66,7 @@ class PlainSender(LaneSender):
 
     def finish(self) -> Receipt:
         self._producer.flush()
-        return _receipt(self._count)
+        return count_receipt(self._count)
 
     def give_up(self) -> None:
         forget_producer(self._routes.options)
@@ -85,7 +78,7 @@ class _Lane:
     def __init__(self, routes: Routes, lane: int) -> None:
         options = routes.options
         self._lane = lane
-        self._topic = topic_name(options.positions_topic, routes.pipeline)
+        self._topic = TOPICS.name(options.positions_topic, routes.pipeline)
         self._producer = TransactionalProducer(options, f"{self._topic}.{lane}")
         # Only now: no earlier transaction of this lane is open any more.
         self._sent = read_lane(options, self._topic, lane)
@@ -142,7 +135,7 @@ class TransactionalSender(LaneSender):
         failpoint("kafka.lane_committed")
 
     def finish(self) -> Receipt:
-        return _receipt(self._count)
+        return count_receipt(self._count)
 
     def give_up(self) -> None:
         for lane in self._used:
@@ -161,26 +154,13 @@ class TransactionalSender(LaneSender):
 
 
 @dataclass(frozen=True)
-class KafkaChunkWriter(ChunkWriter):
-    """Copied rows. At least once, also where changes come exactly once."""
+class KafkaChunkWriter(EventChunkWriter):
+    """Also where changes come exactly once."""
 
-    encoder: Encoder
     routes: Routes
 
-    def write(self, rows: ChunkReader) -> ChunkReceipt:
-        count = size = 0
-        with PlainSender(self.routes) as sender:
-            for piece in rows.texts():
-                events = self.encoder.copied(piece)
-                count += len(piece)
-                size += events.nbytes
-                sender.send_events(events)
-            sender.finish()
-        return ChunkReceipt(count, size)
-
-
-def _receipt(count: int) -> Receipt:
-    return json.dumps({"messages": count}).encode()
+    def sender(self) -> PlainSender:
+        return PlainSender(self.routes)
 
 
 def _behind(events: pa.RecordBatch, sent: Sent | None) -> pa.RecordBatch:

@@ -1,8 +1,7 @@
-"""The topics that a pipeline writes to: their names, and making them."""
+"""The topics that a pipeline writes to, and making them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaError, KafkaException
@@ -14,20 +13,6 @@ from penstock.destination.kafka.options import KafkaOptions
 from penstock.errors import DestinationError
 
 _TIMEOUT_SECONDS = 30.0
-_LONGEST_NAME = 249
-_ILLEGAL = re.compile(r"[^A-Za-z0-9._-]")
-
-
-def topic_name(pattern: str, pipeline: str, schema: str = "", table: str = "") -> str:
-    """The topic that a pattern means. Characters that a topic cannot have become ``_``."""
-    name = _ILLEGAL.sub("_", pattern.format(pipeline=pipeline, schema=schema, table=table))
-    if not name or name in (".", "..") or len(name) > _LONGEST_NAME:
-        raise DestinationError(
-            f"destination kafka: {pattern!r} gives the topic {name[:80]!r} for table "
-            f"{schema}.{table}, which is no legal name: 1 to {_LONGEST_NAME} characters",
-            remedy="set destination.topic to a pattern that gives shorter names",
-        )
-    return name
 
 
 class Topics:

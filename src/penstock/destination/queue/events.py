@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,15 @@ _NAME = pa.dictionary(pa.int32(), pa.string())
 _HEADER = "header "
 # A part is a value on its way through Spark: large enough to be cheap, small enough to be many.
 PART_BYTES = 8 * 2**20
+
+
+class Kind(NamedTuple):
+    """What events of the same operation, table and definition share."""
+
+    op: str
+    schema: str
+    table: str
+    schema_version: str
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,14 @@ def unpacked(content: bytes) -> pa.RecordBatch:
     return pa.ipc.open_stream(content).read_next_batch()
 
 
+def in_one(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """The events of several parts, at least one, in the order in which these come."""
+    if len(parts) == 1:
+        return parts[0]
+    batches = _table(parts).combine_chunks().to_batches()
+    return batches[0] if batches else parts[0]
+
+
 def format_headers(events: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
     """The format's own headers, by name."""
     for name in events.schema.names:
@@ -155,20 +173,36 @@ def format_headers(events: pa.RecordBatch) -> Iterator[tuple[str, pa.Array]]:
             yield name.removeprefix(_HEADER), events.column(name)
 
 
+def kinds_of(events: pa.RecordBatch) -> tuple[Ints, list[Kind]]:
+    """Which of the kinds each event is of, and the kinds."""
+    columns = [events.column(name) for name in ("op", "schema", "table", "schema_version")]
+    code = np.zeros(len(events), np.int64)
+    for column in columns:
+        code = code * len(column.dictionary) + np.asarray(column.indices)
+    _, first, of = np.unique(code, return_index=True, return_inverse=True)
+    op, schema, table, version = (column.take(pa.array(first)).to_pylist() for column in columns)
+    return of, list(map(Kind, op, schema, table, version))
+
+
 def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     if len(parts) == 1:
         return parts[0]
     if not parts:
         return _NOTHING
-    table = pa.concat_tables(
-        [pa.Table.from_batches([part]) for part in parts], promote_options="default"
-    ).unify_dictionaries()
+    table = _table(parts)
     commit_lsn, ordinal, part = (
         np.asarray(table.column(name)) for name in ("commit_lsn", "ordinal", "part")
     )
     order = np.lexsort((part, ordinal, commit_lsn))
     (batch,) = table.take(pa.array(order)).combine_chunks().to_batches()
     return batch
+
+
+def _table(parts: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Behind each other. A header that only some parts have is null in the others."""
+    return pa.concat_tables(
+        [pa.Table.from_batches([part]) for part in parts], promote_options="default"
+    ).unify_dictionaries()
 
 
 def _pieces(events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,7 @@ from penstock.changelog.storage import Storage
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.encode.json_values import TEXT
 from penstock.errors import DestinationError
-from penstock.lsn import Position
+from penstock.lsn import Position, format_lsn
 
 # What headers and the wire format add to key and value.
 _ROOM = 1024
@@ -61,15 +61,22 @@ class Oversize:
 
     def _stored(self, storage: Storage, events: pa.RecordBatch, row: int) -> str:
         """Put a value aside, always under the same name; what stands in for it."""
-        value = events.column("value")[row].as_py().encode()
-        name = f"{_place(events, row).replace('/', '-')}.json"
+        event = {name: events.column(name)[row].as_py() for name in events.schema.names}
+        value = event["value"].encode()
+        digest = hashlib.sha256(value).hexdigest()
+        # Copied rows share a position: only the content tells them apart.
+        name = f"{_place(events, row).replace('/', '-')}-{digest[:16]}.json"
         storage.write(name, value, durable=True)
-        check = {
-            "path": storage.full(name),
-            "bytes": len(value),
-            "sha256": hashlib.sha256(value).hexdigest(),
+        commit_lsn, ordinal = format_lsn(event["commit_lsn"]), event["ordinal"]
+        stand_in = {
+            "op": event["op"],
+            "schema": event["schema"],
+            "table": event["table"],
+            "position": {"commit_lsn": commit_lsn, "ordinal": ordinal},
+            "key": json.loads(event["key"]) if event["by_key"] else None,
+            "claim_check": {"path": storage.full(name), "bytes": len(value), "sha256": digest},
         }
-        return json.dumps({"claim_check": check}, separators=(",", ":"))
+        return json.dumps(stand_in, separators=(",", ":"), ensure_ascii=False)
 
     def _error(self, events: pa.RecordBatch, row: int, size: int) -> DestinationError:
         table = f"{events.column('schema')[row]}.{events.column('table')[row]}"

@@ -1,0 +1,141 @@
+"""The driver's side of the `kinesis` destination."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+
+from penstock.destination.contract import (
+    Behind,
+    Capabilities,
+    Destination,
+    Receipt,
+    Rows,
+    SchemaChange,
+)
+from penstock.destination.kinesis.clients import forget_client
+from penstock.destination.kinesis.options import KinesisOptions
+from penstock.destination.kinesis.records import LARGEST
+from penstock.destination.kinesis.sender import (
+    KinesisChunkWriter,
+    KinesisSender,
+    KinesisWriter,
+    Routes,
+)
+from penstock.destination.kinesis.streams import Streams
+from penstock.destination.queue.events import Encoder
+from penstock.destination.queue.formats import Formats
+from penstock.destination.queue.names import names_tables
+from penstock.destination.queue.oversize import Oversize
+from penstock.lsn import Frontier, Position
+from penstock.table_definition import TableDefinition
+
+
+class KinesisDestination(Destination):
+    """Sends every change, at least once; what it has sent, the change log's reader remembers."""
+
+    name = "kinesis"
+    options_model = KinesisOptions
+    options: KinesisOptions
+    capabilities = Capabilities(
+        mode="append",
+        exactly_once=False,
+        remembers=False,
+        atomic=False,
+        batch_age=0.2,
+        sends_at_once=True,
+    )
+
+    def __init__(self, options: KinesisOptions, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        self._routes = Routes(options, pipeline)
+        # A tombstone tells a log that compacts; here it would be a record without content.
+        debezium = options.debezium.model_copy(update={"tombstones": False})
+        self._formats = Formats(options.model_copy(update={"debezium": debezium}), pipeline)
+        self._known: set[str] = set()
+        self._schema_sent: Position | None = None
+
+    def check(self) -> Sequence[str]:
+        with closing(Streams(self.options)) as streams:
+            streams.check(self._own_streams())
+        return ()
+
+    def open(self) -> None:
+        self._make(self._own_streams())
+
+    def prepare(self, definitions: Sequence[TableDefinition]) -> None:
+        self._formats.know(definitions)
+        self._make(self._routes.stream(table.schema, table.name) for table in definitions)
+
+    def committed(self) -> Frontier | None:
+        return None
+
+    def task_writer(self) -> KinesisWriter:
+        return KinesisWriter(self._encoder(), self._routes)
+
+    def commit(
+        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
+    ) -> None:
+        """What tasks sent is there."""
+
+    # -- schema changes ------------------------------------------------------------------------
+
+    def section_writer(self, changes: Sequence[SchemaChange]) -> KinesisWriter:
+        """Rows behind a schema change are sent at once, so its event goes before them."""
+        self._follow(changes)
+        return self.task_writer()
+
+    def commit_sections(
+        self,
+        sections: Sequence[SchemaChange | Rows],
+        frontier: Frontier,
+        behind: Behind | None = None,
+    ) -> None:
+        self._follow([section for section in sections if isinstance(section, SchemaChange)])
+        super().commit_sections(sections, frontier, behind)
+
+    def _follow(self, changes: Sequence[SchemaChange]) -> None:
+        """Send the events of schema changes that were not sent yet, and go by what they tell."""
+        for change in changes:
+            if self._schema_sent is not None and change.position <= self._schema_sent:
+                continue
+            self.prepare([table.after for table in change.tables if table.after is not None])
+            with KinesisSender(self._routes) as sender:
+                sender.send_events(self._encoder().schema_change(change))
+                sender.finish()
+            self._schema_sent = change.position
+
+    # -- copies --------------------------------------------------------------------------------
+
+    def truncate_table(self, table: TableDefinition) -> None:
+        """A queue keeps its history."""
+
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> KinesisChunkWriter:
+        return KinesisChunkWriter(self._encoder(), self._routes)
+
+    def close(self) -> None:
+        forget_client(self.options)
+
+    def _own_streams(self) -> list[str]:
+        """Those that need no table to be known."""
+        names = {self._routes.other}
+        if not names_tables(self.options.stream):
+            # A pattern without a table gives the same for any.
+            names.add(self._routes.stream("public", "any"))
+        return sorted(names)
+
+    def _make(self, names: Iterable[str]) -> None:
+        new = sorted(set(names) - self._known)
+        if new:
+            with closing(Streams(self.options)) as streams:
+                streams.make(new)
+            self._known.update(new)
+
+    def _encoder(self) -> Encoder:
+        oversize = Oversize(
+            "kinesis",
+            LARGEST,
+            self.options.oversize,
+            "leave out large columns (filter.columns)",
+        )
+        return Encoder(self._formats.format(), self.options.lanes, oversize, keys_are_lanes=True)
