@@ -25,7 +25,9 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def _address(value: object) -> object:
+def _address(value: object) -> Address:
+    if isinstance(value, Address):
+        return value
     match = _ADDRESS.fullmatch(str(value)) if isinstance(value, str | int) else None
     if match is None or isinstance(value, bool) or int(match[2]) > 65535:
         raise PydanticCustomError(
@@ -34,13 +36,13 @@ def _address(value: object) -> object:
     return Address((match[1] or "127.0.0.1").strip("[]"), int(match[2]))
 
 
-def _or_false(value: object) -> object:
+def _or_off(value: object) -> object:
     """false turns it off; true would say nothing."""
     return None if value is False else value
 
 
-def _listen(value: object) -> object:
-    return None if value is False else _address(value)
+def _listen(value: object) -> Address | None:
+    return None if value is None or value is False else _address(value)
 
 
 class _Model(BaseModel):
@@ -68,7 +70,7 @@ class MetricsConfig(_Model):
     """
 
     listen: Annotated[Address | None, BeforeValidator(_listen)] = Address("127.0.0.1", DEFAULT_PORT)
-    report: Annotated[ReportConfig | None, BeforeValidator(_or_false)] = None
+    report: Annotated[ReportConfig | None, BeforeValidator(_or_off)] = None
     statsd: StatsdConfig | None = None
 
     @property
