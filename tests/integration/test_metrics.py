@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
@@ -113,8 +112,7 @@ def test_what_is_told_is_what_was_done(pipeline: PipelineUnderTest, spark: Spark
         "INSERT INTO secrets VALUES (1)",
     )
     pipeline.configure(destination=into_files(pipeline), copy=True, batch=SOON)
-    content = yaml.safe_load(pipeline.file.read_text())
-    pipeline.file.write_text(yaml.safe_dump({**content, "filter": FILTER}))
+    pipeline.also(filter=FILTER)
     with running(pipeline, spark) as run:
         wait_until(lambda: run.ask("/ready")[0] == 200, "the pipeline is ready")
         copied = run.scrape()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,19 +12,25 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
 from penstock.errors import BatchAgain, DestinationUnavailable, LogError
 from penstock.lsn import NOTHING, Frontier
+from penstock.metrics.catalogue import BATCHES, DELIVERED
 from penstock.metrics.pipeline_metrics import Metrics
-from penstock.metrics.written import JobResult
+from penstock.metrics.written import JobResult, Written
 from penstock.pipeline.apply_batch import BatchCommitter, Delivered
 from penstock.pipeline.standing import Standing
 
 
 @pytest.fixture
-def committer(tmp_path: Path) -> BatchCommitter:
+def metrics() -> Metrics:
+    return Metrics("shop")
+
+
+@pytest.fixture
+def committer(tmp_path: Path, metrics: Metrics) -> BatchCommitter:
     forget("shop")
     destination = MemoryDestination(MemoryOptions(), "shop")
     destination.open()
     log = ChangeLog(str(tmp_path))
-    committer = BatchCommitter(destination, log, "shop", 77, _SEEN.append, Metrics("shop"))
+    committer = BatchCommitter(destination, log, "shop", 77, _SEEN.append, metrics)
     committer.take_up(NOTHING, {1, 7}, (), {})
     return committer
 
@@ -174,3 +182,48 @@ def test_batches_do_not_bring_on_what_came_after_their_query_had_begun(
     committer.place({7: Frontier(10, 20)})
     committer(JobResult(), Frontier(30, 40))
     assert committer.standing == Standing(Frontier(30, 40), {7: Frontier(10, 20)})
+
+
+def delivered(count: int) -> JobResult:
+    return JobResult([], Written(Counter({("public.items", "insert"): count})))
+
+
+def test_a_batch_is_counted_when_it_is_committed_and_once(
+    committer: BatchCommitter, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DestinationUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryDestination, "commit", refuse)
+        with pytest.raises(DestinationUnavailable):
+            committer(delivered(3), Frontier(10, 20))
+    assert metrics.registry.total(DELIVERED) == 0
+    committer.take_up(NOTHING, {1, 7}, (), {})
+    assert metrics.registry.total(DELIVERED) == 0
+    committer(delivered(3), Frontier(10, 20))
+    committer.commit_aside(delivered(4), {7: Frontier(10, 20)})
+    committer.commit_sections([], Frontier(30, 40), delivered(5))
+    assert metrics.registry.total(DELIVERED, table="public.items", op="insert") == 12
+    # What is replayed apart from the stream is no batch of it.
+    assert metrics.registry.total(BATCHES) == 2
+
+
+def test_a_batch_whose_commit_got_no_answer_is_counted_if_it_is_there(
+    committer: BatchCommitter, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody brings it again then."""
+    commit = MemoryDestination.commit
+
+    def lose_answer(*given: Any) -> None:
+        commit(*given)
+        raise DestinationUnavailable("its answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryDestination, "commit", lose_answer)
+        with pytest.raises(DestinationUnavailable):
+            committer(delivered(3), Frontier(10, 20))
+    assert metrics.registry.total(DELIVERED) == 0
+    for _ in range(2):
+        committer.take_up(NOTHING, {1, 7}, (), {})
+        assert metrics.registry.total(DELIVERED) == 3

@@ -95,6 +95,7 @@ def test_a_report_is_of_the_time_since_the_last_one(metrics: Metrics) -> None:
     )
     metrics.source_is_at(2 + 2048)
     metrics.failed("stream", DestinationUnavailable("away"))
+    metrics.retried("stream")
     metrics.copied([("public.items", 1_234, 9)], Written())
     clock.now = 70
     text()

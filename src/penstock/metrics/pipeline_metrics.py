@@ -129,13 +129,12 @@ class Metrics:
 
     # -- trouble ---------------------------------------------------------------------------------
 
-    def failed(self, component: Component, error: PenstockError, *, again: bool = True) -> None:
-        """Something was interrupted; with ``again`` it is begun again."""
+    def failed(self, component: Component, error: PenstockError) -> None:
+        """Something was interrupted."""
         self.registry.add(c.FAILURES, component=component, error=type(error).__name__)
-        if again:
-            self.retried(component)
 
     def retried(self, component: Component) -> None:
+        """What was interrupted is begun again."""
         self.registry.add(c.RETRIES, component=component)
 
 

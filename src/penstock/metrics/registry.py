@@ -14,7 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from penstock.metrics.catalogue import CATALOGUE, Kind, Metric
+from penstock.metrics.catalogue import CATALOGUE, Metric
 
 # When a series began is of no use here, and doubles their number.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -30,7 +30,7 @@ class Sample(NamedTuple):
     """One value. Histograms have several: ``_bucket``, ``_sum`` and ``_count``."""
 
     name: str
-    kind: Kind
+    kind: str
     labels: dict[str, str]
     value: float
 
@@ -93,12 +93,10 @@ class Registry:
 
     def samples(self) -> Iterator[Sample]:
         """All values, without the buckets of histograms."""
-        kinds = {"counter": "counter", "gauge": "gauge", "histogram": "histogram"}
         for family in self._collectors.collect():
             for sample in family.samples:
                 if not sample.name.endswith("_bucket"):
-                    kind: Kind = kinds[family.type]  # type: ignore[assignment]
-                    yield Sample(sample.name, kind, dict(sample.labels), sample.value)
+                    yield Sample(sample.name, family.type, dict(sample.labels), sample.value)
 
     def total(self, metric: Metric, **labels: str) -> float:
         """The sum over all series that have these labels."""

@@ -176,7 +176,7 @@ class CopyManager:
                     # A snapshot waits for open transactions; they will end.
                     if decide(error) is not Action.RETRY and not isinstance(error, SlotError):
                         raise
-                    self._metrics.failed("copy", error)
+                    self._retry(error)
                     self._say(error.message)
                     self._pause.wait(self._stopping.is_set)
         except BaseException as error:
@@ -240,8 +240,8 @@ class CopyManager:
             try:
                 result = future.result()
             except PenstockError as error:
-                self._metrics.failed("copy", error)
                 self._unit_failed(unit, reading, error)
+                self._retry(error)
                 continue
             self._destination.commit_chunks(result.receipts)
             copies = self._store.get_copies()
@@ -322,21 +322,29 @@ class CopyManager:
         except CopiesStopped:
             pass
         except TablesChanged as error:
+            self._retry(error)
             self._state.start_again(error.tables, error.message)
         except TableChanged as error:
+            self._retry(error)
             self._state.start_again([error.table], error.message)
         except TableRefused as error:
+            self._metrics.failed("copy", error)
             self._state.refuse(error)
         except PenstockError as error:
             if decide(error) not in (Action.RETRY, Action.AGAIN):
                 raise
-            self._metrics.failed("copy", error)
+            self._retry(error)
             # The tables stay where they are on their way, and are taken up again from there.
             self._say(error.message)
             self._pause.wait(self._stopping.is_set)
             return True
         self._store.release_claims(self._worker, tables)
         return True
+
+    def _retry(self, error: PenstockError) -> None:
+        """Count what is begun again."""
+        self._metrics.failed("copy", error)
+        self._metrics.retried("copy")
 
     def _release_readings(self) -> None:
         used = {reading.number for _unit, reading in self._units.values()}

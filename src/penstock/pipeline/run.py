@@ -274,7 +274,7 @@ class Pipeline:
                 if error is None:
                     continue
                 action = decide(error)
-                self._metrics.failed("stream", error, again=action is not Action.STOP)
+                self._metrics.failed("stream", error)
                 fails_alone = run.destination.capabilities.tables_fail_alone
                 if isinstance(error, TableRefused) and fails_alone:
                     run.tables.refuse(error)
@@ -284,6 +284,7 @@ class Pipeline:
                     self._say(f"{error.message}; going on from {run.committer.standing.frontier}")
                     if action is Action.RETRY:
                         pause.wait(run.stopping)
+                self._metrics.retried("stream")
             self._until_there(run, pause)
 
     def _until_there(self, run: _Run, pause: Backoff) -> None:
@@ -297,6 +298,7 @@ class Pipeline:
                 if decide(error) is not Action.RETRY:
                     raise
                 self._metrics.failed("stream", error)
+                self._metrics.retried("stream")
                 self._say(error.message)
                 pause.wait(run.stopping)
 
@@ -324,7 +326,7 @@ class Pipeline:
         except PenstockError as error:
             if decide(error) is not Action.RETRY:
                 raise
-            self._metrics.failed("capture", error, again=False)
+            self._metrics.failed("capture", error)
             self._say(error.message)
             ended = True
         if ended:

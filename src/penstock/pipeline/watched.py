@@ -40,10 +40,10 @@ class Watched:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _LOOK_SECONDS
-        # Whoever needs the source finds out by himself that it does not answer.
+        # Whoever needs the source, or the report, finds out by himself that it is not to be had.
         with suppress(PenstockError):
             self._metrics.source_is_at(current_wal_lsn(conn))
-        self._metrics.captured(self._capture.report())
+            self._metrics.captured(self._capture.report())
         states = self._store.get_table_states().values()
         phases = count_phases((state.phase for state in states), get_args(Phase))
         self._metrics.tables(phases)
