@@ -155,8 +155,14 @@ class PipelineUnderTest:
             "change_log": {"path": self.log.root.path, **change_log},
             "destination": destination or {"type": "discard"},
             "batch": batch or {},
+            "metrics": {"listen": "127.0.0.1:0"},
         }
         self.file.write_text(yaml.safe_dump(content))
+
+    def also(self, **parts: Any) -> None:
+        """Put more parts into the pipeline file, or others in place of what it has."""
+        content = yaml.safe_load(self.file.read_text())
+        self.file.write_text(yaml.safe_dump({**content, **parts}))
 
     @property
     def config(self) -> PipelineConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,7 @@ def start(shop: PipelineUnderTest, *arguments: str) -> subprocess.Popen[str]:
 
 def test_until_caught_up_to_stdout(shop: PipelineUnderTest) -> None:
     shop.configure(destination={"type": "stdout"})
+    shop.also(metrics={"listen": False, "report": {"format": "text"}})
     shop.subscribe()
     with psycopg.connect(shop.url, autocommit=True) as conn:
         conn.execute("INSERT INTO items VALUES (1, 'a'), (2, NULL)")
@@ -54,12 +56,15 @@ def test_until_caught_up_to_stdout(shop: PipelineUnderTest) -> None:
         ("delete", "public", "items", None),
     ]
     assert "the destination holds" in err
+    assert "4 changes delivered" in err
+    assert "metrics at" not in err
     assert "Traceback" not in err
 
 
 def test_sigterm_stops_everything_in_order(shop: PipelineUnderTest) -> None:
     out = shop.folder / "out"
     shop.configure(destination={"type": "files", "path": str(out), "format": "ndjson"})
+    shop.also(metrics={"listen": 0, "report": {"format": "json"}})
     # It makes publication and slot by itself.
     process = start(shop)
     try:
@@ -84,13 +89,16 @@ def test_sigterm_stops_everything_in_order(shop: PipelineUnderTest) -> None:
         assert (shop.log.capture_report() or {})["pid"] in {child.pid for child in family}
 
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=120)
+        written, err = process.communicate(timeout=120)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
     assert process.returncode == 0, err
     assert "stopped; the destination holds" in err
+    assert re.search(r"metrics at http://127\.0\.0\.1:\d+/metrics", err)
+    reports = [json.loads(line) for line in written.splitlines()]
+    assert reports[-1]["totals"]["delivered"] == reports[-1]["totals"]["received"] == 1
     gone, alive = psutil.wait_procs(family, timeout=30)
     assert not alive
     assert len(gone) == len(family)

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 from pyspark.sql import SparkSession
 
 from penstock.destination.files import list_files
@@ -30,11 +29,6 @@ def catch_up(pipeline: PipelineUnderTest, spark: SparkSession) -> None:
     )
 
 
-def add_filter(pipeline: PipelineUnderTest) -> None:
-    content = yaml.safe_load(pipeline.file.read_text())
-    pipeline.file.write_text(yaml.safe_dump({**content, "filter": FILTER}))
-
-
 def lines(pipeline: PipelineUnderTest) -> list[dict[str, Any]]:
     return [
         json.loads(line)
@@ -54,7 +48,7 @@ def test_what_is_left_out_never_arrives(pipeline: PipelineUnderTest, spark: Spar
         destination={"type": "files", "path": str(pipeline.folder / "out"), "format": "ndjson"},
         copy=True,
     )
-    add_filter(pipeline)
+    pipeline.also(filter=FILTER)
     catch_up(pipeline, spark)
     pipeline.execute(
         "INSERT INTO items VALUES (3, 7, 'hush'), (4, 11, 'hush')",
@@ -85,7 +79,7 @@ def test_a_destination_that_holds_rows_takes_no_filter(
 ) -> None:
     pipeline.execute("CREATE TABLE items (id int PRIMARY KEY)")
     pipeline.configure(destination={"type": "postgres", "url": target_url})
-    add_filter(pipeline)
+    pipeline.also(filter=FILTER)
     with pytest.raises(ConfigError, match="destination postgres holds the rows") as error:
         catch_up(pipeline, spark)
     assert "source.tables.exclude" in error.value.remedy

@@ -14,6 +14,14 @@ from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.lsn import Position, parse_lsn
+from penstock.metrics.catalogue import (
+    DELIVERED,
+    ENCODED_BYTES,
+    ENCODED_MESSAGES,
+    TASK_SECONDS,
+)
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.registry import Registry
 from penstock.pipeline.run import Pipeline
 from penstock.spark import query
 from tests.fix_pipeline import PipelineUnderTest
@@ -51,10 +59,12 @@ def documented_example() -> dict[str, Any]:
     return dict(found["destination"])
 
 
-def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> None:
-    Pipeline(shop.config, shop.file, say=lambda _: None).run(
-        lambda: False, until_caught_up=True, spark=spark
-    )
+def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> Registry:
+    """What was counted."""
+    metrics = Metrics(shop.name)
+    pipeline = Pipeline(shop.config, shop.file, say=lambda _: None, metrics=metrics)
+    pipeline.run(lambda: False, until_caught_up=True, spark=spark)
+    return metrics.registry
 
 
 def messages(shop: PipelineUnderTest, kafka: KafkaServer, topic: str) -> list[Message]:
@@ -81,7 +91,10 @@ def test_rows_changes_and_schema_changes(
         conn.execute("UPDATE items SET id = 7 WHERE id = 6")
         conn.execute("DELETE FROM items WHERE id = 1")
         conn.execute("INSERT INTO notes VALUES (1, 'a note')")
-    catch_up(shop, spark)
+    counted = catch_up(shop, spark)
+    # A key that changes is two messages.
+    assert counted.total(DELIVERED) == 5
+    assert counted.total(ENCODED_MESSAGES) == 6
     items = values(messages(shop, kafka_server, "public.items"))
     copied = [(line["key"]["id"], line["new"]) for line in items if line["op"] == "read"]
     assert sorted(copied, key=str) == [(n, {"id": n, "name": "old"}) for n in range(1, 6)]
@@ -128,8 +141,14 @@ def test_large_batches_keep_the_order_of_every_key(
             conn.execute("UPDATE notes SET body = repeat(md5(random()::text), 40)")
             conn.commit()
         conn.execute("UPDATE notes SET body = 'last'")
-    catch_up(shop, spark)
+    counted = catch_up(shop, spark)
     assert any(split)
+    assert counted.total(DELIVERED, table="public.notes", op="insert") == count
+    assert counted.total(DELIVERED, table="public.notes", op="update") == 21 * count
+    assert counted.total(ENCODED_MESSAGES) == 22 * count
+    assert counted.total(ENCODED_BYTES) > 20 * count * 1280
+    for stage in ("read", "encode", "shuffle", "write"):
+        assert counted.total(TASK_SECONDS, stage=stage) > 0
     by_key: dict[bytes, list[dict[str, Any]]] = defaultdict(list)
     partitions: dict[bytes, set[int | None]] = defaultdict(set)
     for message in messages(shop, kafka_server, "public.notes"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,17 +12,25 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
 from penstock.errors import BatchAgain, DestinationUnavailable, LogError
 from penstock.lsn import NOTHING, Frontier
+from penstock.metrics.catalogue import BATCHES, DELIVERED
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import JobResult, Written
 from penstock.pipeline.apply_batch import BatchCommitter, Delivered
 from penstock.pipeline.standing import Standing
 
 
 @pytest.fixture
-def committer(tmp_path: Path) -> BatchCommitter:
+def metrics() -> Metrics:
+    return Metrics("shop")
+
+
+@pytest.fixture
+def committer(tmp_path: Path, metrics: Metrics) -> BatchCommitter:
     forget("shop")
     destination = MemoryDestination(MemoryOptions(), "shop")
     destination.open()
     log = ChangeLog(str(tmp_path))
-    committer = BatchCommitter(destination, log, "shop", 77, _SEEN.append)
+    committer = BatchCommitter(destination, log, "shop", 77, _SEEN.append, metrics)
     committer.take_up(NOTHING, {1, 7}, (), {})
     return committer
 
@@ -32,7 +42,7 @@ def test_capture_learns_of_a_commit_only_after_it(
     committer: BatchCommitter, tmp_path: Path
 ) -> None:
     log = ChangeLog(str(tmp_path))
-    committer([], Frontier(10, 20))
+    committer(JobResult(), Frontier(10, 20))
     state = log.reader("shop")
     assert state is not None
     assert (state.frontier, state.wanted_lsn) == (Frontier(10, 20), 77)
@@ -42,9 +52,9 @@ def test_capture_learns_of_a_commit_only_after_it(
 def test_a_batch_never_takes_the_destination_back(
     committer: BatchCommitter, tmp_path: Path
 ) -> None:
-    committer([], Frontier(10, 20))
+    committer(JobResult(), Frontier(10, 20))
     with pytest.raises(LogError, match="back from"):
-        committer([], Frontier(10, 15))
+        committer(JobResult(), Frontier(10, 15))
     state = ChangeLog(str(tmp_path)).reader("shop")
     assert state is not None
     assert state.frontier == Frontier(10, 20)
@@ -64,11 +74,11 @@ def test_what_is_confirmed_is_what_every_table_holds(
 
     assert confirmed() == Frontier(5, 6)
     # Table 1 catches up from (10, 20); table 2 is set aside and stays.
-    committer([], Frontier(15, 25))
+    committer(JobResult(), Frontier(15, 25))
     assert committer.standing == Standing(
         Frontier(30, 35), {1: Frontier(15, 25), 2: Frontier(5, 6)}
     )
-    committer([], Frontier(40, 45))
+    committer(JobResult(), Frontier(40, 45))
     assert committer.standing == Standing(Frontier(40, 45), {2: Frontier(5, 6)})
     assert confirmed() == Frontier(5, 6)
 
@@ -77,15 +87,15 @@ def test_the_log_is_kept_for_a_query_that_still_reads_it(
     committer: BatchCommitter, tmp_path: Path
 ) -> None:
     """Also if the table for which it reads from so far back is given up meanwhile."""
-    committer([], Frontier(30, 35))
+    committer(JobResult(), Frontier(30, 35))
     committer.place({1: Frontier(10, 20)})
     committer.take_up(Frontier(30, 35), {1}, (), {})
     committer.free([1])
     state = ChangeLog(str(tmp_path)).reader("shop")
     assert state is not None
     assert state.frontier == Frontier(10, 20)
-    committer([], Frontier(15, 25))
-    committer([], Frontier(40, 45))
+    committer(JobResult(), Frontier(15, 25))
+    committer(JobResult(), Frontier(40, 45))
     state = ChangeLog(str(tmp_path)).reader("shop")
     assert state is not None
     assert state.frontier == Frontier(40, 45)
@@ -102,11 +112,11 @@ def test_after_a_commit_that_failed_the_destination_is_asked_first(
     with monkeypatch.context() as patch:
         patch.setattr(MemoryDestination, "commit", lose)
         with pytest.raises(DestinationUnavailable):
-            committer([], Frontier(10, 20))
+            committer(JobResult(), Frontier(10, 20))
     with pytest.raises(BatchAgain):
-        committer.commit_aside([], {1: Frontier(5, 6)})
+        committer.commit_aside(JobResult(), {1: Frontier(5, 6)})
     committer.take_up(NOTHING, {1, 7}, (), {})
-    committer([], Frontier(10, 20))
+    committer(JobResult(), Frontier(10, 20))
     assert committer.standing.frontier == Frontier(10, 20)
 
 
@@ -120,14 +130,14 @@ def test_a_table_that_is_copied_holds_the_log_from_before_its_snapshot(
         assert state is not None
         return state.frontier
 
-    committer([], Frontier(10, 20))
+    committer(JobResult(), Frontier(10, 20))
     committer.place({7: Frontier(10, 20)})
     committer.take_up(NOTHING, {7}, {7}, {7: None})
-    committer([], Frontier(50, 60))
+    committer(JobResult(), Frontier(50, 60))
     assert held() == Frontier(10, 20)
     committer.place({7: Frontier(29, 30)})
     assert held() == Frontier(29, 30)
-    committer.commit_aside([], {7: Frontier(50, 60)})
+    committer.commit_aside(JobResult(), {7: Frontier(50, 60)})
     assert held() == Frontier(50, 60)
     committer.take_up(NOTHING, {1, 7}, (), {})
     assert committer.standing.is_together(())
@@ -141,9 +151,9 @@ def test_a_table_that_is_about_to_be_copied_holds_the_log_whoever_asks(
     committer: BatchCommitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It counts as new still, for which nothing waits; its snapshot is being taken."""
-    committer([], Frontier(10, 20))
+    committer(JobResult(), Frontier(10, 20))
     committer.place({7: Frontier(10, 20)})
-    committer([], Frontier(50, 60))
+    committer(JobResult(), Frontier(50, 60))
     monkeypatch.setattr(MemoryDestination, "behind", lambda _self: {7: Frontier(10, 20)})
     committer.take_up(NOTHING, {7}, {7}, {})
     assert committer.standing.held == Frontier(10, 20)
@@ -156,7 +166,7 @@ def test_a_table_that_was_let_go_holds_nothing(
     committer: BatchCommitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The destination hears of it with the next commit only."""
-    committer([], Frontier(50, 60))
+    committer(JobResult(), Frontier(50, 60))
     monkeypatch.setattr(MemoryDestination, "behind", lambda _self: {9: Frontier(10, 20)})
     committer.take_up(NOTHING, {7}, (), {})
     assert committer.standing == Standing(Frontier(50, 60))
@@ -168,7 +178,52 @@ def test_batches_do_not_bring_on_what_came_after_their_query_had_begun(
     committer: BatchCommitter,
 ) -> None:
     """They do not hold its changes."""
-    committer([], Frontier(10, 20))
+    committer(JobResult(), Frontier(10, 20))
     committer.place({7: Frontier(10, 20)})
-    committer([], Frontier(30, 40))
+    committer(JobResult(), Frontier(30, 40))
     assert committer.standing == Standing(Frontier(30, 40), {7: Frontier(10, 20)})
+
+
+def delivered(count: int) -> JobResult:
+    return JobResult([], Written(Counter({("public.items", "insert"): count})))
+
+
+def test_a_batch_is_counted_when_it_is_committed_and_once(
+    committer: BatchCommitter, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DestinationUnavailable("away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryDestination, "commit", refuse)
+        with pytest.raises(DestinationUnavailable):
+            committer(delivered(3), Frontier(10, 20))
+    assert metrics.registry.total(DELIVERED) == 0
+    committer.take_up(NOTHING, {1, 7}, (), {})
+    assert metrics.registry.total(DELIVERED) == 0
+    committer(delivered(3), Frontier(10, 20))
+    committer.commit_aside(delivered(4), {7: Frontier(10, 20)})
+    committer.commit_sections([], Frontier(30, 40), delivered(5))
+    assert metrics.registry.total(DELIVERED, table="public.items", op="insert") == 12
+    # What is replayed apart from the stream is no batch of it.
+    assert metrics.registry.total(BATCHES) == 2
+
+
+def test_a_batch_whose_commit_got_no_answer_is_counted_if_it_is_there(
+    committer: BatchCommitter, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody brings it again then."""
+    commit = MemoryDestination.commit
+
+    def lose_answer(*given: Any) -> None:
+        commit(*given)
+        raise DestinationUnavailable("its answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryDestination, "commit", lose_answer)
+        with pytest.raises(DestinationUnavailable):
+            committer(delivered(3), Frontier(10, 20))
+    assert metrics.registry.total(DELIVERED) == 0
+    for _ in range(2):
+        committer.take_up(NOTHING, {1, 7}, (), {})
+        assert metrics.registry.total(DELIVERED) == 3

@@ -141,12 +141,17 @@ def test_the_documented_file_is_right_and_names_every_key(load: Load) -> None:
     example = text.split("```yaml\n")[1].split("```")[0]
     config = load(example, {"SHOP_URL": "postgresql://penstock:pw@db/shop"})
     assert config.source.copy_rows is not None
+    assert config.metrics.report is not None
+    assert config.metrics.statsd is not None
     for section in (
         config.source,
         config.source.tables,
         config.source.copy_rows,
         config.change_log,
         config.batch,
+        config.metrics,
+        config.metrics.report,
+        config.metrics.statsd,
     ):
         for key, field in type(section).model_fields.items():
             name = field.alias or key

@@ -9,6 +9,9 @@ from penstock.destination.contract import ChunkReceipt
 from penstock.destination.discard import DiscardDestination, DiscardOptions
 from penstock.errors import SnapshotGone, TableChanged
 from penstock.lsn import Frontier
+from penstock.metrics.catalogue import COPIED_CHUNKS, COPIED_ROWS, FAILURES
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import CopyResult
 from penstock.pipeline.copy_manager import CopyManager, CopyUnitNow
 from penstock.pipeline.copy_queue import CopyUnit
 from penstock.pipeline.followed_tables import FollowedTables
@@ -78,7 +81,7 @@ def test_a_snapshot_that_is_gone_is_not_used_again() -> None:
         snapshot: HeldSnapshot,
         _plans: Mapping[int, CopyPlan],
         again: Collection[int],
-    ) -> list[ChunkReceipt]:
+    ) -> CopyResult:
         (chunk,) = unit.chunks
         calls.append((snapshot.name, chunk.number, bool(again)))
         if len(calls) > 2:
@@ -87,7 +90,7 @@ def test_a_snapshot_that_is_gone_is_not_used_again() -> None:
             raise SnapshotGone("it has ended")
         else:
             third.wait(30)
-        return [ChunkReceipt(1, 10)]
+        return CopyResult([ChunkReceipt(1, 10)])
 
     _copied(chunks, copy_unit)
     first, later = calls[:2], calls[2:]
@@ -105,18 +108,22 @@ def test_a_chunk_in_another_layout_starts_its_table_again() -> None:
         snapshot: HeldSnapshot,
         _plans: Mapping[int, CopyPlan],
         _again: Collection[int],
-    ) -> list[ChunkReceipt]:
+    ) -> CopyResult:
         calls.append(snapshot.name)
         if len(calls) == 1:
             raise TableChanged("columns gone: c", table=unit.chunks[0].table)
-        return [ChunkReceipt(1, 10)]
+        return CopyResult([ChunkReceipt(1, 10)])
 
-    _copied(chunks, copy_unit)
+    counted = _copied(chunks, copy_unit).registry
     assert calls == ["snapshot 1", "snapshot 2"]
+    assert counted.total(FAILURES, component="copy", error="TableChanged") == 1
+    assert counted.total(COPIED_ROWS, table="public.items") == 1
+    assert counted.total(COPIED_CHUNKS, table="public.items") == 1
 
 
-def _copied(chunks: tuple[Chunk, ...], copy_unit: CopyUnitNow) -> None:
+def _copied(chunks: tuple[Chunk, ...], copy_unit: CopyUnitNow) -> Metrics:
     """Returns when the table is copied."""
+    metrics = Metrics("items")
     store = MemoryStore("items")
     store.open()
     tables = FollowedTables(store, print, merges=False, copies=True)
@@ -141,6 +148,7 @@ def _copied(chunks: tuple[Chunk, ...], copy_unit: CopyUnitNow) -> None:
         over_budget=lambda: None,
         pause_over_budget=False,
         say=print,
+        metrics=metrics,
     )
 
     def is_finished() -> bool:
@@ -152,3 +160,4 @@ def _copied(chunks: tuple[Chunk, ...], copy_unit: CopyUnitNow) -> None:
         wait_until(is_finished, "the table is finished")
     finally:
         manager.stop()
+    return metrics

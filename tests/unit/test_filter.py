@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from penstock.destination.contract import TableRows
 from penstock.errors import ConfigError
 from penstock.lsn import NOTHING
 from penstock.table_schema import TableSchema
-from penstock.transform.filter import Filter, Filtered
+from penstock.transform.filter import Filter
 from tests.change_builder import ChangeBuilder, Column, table
 
 KEY, NAME, SIZE = Column("id", "int4", key=True), Column("name", "text"), Column("size", "int4")
@@ -65,7 +66,7 @@ def told(changes: ChangeSet) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-EVERYTHING = [
+EVERYTHING: list[tuple[int, str, str]] = [
     (0, "I", "public.users"),
     (1, "I", "audit.log"),
     (2, "I", "public.orders"),
@@ -87,7 +88,7 @@ def test_an_empty_filter_lets_everything_pass_as_it_is() -> None:
     passed = filtering.apply(changes)
     assert told(passed) == EVERYTHING
     assert passed.tables == changes.tables
-    assert filtering.filtered == Filtered()
+    assert filtering.filtered == {}
 
 
 def test_excluded_tables_go_from_rows_and_truncates() -> None:
@@ -97,8 +98,8 @@ def test_excluded_tables_go_from_rows_and_truncates() -> None:
         event if event[0] != 5 else (5, "T", "public.orders") for event in without(1, 6)
     ]
     assert passed.truncates[0].cascade
-    # The row and the truncate of nothing else: the other truncate still tells something.
-    assert filtering.filtered == Filtered(tables=2)
+    # The row and its part of both truncates, of which one still tells something.
+    assert filtering.filtered == {("audit.log", "table"): 3}
 
 
 def test_only_included_tables_pass() -> None:
@@ -125,7 +126,11 @@ def test_only_included_tables_pass() -> None:
 def test_operations_pass_or_not(operation: str, gone: tuple[int, ...]) -> None:
     filtering = make(operations={"exclude": [operation]})
     assert told(filtering.apply(sample())) == without(*gone)
-    assert filtering.filtered == Filtered(operations=len(gone))
+    # A truncate counts for each of its tables.
+    gone_tables = [name for at, _, names in EVERYTHING if at in gone for name in names.split(",")]
+    assert filtering.filtered == Counter(
+        ("" if operation == "message" else name, "operation") for name in gone_tables
+    )
     only = make(operations={"include": [operation]})
     assert told(only.apply(sample())) == [event for event in EVERYTHING if event[0] in gone]
 
@@ -135,7 +140,7 @@ def test_rows_pass_by_their_condition() -> None:
     passed = filtering.apply(sample())
     # The deleted user's size is not known.
     assert told(passed) == without(0)
-    assert filtering.filtered == Filtered(rows=1)
+    assert filtering.filtered == {("public.users", "row"): 1}
     (users,) = (part for part in passed.tables if part.table.name == "users")
     assert users.new_text(1).to_pylist() == ["bob"]
     assert users.old_text(0).to_pylist() == ["1"]
@@ -155,7 +160,7 @@ def test_columns_pass_or_not_and_conditions_may_use_those_that_do_not() -> None:
     assert [column.name for column in orders.table.columns] == ["id", "size"]
     assert orders.new_typed(1).values.to_pylist() == [30]
     assert len(log.table.columns) == 3
-    assert filtering.filtered == Filtered(rows=1)
+    assert filtering.filtered == {("public.users", "row"): 1}
 
 
 def test_nothing_of_what_is_filtered_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +248,7 @@ def test_what_passes_is_what_a_person_would_let_pass(
     )
     passed = filtering.apply(changes)
     assert told(passed) == expected
-    assert filtering.filtered.total == len(changes) - len(passed)
+    assert filtering.filtered.total() == len(changes) - len(passed)
     found = []
     for part in passed.tables:
         assert len(part)
@@ -257,9 +262,9 @@ def test_a_filter_can_be_pickled_and_counts_anew() -> None:
     filtering = make(tables={"exclude": ["audit.*"]}, rows={"users": "size > 15"})
     filtering.apply(sample())
     copy: Filter = pickle.loads(pickle.dumps(filtering))  # noqa: S301
-    assert copy.filtered == Filtered()
+    assert copy.filtered == {}
     assert told(copy.apply(sample())) == told(filtering.apply(sample()))
-    assert (copy.filtered.total, filtering.filtered.total) == (3, 6)
+    assert (copy.filtered.total(), filtering.filtered.total()) == (4, 8)
 
 
 def test_who_gets_a_filter_need_not_load_sqlglot() -> None:
@@ -293,24 +298,23 @@ def test_copied_rows_are_filtered_likewise() -> None:
     assert rows is not None
     assert (len(rows), [column.to_pylist() for column in rows.columns]) == (1, [["1"], ["ann"]])
     assert [column.name for column in rows.table.columns] == ["id", "name"]
-    assert filtering.filtered == Filtered(rows=1)
+    assert filtering.filtered == {("public.users", "row"): 1}
     assert make().apply_rows(copied()) == copied()
 
 
 @pytest.mark.parametrize(
-    ("config", "filtered"),
+    ("config", "reason"),
     [
-        ({"tables": {"exclude": ["users"]}}, Filtered(tables=2)),
-        ({"operations": {"exclude": ["read"]}}, Filtered(operations=2)),
-        ({"rows": {"users": "size > 10"}}, Filtered(rows=2)),
+        ({"tables": {"exclude": ["users"]}}, "table"),
+        ({"operations": {"exclude": ["read"]}}, "operation"),
+        ({"rows": {"users": "size > 10"}}, "row"),
     ],
 )
-def test_where_no_copied_row_passes_there_are_none(
-    config: dict[str, Any], filtered: Filtered
-) -> None:
+def test_where_no_copied_row_passes_there_are_none(config: dict[str, Any], reason: str) -> None:
     filtering = make(**config)
     assert filtering.apply_rows(copied()) is None
-    assert filtering.filtered == filtered
+    assert filtering.take_filtered() == {("public.users", reason): 2}
+    assert filtering.filtered == {}
 
 
 def test_schema_events_pass_unless_they_are_excluded() -> None:

@@ -14,6 +14,8 @@ from penstock.destination.contract import Behind, Capabilities, Receipt
 from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
 from penstock.errors import TableRefused
 from penstock.lsn import Frontier
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import JobResult
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.finish_copies import FinishCopies, ReadKeys
 from penstock.pipeline.followed_tables import FollowedTables
@@ -70,7 +72,9 @@ class Finishing:
         self.destination = Merging(MemoryOptions(), "shop")
         self.destination.open()
         log = ChangeLog(str(folder))
-        committer = BatchCommitter(self.destination, log, "shop", 0, lambda _: None)
+        committer = BatchCommitter(
+            self.destination, log, "shop", 0, lambda _: None, Metrics("shop")
+        )
         committer.take_up(Frontier(10, 20), {7}, {7}, {})
         committer.place({7: Frontier(99, 100)})
         self._store = MemoryStore("shop")
@@ -123,9 +127,9 @@ def test_a_table_joins_the_query_that_is_under_way(finishing: Finishing) -> None
         assert finished.result(30) == "sync_done"
     assert finishing.tables.is_delivered(7)
     # The next batches bring it on, from where it stands.
-    finishing.committer([], Frontier(50, 60))
+    finishing.committer(JobResult(), Frontier(50, 60))
     assert finishing.committer.standing.at(7) == Frontier(99, 100)
-    finishing.committer([], Frontier(150, 160))
+    finishing.committer(JobResult(), Frontier(150, 160))
     assert finishing.committer.standing == Standing(Frontier(150, 160))
 
 
@@ -141,7 +145,7 @@ def test_the_only_table_may_be_refused(
     assert [error.table for error in finishing.refused] == [7]
 
 
-def _no_replay(*_: object) -> list[Receipt]:
+def _no_replay(*_: object) -> JobResult:
     raise AssertionError("there is nothing to replay")
 
 

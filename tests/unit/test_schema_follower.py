@@ -14,6 +14,8 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.destination.memory import MemoryDestination, MemoryOptions
 from penstock.errors import TableChanged
 from penstock.lsn import Frontier
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import JobResult
 from penstock.pipeline import schema_follower
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.schema_follower import SchemaFollower
@@ -63,9 +65,10 @@ class Followed:
             subscribed,
             SchemaPolicy(),
             1,
-            lambda *_: [],
+            lambda *_: JobResult(),
             None,
             print,
+            Metrics("items"),
         )
 
 

@@ -42,6 +42,9 @@ class Cut:
     frontier: Frontier
     is_open: bool
     has_schema_changes: bool = False
+    messages: int = 0
+    transactions: int = 0
+    """How many messages it was made of, and how many transactions end among them."""
 
     @property
     def has_rows(self) -> bool:
@@ -139,7 +142,8 @@ class Assembler:
         )
         segment = Segment(batch, tables, tuple(self._origin_names))
         told = _schema_changes(data, op, bodies, ends, changes)
-        return Cut(segment, self.frontier, self.is_open, told)
+        ended = int(np.count_nonzero(op == ord("C")))
+        return Cut(segment, self.frontier, self.is_open, told, len(sizes), ended)
 
     def _stamp(self, data: Bytes, op: Bytes, bodies: Ints, ends: Ints, changes: Ints) -> _Stamps:
         """Give every change its transaction and ordinal; move the frontier and the open state."""

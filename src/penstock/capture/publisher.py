@@ -30,6 +30,9 @@ class Publisher:
         self._share_tables = share_tables
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._under_way: Future[None] | None = None
+        self.messages = 0
+        self.received_bytes = 0
+        self.transactions = 0
         self.changes = 0
         self.bytes = 0
 
@@ -65,6 +68,9 @@ class Publisher:
 
     def _publish(self, collected: Collected, also_empty: bool) -> None:
         cut = self._assembler.cut(collected)
+        self.messages += cut.messages
+        self.received_bytes += sum(map(len, collected.chunks))
+        self.transactions += cut.transactions
         # Before the rows: whoever sees a row may ask what its table looks like.
         self._share_tables(self._assembler.tables)
         if not cut.has_rows and not also_empty:

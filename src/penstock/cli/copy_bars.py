@@ -36,6 +36,7 @@ class CopyBars:
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._console = Console(file=sys.stderr)
+        self._stdout = sys.stdout
         self._progress: Progress | None = None
         self._bars: dict[str, TaskID] = {}
         self._next_line = 0.0
@@ -57,6 +58,14 @@ class CopyBars:
             self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
         else:
             print(text, file=sys.stderr, flush=True)
+
+    def write(self, text: str) -> None:
+        """A line for stdout that does not break the bars either."""
+        if self._progress is not None and self._stdout.isatty():
+            self.say(text)
+        else:
+            # Not sys.stdout: while bars are shown, that leads to where they are.
+            print(text, file=self._stdout, flush=True)
 
     def __call__(self, views: list[CopyView]) -> None:
         current = under_way(views)

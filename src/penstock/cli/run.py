@@ -37,6 +37,8 @@ def run(
     from penstock.changelog.changelog import ChangeLog
     from penstock.cli.copy_bars import CopyBars
     from penstock.cli.run_report import RunReport
+    from penstock.metrics.pipeline_metrics import Metrics
+    from penstock.metrics.service import shown_metrics
     from penstock.pipeline.checks import run_all_checks
     from penstock.pipeline.run import Pipeline
     from penstock.postgres.preflight import require_passed
@@ -49,11 +51,17 @@ def run(
     def tell(text: str) -> None:
         bars.say(f"pipeline {config.name}: {text}")
 
+    metrics = Metrics(config.name)
     with CopyBars(tell) as bars:
-        tell("starting Spark and capture")
-        report = RunReport(ChangeLog(config.change_log.path), tell)
-        pipeline = Pipeline(config, file, observe=report, observe_copies=bars, say=tell)
-        frontier = pipeline.run(stopping, until_caught_up=until_caught_up)
+        # Where stdout is the destination, nothing else may stand there.
+        write = bars.say if config.destination_type == "stdout" else bars.write
+        with shown_metrics(metrics, config.metrics, tell, write):
+            tell("starting Spark and capture")
+            report = RunReport(ChangeLog(config.change_log.path), tell)
+            pipeline = Pipeline(
+                config, file, observe=report, observe_copies=bars, say=tell, metrics=metrics
+            )
+            frontier = pipeline.run(stopping, until_caught_up=until_caught_up)
     tell(f"stopped; the destination holds {frontier}")
 
 

@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.config.filter_config import FilterConfig, PatternText, one_table_each
+from penstock.config.metrics_config import MetricsConfig
 from penstock.config.quantities import Duration, DurationOrZero, Size
 from penstock.config.table_patterns import (
     TablePatterns,
@@ -237,6 +238,7 @@ class PipelineConfig(_Model):
     store: StoreConfig = StoreConfig()
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     filter: FilterConfig = FilterConfig()
+    metrics: MetricsConfig = MetricsConfig()
 
     @property
     def destination_type(self) -> str:

@@ -163,11 +163,15 @@ class TaskWriter(ABC):
 
 @dataclass(frozen=True)
 class LanePart:
-    """Some changes of one lane, encoded, in position order; ``first`` is where they begin."""
+    """Some changes of one lane, encoded, in position order; ``first`` is where they begin.
+
+    ``messages`` is how many there are, for statistics alone: it does not reach the sender.
+    """
 
     lane: int
     first: Position
     content: bytes
+    messages: int = 0
 
 
 class LaneSender(ABC):

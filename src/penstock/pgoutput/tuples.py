@@ -19,6 +19,8 @@ Ints = npt.NDArray[np.int64]
 NULL, UNSET, TEXT, BINARY = (ord(kind) for kind in "nutb")
 KEY_TUPLE, FULL_TUPLE, NEW_TUPLE = (ord(marker) for marker in "KON")
 INSERT, UPDATE, DELETE = (ord(op) for op in "IUD")
+ROW_OPS = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
+"""What people call them."""
 
 # Reads look up to this many bytes past a position before they check it.
 PADDING = 8

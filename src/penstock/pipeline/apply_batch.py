@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.destination.contract import Behind, Destination, Receipt, Rows, SchemaChange
+from penstock.destination.contract import Behind, Destination, Rows, SchemaChange
 from penstock.errors import BatchAgain, LogError, PenstockError
 from penstock.failpoints import failpoint
 from penstock.lsn import NOTHING, Frontier
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import JobResult
 from penstock.pipeline.standing import Standing
 
 Commit = Callable[[Frontier, Behind], None]
@@ -41,12 +43,18 @@ class BatchCommitter:
         reader: str,
         wanted_lsn: int,
         observe: Callable[[Delivered], None],
+        metrics: Metrics,
     ) -> None:
         self._destination = destination
         self._log = log
         self._reader = reader
         self._wanted_lsn = wanted_lsn
         self._observe = observe
+        self._metrics = metrics
+        self._in_doubt: tuple[JobResult, Frontier] | None = None
+        """A batch whose commit failed, and where the destination stands if it holds it after all:
+        then nobody brings it again, and it is counted when that is known.
+        """
         self._read_up_to = NOTHING
         self._set_aside: Collection[int] = ()
         self.is_unsure = True
@@ -88,6 +96,7 @@ class BatchCommitter:
                 places = [*filter(None, [at, told.get(oid)])]
                 standing = standing.placed({oid: max(places, default=standing.frontier)})
             self.standing = standing = standing.together(set_aside)
+            self._settle_doubt(held)
             self._set_aside = frozenset(set_aside)
             self._read_up_to = standing.start(set_aside)
             self.is_unsure = False
@@ -99,15 +108,18 @@ class BatchCommitter:
         """Where the reading goes on: all that comes before was committed."""
         return self._read_up_to
 
-    def __call__(self, receipts: list[Receipt], frontier: Frontier) -> None:
-        self._go_on(frontier, len(receipts), partial(self._destination.commit, receipts))
+    def __call__(self, job: JobResult, frontier: Frontier) -> None:
+        self._go_on(frontier, job, partial(self._destination.commit, job.receipts))
 
-    def commit_sections(self, sections: Sequence[SchemaChange | Rows], frontier: Frontier) -> None:
-        """Commit a transaction with schema changes, between which its rows stand."""
-        tasks = sum(len(section.receipts) for section in sections if isinstance(section, Rows))
-        self._go_on(frontier, tasks, partial(self._destination.commit_sections, sections))
+    def commit_sections(
+        self, sections: Sequence[SchemaChange | Rows], frontier: Frontier, job: JobResult
+    ) -> None:
+        """Commit a transaction with schema changes, between which its rows stand; ``job`` are all
+        that wrote them.
+        """
+        self._go_on(frontier, job, partial(self._destination.commit_sections, sections))
 
-    def _go_on(self, frontier: Frontier, tasks: int, commit: Commit) -> None:
+    def _go_on(self, frontier: Frontier, job: JobResult, commit: Commit) -> None:
         with self.lock:
             if frontier < self._read_up_to:
                 raise LogError(
@@ -118,17 +130,28 @@ class BatchCommitter:
                 )
             standing = self.standing.after(frontier, self._set_aside)
             failpoint("driver.before_commit")
+            began, moves = time.monotonic(), standing.frontier > self.standing.frontier
+            self._in_doubt = (job, standing.frontier) if moves else None
             self._commit(commit, standing)
+            self._in_doubt = None
             failpoint("driver.committed")
             self._read_up_to = frontier
             self._record()
-        self._observe(Delivered(standing.frontier, tasks, time.time()))
+        self._metrics.committed(job, standing.frontier, began)
+        self._observe(Delivered(standing.frontier, len(job.receipts), time.time()))
 
-    def commit_aside(self, receipts: list[Receipt], tables: Mapping[int, Frontier]) -> None:
+    def _settle_doubt(self, held: Frontier | None) -> None:
+        if self._in_doubt is not None and held is not None and held >= self._in_doubt[1]:
+            self._metrics.committed(*self._in_doubt, time.monotonic())
+        self._in_doubt = None
+
+    def commit_aside(self, job: JobResult, tables: Mapping[int, Frontier]) -> None:
         """Commit a batch that brings only ``tables`` on, each to where it stands then."""
         with self.lock:
-            self._commit(partial(self._destination.commit, receipts), self.standing.placed(tables))
+            commit = partial(self._destination.commit, job.receipts)
+            self._commit(commit, self.standing.placed(tables))
             self._record()
+        self._metrics.replayed(job.written)
 
     def place(self, tables: Mapping[int, Frontier]) -> None:
         """Set tables aside, and say where they stand; the next commit tells the destination."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from penstock import errors
 from penstock.changelog.changelog import ChangeLog
@@ -47,11 +48,16 @@ class CaptureChild:
         """
         if self._process is None or self._process.poll() is None:
             return False
-        report = self._log.capture_report() or {}
-        if report.get("state") == "failed" and report.get("pid") == self._process.pid:
+        report = self.report()
+        if report.get("state") == "failed":
             kind = getattr(errors, report.get("kind", ""), PenstockError)
             raise kind(report["error"], remedy=report.get("remedy", ""))
         return True
+
+    def report(self) -> dict[str, Any]:
+        """What this very process last said of itself; empty before it said anything."""
+        report = self._log.capture_report() or {}
+        return report if report.get("pid") == self.pid else {}
 
     def stop(self) -> None:
         """Ask it to stop, and insist if it does not."""

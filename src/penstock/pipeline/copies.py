@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import CopyConfig, PipelineConfig
-from penstock.destination.contract import ChunkReceipt, Destination, TableRows
+from penstock.destination.contract import Destination, TableRows
 from penstock.errors import TableRefused, TableRewritten
 from penstock.lsn import Frontier
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import CopyResult
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.copy_manager import CopyManager
 from penstock.pipeline.copy_queue import CopyUnit
@@ -53,6 +55,7 @@ def make_copies(
     log: ChangeLog,
     joins: Callable[[], Joins | None],
     say: Callable[[str], None],
+    metrics: Metrics,
 ) -> CopyManager:
     """For a pipeline with a stream, beside which tables are copied."""
     from penstock.spark.jobs import run_replay
@@ -83,7 +86,7 @@ def make_copies(
         joins,
         source.check,
     )
-    return source.manager(file, tables, committer, finish, say, one_snapshot=False)
+    return source.manager(file, tables, committer, finish, say, metrics, one_snapshot=False)
 
 
 def make_copies_only(
@@ -99,7 +102,8 @@ def make_copies_only(
     """For copies at one point, with no stream."""
     source = _Source(config, spark, destination, store, say)
     finish = FinishAtOnce(destination, store, tables.refuse)
-    return source.manager(file, tables, positions, finish, say, one_snapshot=True)
+    metrics = Metrics(config.name)
+    return source.manager(file, tables, positions, finish, say, metrics, one_snapshot=True)
 
 
 class _Source:
@@ -132,6 +136,7 @@ class _Source:
         positions: Positions,
         finish: FinishCopies | FinishAtOnce,
         say: Callable[[str], None],
+        metrics: Metrics,
         *,
         one_snapshot: bool,
     ) -> CopyManager:
@@ -155,6 +160,7 @@ class _Source:
             over_budget=HeldWal(config, copy.max_wal).over_budget,
             pause_over_budget=copy.on_max_wal == "pause",
             say=say,
+            metrics=metrics,
         )
         return self._manager
 
@@ -203,7 +209,7 @@ class _Source:
         snapshot: HeldSnapshot,
         plans: Mapping[int, CopyPlan],
         again: Collection[int],
-    ) -> list[ChunkReceipt]:
+    ) -> CopyResult:
         """Copy the chunks of a unit in one Spark task."""
         from penstock.spark.jobs import TableToCopy, run_copy
 

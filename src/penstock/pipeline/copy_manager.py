@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from penstock.backoff import Backoff
-from penstock.destination.contract import ChunkReceipt, Destination
+from penstock.destination.contract import Destination
 from penstock.error_policy import Action, decide
 from penstock.errors import (
     PenstockError,
@@ -24,8 +24,10 @@ from penstock.errors import (
     TableRefused,
     TableRewritten,
 )
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import CopyResult
 from penstock.pipeline.copy_admission import CopyAdmission, Define, Plan, Snapshots
-from penstock.pipeline.copy_progress import CopyView, copy_view
+from penstock.pipeline.copy_progress import CopyView, copy_view, under_way
 from penstock.pipeline.copy_queue import CopyUnit
 from penstock.pipeline.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.followed_tables import FollowedTables
@@ -56,7 +58,7 @@ class Finish(Protocol):
 
 
 CopyUnitNow = Callable[
-    [CopyUnit, HeldSnapshot, Mapping[int, CopyPlan], Collection[int]], list[ChunkReceipt]
+    [CopyUnit, HeldSnapshot, Mapping[int, CopyPlan], Collection[int]], CopyResult
 ]
 """Copies the chunks of a unit in one Spark task; the last argument are tables that are read under
 a later snapshot than their first chunks were."""
@@ -85,6 +87,7 @@ class CopyManager:
         over_budget: Callable[[], str | None],
         pause_over_budget: bool,
         say: Callable[[str], None],
+        metrics: Metrics,
     ) -> None:
         self._destination = destination
         self._store = store
@@ -98,6 +101,7 @@ class CopyManager:
         self._over_budget = over_budget
         self._pause_over_budget = pause_over_budget
         self._say = say
+        self._metrics = metrics
         self._state = CopyState(store, tables, committer, unit_bytes, worker, say)
         self._admission = CopyAdmission(
             self._state,
@@ -111,7 +115,7 @@ class CopyManager:
             worker,
             one_snapshot=one_snapshot,
         )
-        self._units: dict[Future[list[ChunkReceipt]], tuple[CopyUnit, Reading]] = {}
+        self._units: dict[Future[CopyResult], tuple[CopyUnit, Reading]] = {}
         self._finishing: Future[None] | None = None
         self._pause = Backoff()
         self._next_look = self._next_view = 0.0
@@ -153,7 +157,11 @@ class CopyManager:
         """Called often; lets somebody see how far the copies are now and then."""
         if time.monotonic() >= self._next_view:
             self._next_view = time.monotonic() + _VIEW_SECONDS
-            observe(self.views())
+            views = self.views()
+            self._metrics.copying(
+                {v.table: max(0, v.bytes - v.bytes_done) for v in under_way(views)}
+            )
+            observe(views)
 
     def _run(self) -> None:
         try:
@@ -168,6 +176,7 @@ class CopyManager:
                     # A snapshot waits for open transactions; they will end.
                     if decide(error) is not Action.RETRY and not isinstance(error, SlotError):
                         raise
+                    self._retry(error)
                     self._say(error.message)
                     self._pause.wait(self._stopping.is_set)
         except BaseException as error:
@@ -229,18 +238,26 @@ class CopyManager:
             unit, reading = self._units.pop(future)
             self._state.queue.done(unit)
             try:
-                receipts = future.result()
+                result = future.result()
             except PenstockError as error:
                 self._unit_failed(unit, reading, error)
+                self._retry(error)
                 continue
-            self._destination.commit_chunks(receipts)
+            self._destination.commit_chunks(result.receipts)
             copies = self._store.get_copies()
             written = {
                 (chunk.table, chunk.number): (receipt.rows, receipt.bytes)
-                for chunk, receipt in zip(unit.chunks, receipts, strict=True)
+                for chunk, receipt in zip(unit.chunks, result.receipts, strict=True)
                 if chunk.table in copies and chunk.table in reading.tables
             }
             self._store.chunks_done(written)
+            self._metrics.copied(
+                (
+                    (self._tables.qualified_name(table), rows, size)
+                    for (table, _), (rows, size) in written.items()
+                ),
+                result.written,
+            )
             self._pause = Backoff()
         return bool(done)
 
@@ -305,20 +322,29 @@ class CopyManager:
         except CopiesStopped:
             pass
         except TablesChanged as error:
+            self._retry(error)
             self._state.start_again(error.tables, error.message)
         except TableChanged as error:
+            self._retry(error)
             self._state.start_again([error.table], error.message)
         except TableRefused as error:
+            self._metrics.failed("copy", error)
             self._state.refuse(error)
         except PenstockError as error:
             if decide(error) not in (Action.RETRY, Action.AGAIN):
                 raise
+            self._retry(error)
             # The tables stay where they are on their way, and are taken up again from there.
             self._say(error.message)
             self._pause.wait(self._stopping.is_set)
             return True
         self._store.release_claims(self._worker, tables)
         return True
+
+    def _retry(self, error: PenstockError) -> None:
+        """Count what is begun again."""
+        self._metrics.failed("copy", error)
+        self._metrics.retried("copy")
 
     def _release_readings(self) -> None:
         used = {reading.number for _unit, reading in self._units.values()}

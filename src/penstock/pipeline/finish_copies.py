@@ -9,6 +9,7 @@ from itertools import pairwise
 from penstock.destination.contract import Destination, TableRows
 from penstock.errors import TableRefused
 from penstock.lsn import Frontier
+from penstock.metrics.written import JobResult
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.joins import Joins
@@ -93,7 +94,7 @@ class FinishCopies:
         # Where little was left, nothing was replayed, and the destination need not have heard where
         # the tables stand. The next driver would take them for being where all others are.
         reached = {table.oid: self._committer.standing.at(table.oid) for table in tables}
-        self._committer.commit_aside([], reached)
+        self._committer.commit_aside(JobResult(), reached)
         if not self._join(reached):
             # The next query brings them on.
             done = {oid: SyncDone(at.end_lsn) for oid, at in reached.items()}

@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.schema_points import SchemaPoints
-from penstock.destination.contract import Destination, Receipt, TaskWriter
+from penstock.destination.contract import Destination, TaskWriter
 from penstock.errors import BatchAgain, PenstockError
 from penstock.lsn import Frontier
+from penstock.metrics.written import JobResult
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.transform.floors import Floors
 
@@ -24,8 +25,8 @@ NEAR_BYTES = 2 * 2**20
 _TURN_SECONDS = 0.1
 
 
-RunBatch = Callable[[chain.Batch, Floors, TaskWriter], list[Receipt]]
-"""Runs one Spark job; the receipts in position order."""
+RunBatch = Callable[[chain.Batch, Floors, TaskWriter], JobResult]
+"""Runs one Spark job."""
 
 
 class TablesChanged(PenstockError):
@@ -93,10 +94,10 @@ class Replay:
     def _bring(self, tables: Collection[int], batch: chain.Batch) -> None:
         standing = self._committer.standing
         writer = self._destination.catchup_writer(tables)
-        receipts = self._run_batch(batch, standing.floors_aside(tables), writer)
+        job = self._run_batch(batch, standing.floors_aside(tables), writer)
         reached = {oid: max(standing.at(oid), batch.frontier) for oid in tables}
         try:
-            self._committer.commit_aside(receipts, reached)
+            self._committer.commit_aside(job, reached)
         except BatchAgain:
             # What was staged is gone, or the destination has to be asked where it stands, which the
             # stream does before it goes on. The same changes are read again.

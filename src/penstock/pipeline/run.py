@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 from penstock.backoff import Backoff
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
-from penstock.destination.contract import Destination, Receipt
+from penstock.destination.contract import Destination
 from penstock.error_policy import Action, decide
 from penstock.errors import PenstockError, TableChanged, TableRefused
 from penstock.lsn import Frontier
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import JobResult
 from penstock.pipeline.apply_batch import BatchCommitter, Delivered
 from penstock.pipeline.capture_child import CaptureChild
 from penstock.pipeline.copies import make_copies
@@ -27,6 +29,7 @@ from penstock.pipeline.joins import Joins
 from penstock.pipeline.opened import opened_destination, spark_session
 from penstock.pipeline.schema_follower import SchemaFollower
 from penstock.pipeline.subscribed_tables import SubscribedTables
+from penstock.pipeline.watched import Watched
 from penstock.postgres.pipeline_lock import KeptLock
 from penstock.postgres.schema_tracking import NOT_TRACKED, ensure_tracking
 from penstock.postgres.slot import current_wal_lsn
@@ -60,12 +63,14 @@ class Pipeline:
         observe: Observe = ignore,
         observe_copies: ObserveCopies = lambda _copies: None,
         say: Callable[[str], None] = print,
+        metrics: Metrics | None = None,
     ) -> None:
         self._config = config
         self._file = file
         self._observe = observe
         self._observe_copies = observe_copies
         self._say = say
+        self._metrics = metrics or Metrics(config.name)
         self._log = ChangeLog(config.change_log.path)
         self._joins: Joins | None = None
         self._filter = pipeline_filter(config)
@@ -81,6 +86,15 @@ class Pipeline:
 
         Returns what the destination holds. A session that is passed in is left running.
         """
+        try:
+            return self._run(stopping, until_caught_up, spark)
+        except PenstockError as error:
+            self._metrics.health.failed(error.message)
+            raise
+
+    def _run(
+        self, stopping: Stopping, until_caught_up: bool, spark: SparkSession | None
+    ) -> Frontier:
         config = self._config
         application = f"penstock {config.name} run"
         with KeptLock(config.source.url, config.name, application) as lock:
@@ -97,7 +111,7 @@ class Pipeline:
                     copies=config.source.copy_rows is not None,
                 )
                 committer = BatchCommitter(
-                    destination, self._log, config.name, target, self._observe
+                    destination, self._log, config.name, target, self._observe, self._metrics
                 )
                 subscribed = SubscribedTables(
                     config, destination, store, tables, committer, self._say
@@ -112,6 +126,7 @@ class Pipeline:
                     schema = self._schema(
                         session, destination, store, tables, committer, subscribed
                     )
+                    watched = Watched(self._metrics, capture, store, tables)
                     run = _Run(
                         session,
                         destination,
@@ -122,7 +137,14 @@ class Pipeline:
                         lock,
                         take_up=partial(self._take_up, committer, subscription, tables),
                         watch=partial(
-                            self._watch, capture, lock, subscribed, copies, Backoff(), stopping
+                            self._watch,
+                            capture,
+                            lock,
+                            subscribed,
+                            copies,
+                            watched,
+                            Backoff(),
+                            stopping,
                         ),
                         stopping=stopping,
                         target=target,
@@ -160,6 +182,7 @@ class Pipeline:
             yield capture
         finally:
             capture.stop()
+            self._metrics.captured(capture.report())
 
     @contextmanager
     def _copies(
@@ -184,6 +207,7 @@ class Pipeline:
             self._log,
             lambda: self._joins,
             self._say,
+            self._metrics,
         )
         copies.start()
         try:
@@ -221,6 +245,7 @@ class Pipeline:
             ),
             self._filter,
             self._say,
+            self._metrics,
         )
 
     def _supervise(self, run: _Run) -> None:
@@ -233,8 +258,10 @@ class Pipeline:
                     continue
                 with self._query(run) as query:
                     while not run.stopping():
-                        if query.is_under_way and (run.tables.changed() or run.schema.is_due()):
-                            break
+                        if query.is_under_way:
+                            self._metrics.health.streams()
+                            if run.tables.changed() or run.schema.is_due():
+                                break
                         if query.wait(_TURN_SECONDS):
                             # Ended by somebody else, without an error: a new one takes its place.
                             break
@@ -247,6 +274,7 @@ class Pipeline:
                 if error is None:
                     continue
                 action = decide(error)
+                self._metrics.failed("stream", error)
                 fails_alone = run.destination.capabilities.tables_fail_alone
                 if isinstance(error, TableRefused) and fails_alone:
                     run.tables.refuse(error)
@@ -256,6 +284,7 @@ class Pipeline:
                     self._say(f"{error.message}; going on from {run.committer.standing.frontier}")
                     if action is Action.RETRY:
                         pause.wait(run.stopping)
+                self._metrics.retried("stream")
             self._until_there(run, pause)
 
     def _until_there(self, run: _Run, pause: Backoff) -> None:
@@ -268,6 +297,8 @@ class Pipeline:
             except PenstockError as error:
                 if decide(error) is not Action.RETRY:
                     raise
+                self._metrics.failed("stream", error)
+                self._metrics.retried("stream")
                 self._say(error.message)
                 pause.wait(run.stopping)
 
@@ -277,6 +308,7 @@ class Pipeline:
         lock: KeptLock,
         subscribed: SubscribedTables,
         copies: CopyManager | None,
+        watched: Watched,
         pause: Backoff,
         stopping: Stopping,
     ) -> None:
@@ -284,6 +316,7 @@ class Pipeline:
         a stopped one.
         """
         lock.keep()
+        watched.look(lock.conn)
         subscribed.reconcile(lock.conn)
         if copies is not None:
             copies.check()
@@ -293,9 +326,11 @@ class Pipeline:
         except PenstockError as error:
             if decide(error) is not Action.RETRY:
                 raise
+            self._metrics.failed("capture", error)
             self._say(error.message)
             ended = True
         if ended:
+            self._metrics.retried("capture")
             self._say("capture ended unexpectedly; starting it again")
             pause.wait(stopping)
             capture.start()
@@ -315,10 +350,10 @@ class Pipeline:
         standing, part = run.committer.standing, run.tables.part
         joins = Joins(standing.floors(part.set_aside, part.known))
 
-        def commit(receipts: list[Receipt], frontier: Frontier) -> None:
+        def commit(job: JobResult, frontier: Frontier) -> None:
             # A destination that has to be asked where it stands is asked between two queries.
             joins.wait_for(frontier, lambda: run.committer.is_unsure)
-            run.committer(receipts, frontier)
+            run.committer(job, frontier)
 
         query = PipelineQuery(
             run.spark,

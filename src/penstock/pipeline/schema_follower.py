@@ -18,9 +18,11 @@ import psycopg
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
-from penstock.destination.contract import Destination, Receipt, Rows, SchemaChange, TaskWriter
+from penstock.destination.contract import Destination, Rows, SchemaChange, TaskWriter
 from penstock.errors import TableChanged, TableRefused
 from penstock.lsn import Frontier, Position
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import JobResult, in_turn
 from penstock.pipeline.apply_batch import BatchCommitter
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.subscribed_tables import SubscribedTables
@@ -36,8 +38,8 @@ from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 from penstock.transform.section import END, Section
 
-RunSection = Callable[[chain.Batch, Floors, TaskWriter, Section | None], list[Receipt]]
-"""Runs one Spark job; the receipts in position order."""
+RunSection = Callable[[chain.Batch, Floors, TaskWriter, Section | None], JobResult]
+"""Runs one Spark job."""
 
 
 class SchemaFollower:
@@ -56,6 +58,7 @@ class SchemaFollower:
         run_section: RunSection,
         wanted: Filter | None,
         say: Callable[[str], None],
+        metrics: Metrics,
     ) -> None:
         self._destination = destination
         self._store = store
@@ -68,6 +71,7 @@ class SchemaFollower:
         self._run_section = run_section
         self._filter = wanted
         self._say = say
+        self._metrics = metrics
         self._points = SchemaPoints(log)
 
     def is_due(self) -> bool:
@@ -136,7 +140,7 @@ class SchemaFollower:
         told = SchemaChange(
             position, 0, "seen in its rows", (change,), _silent(self._filter, [change])
         )
-        self._committer.commit_sections([told], Frontier.before(seen.commit_lsn))
+        self._committer.commit_sections([told], Frontier.before(seen.commit_lsn), JobResult())
         with self._committer.lock:
             self._destination.prepare([change.after])
         self._tell([told])
@@ -152,8 +156,8 @@ class SchemaFollower:
         )
         assert batch is not None  # noqa: S101 (the log is further on than that)
         writer = self._destination.section_writer([])
-        receipts = self._run_section(batch, self._floors(), writer, None)
-        self._committer.commit_sections([Rows(tuple(receipts))], batch.frontier)
+        job = self._run_section(batch, self._floors(), writer, None)
+        self._committer.commit_sections([Rows(tuple(job.receipts))], batch.frontier, job)
 
     def _floors(self) -> Floors:
         part = self._tables.part
@@ -176,9 +180,8 @@ class SchemaFollower:
         # Should one be copied before this has come to its end.
         oids = {table.oid for table in after}
         self._tables.unprepared |= oids
-        self._committer.commit_sections(
-            self._sections(batch, floors, points, changes), batch.frontier
-        )
+        sections, jobs = self._sections(batch, floors, points, changes)
+        self._committer.commit_sections(sections, batch.frontier, in_turn(jobs))
         with self._committer.lock:
             self._destination.prepare(after)
         self._tables.unprepared -= oids
@@ -224,9 +227,10 @@ class SchemaFollower:
         floors: Floors,
         points: Sequence[SchemaPoint],
         changes: Sequence[SchemaChange],
-    ) -> list[SchemaChange | Rows]:
+    ) -> tuple[list[SchemaChange | Rows], list[JobResult]]:
         bounds = [-1, *(point.position.ordinal for point in points), END]
         sections: list[SchemaChange | Rows] = []
+        jobs: list[JobResult] = []
         for number, (before, next_one) in enumerate(pairwise(bounds)):
             if number:
                 sections.append(changes[number - 1])
@@ -238,15 +242,16 @@ class SchemaFollower:
                 next_one,
             ):
                 writer = self._destination.section_writer(changes[:number])
-                receipts = self._run_section(batch, floors, writer, Section(first, next_one))
-                sections.append(Rows(tuple(receipts)))
-        return sections
+                jobs.append(self._run_section(batch, floors, writer, Section(first, next_one)))
+                sections.append(Rows(tuple(jobs[-1].receipts)))
+        return sections, jobs
 
     def _tell(self, changes: Sequence[SchemaChange]) -> None:
         for change in changes:
             for table in change.tables:
                 known = table.before or table.after
                 assert known is not None  # noqa: S101 (one of both is there)
+                self._metrics.schema_changed()
                 for difference in table.differences():
                     self._say(f"table {known.qualified_name}: {difference.text}")
 

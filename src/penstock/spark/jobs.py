@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -18,7 +19,6 @@ from penstock.destination.contract import (
     ChunkReceipt,
     ChunkWriter,
     LanedWriter,
-    Receipt,
     TaskWriter,
 )
 from penstock.errors import (
@@ -29,6 +29,7 @@ from penstock.errors import (
 )
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
+from penstock.metrics.written import CopyResult, JobResult, Written, together
 from penstock.snapshot.chunk import Chunk
 from penstock.snapshot.chunk_reader import SourceChunkReader
 from penstock.spark.jvm import jvm_needed
@@ -41,7 +42,9 @@ from penstock.spark.task import (
     TaskInput,
     error_from_text,
     error_text,
+    job_result,
     marked_errors,
+    metered,
 )
 from penstock.table_schema import TableSchema
 from penstock.transform.filter import Filter
@@ -49,17 +52,19 @@ from penstock.transform.filtered_chunk import FilteredChunkReader
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
 
-_SCHEMA = "place bigint, result binary"
+_SCHEMA = "place bigint, result binary, written string"
 # What another attempt of the same task would only meet again.
 _LASTING = (SnapshotGone, TableRewritten, TableRefused)
 
 Task = TypeVar("Task")
+Done = tuple[bytes, Written]
+"""A task's result, and what it did."""
 
 
 class _Tasks(Generic[Task]):
     """What runs on an executor: the tasks whose places come in. Picklable if the task is."""
 
-    def __init__(self, tasks: Sequence[Task], run: Callable[[Task], bytes]) -> None:
+    def __init__(self, tasks: Sequence[Task], run: Callable[[Task], Done]) -> None:
         self._tasks = tasks
         self._run = run
 
@@ -67,13 +72,15 @@ class _Tasks(Generic[Task]):
         for batch in batches:
             for place in batch.column(0).to_pylist():
                 with marked_errors():
-                    result = self._run(self._tasks[place])
-                yield pa.RecordBatch.from_pydict({"place": [place], "result": [result]})
+                    result, written = self._run(self._tasks[place])
+                yield pa.RecordBatch.from_pydict(
+                    {"place": [place], "result": [result], "written": [written.to_json()]}
+                )
 
 
 def run_tasks(
-    spark: SparkSession, tasks: Sequence[Task], run: Callable[[Task], bytes]
-) -> list[bytes]:
+    spark: SparkSession, tasks: Sequence[Task], run: Callable[[Task], Done]
+) -> list[Done]:
     """Run each task on an executor; their results in the tasks' order. Raises what one raised."""
     if not tasks:
         return []
@@ -83,7 +90,8 @@ def run_tasks(
             rows = places.mapInArrow(_Tasks(tasks, run), _SCHEMA).collect()
     except PySparkException as error:
         raise _reason(str(error)) from None
-    return [bytes(row["result"]) for row in sorted(rows, key=lambda row: int(row["place"]))]
+    rows.sort(key=lambda row: int(row["place"]))
+    return [(bytes(row["result"]), Written.from_json(row["written"])) for row in rows]
 
 
 def _reason(text: str) -> PenstockError:
@@ -96,7 +104,7 @@ class _Replay:
     def __init__(self, function: TaskFunction) -> None:
         self._function = function
 
-    def __call__(self, task: TaskInput) -> bytes:
+    def __call__(self, task: TaskInput) -> Done:
         return self._function.write(task)
 
 
@@ -109,8 +117,9 @@ def run_replay(
     floors: Floors,
     writer: TaskWriter,
     section: Section | None = None,
-) -> list[Receipt]:
-    """Write a batch of the log's changes for some tables; the receipts in position order."""
+) -> JobResult:
+    """Write a batch of the log's changes for some tables."""
+    began = time.monotonic()
     with jvm_needed():
         width = spark.sparkContext.defaultParallelism
     shares = share_out(batch.pointers, width)
@@ -118,12 +127,15 @@ def run_replay(
     changes_of = ChangesOf(floors, wanted, section)
     if isinstance(writer, LanedWriter) and len(inputs) > 1:
         return _run_lanes(spark, inputs, writer, changes_of)
-    return run_tasks(spark, inputs, _Replay(TaskFunction(writer, changes_of)))
+    done = run_tasks(spark, inputs, _Replay(TaskFunction(writer, changes_of)))
+    receipts = [receipt for receipt, _ in done]
+    return JobResult(receipts, together(w for _, w in done), began, time.monotonic())
 
 
 def _run_lanes(
     spark: SparkSession, inputs: Sequence[TaskInput], writer: LanedWriter, changes_of: ChangesOf
-) -> list[Receipt]:
+) -> JobResult:
+    began = time.monotonic()
     try:
         with jvm_needed():
             texts = [(task.to_json(),) for task in inputs]
@@ -131,7 +143,7 @@ def _run_lanes(
             rows = by_lanes(tasks, writer, changes_of).collect()
     except PySparkException as error:
         raise _reason(str(error)) from None
-    return [bytes(row["receipt"]) for row in rows if row["first"]]
+    return job_result(rows, began)
 
 
 @dataclass(frozen=True)
@@ -160,12 +172,16 @@ class _CopyChunks:
         self._snapshot = snapshot
         self._tables = tables
 
-    def __call__(self, chunks: Sequence[Chunk]) -> bytes:
+    def __call__(self, chunks: Sequence[Chunk]) -> Done:
+        written = metered().written
         try:
             receipts = [self._copy(chunk, self._tables[chunk.table]) for chunk in chunks]
         except _LASTING as error:
-            return error_text(error).encode()
-        return json.dumps([[r.rows, r.bytes, r.content.hex()] for r in receipts]).encode()
+            return error_text(error).encode(), written
+        if self._filter is not None:
+            written.filtered.update(self._filter.take_filtered())
+        result = json.dumps([[r.rows, r.bytes, r.content.hex()] for r in receipts])
+        return result.encode(), written
 
     def _copy(self, chunk: Chunk, table: TableToCopy) -> ChunkReceipt:
         failpoint("copy.read")
@@ -187,14 +203,15 @@ def run_copy(
     snapshot: Frontier,
     tables: Mapping[int, TableToCopy],
     wanted: Filter | None,
-) -> list[ChunkReceipt]:
+) -> CopyResult:
     """Copy chunks in one task, straight from the source to the destination."""
-    (result,) = run_tasks(
+    ((result, written),) = run_tasks(
         spark, [tuple(chunks)], _CopyChunks(url, snapshot_name, snapshot, tables, wanted)
     )
     if error := error_from_text(result.decode()):
         raise error
-    return [
+    receipts = [
         ChunkReceipt(rows, size, bytes.fromhex(content))
         for rows, size, content in json.loads(result)
     ]
+    return CopyResult(receipts, written)

@@ -12,9 +12,21 @@ from pyspark.sql import DataFrame
 from penstock.destination.contract import LanedWriter, LanePart
 from penstock.failpoints import failpoint
 from penstock.lsn import Position
-from penstock.spark.task import RECEIPT_SCHEMA, ChangesOf, TaskInput, marked_errors, task_inputs
+from penstock.metrics.metered import Metered
+from penstock.metrics.written import Written
+from penstock.spark.task import (
+    RECEIPT_SCHEMA,
+    ChangesOf,
+    TaskInput,
+    marked_errors,
+    metered,
+    receipt_row,
+    task_inputs,
+)
 
-_PART_SCHEMA = "lane int, commit_lsn bigint, ordinal bigint, frontier string, content binary"
+_PART_SCHEMA = (
+    "lane int, commit_lsn bigint, ordinal bigint, frontier string, content binary, written string"
+)
 _PART_ARROW = pa.schema(
     [
         ("lane", pa.int32()),
@@ -22,6 +34,7 @@ _PART_ARROW = pa.schema(
         ("ordinal", pa.int64()),
         ("frontier", pa.string()),
         ("content", pa.binary()),
+        ("written", pa.string()),
     ]
 )
 
@@ -48,14 +61,16 @@ class _Encode:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for task in task_inputs(batches):
-            # Also a batch without changes has a frontier.
-            yield _row(0, -1, -1, json.dumps(task.frontier.to_json()), None)
-            yield from self._parts(task)
+            meter = metered()
+            yield from self._parts(task, meter)
+            # Also a batch without changes has a frontier. It is sorted before all parts.
+            frontier = json.dumps(task.frontier.to_json())
+            yield _row(0, -1, -1, frontier, None, meter.written.to_json())
 
-    def _parts(self, task: TaskInput) -> Iterator[pa.RecordBatch]:
+    def _parts(self, task: TaskInput, meter: Metered) -> Iterator[pa.RecordBatch]:
         with marked_errors():
-            for part in self._writer.encode(self._changes_of(task)):
-                yield _row(part.lane, *part.first, None, part.content)
+            for part in meter.parts(self._writer.encode(self._changes_of(task, meter))):
+                yield _row(part.lane, *part.first, None, part.content, None)
 
 
 class _Send:
@@ -65,40 +80,42 @@ class _Send:
         self._writer = writer
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        frontiers: list[str] = []
-        with marked_errors():
-            parts = self._parts(batches, frontiers)
+        encoded: list[tuple[str, Written]] = []
+        meter = metered()
+        with marked_errors(), meter.stage("write"):
+            parts = meter.timed("shuffle", self._parts(batches, encoded))
             first = next(parts, None)
             receipt = None if first is None else self._writer.send(chain([first], parts))
         failpoint("task.written")
-        for frontier in frontiers:
-            yield _receipt("", frontier, b"")
+        for frontier, written in encoded:
+            yield receipt_row("", frontier, b"", written)
         if receipt is not None:
-            yield _receipt("sent", "", receipt)
+            yield receipt_row("sent", "", receipt, meter.written)
 
-    def _parts(self, batches: Iterable[pa.RecordBatch], frontiers: list[str]) -> Iterator[LanePart]:
+    def _parts(
+        self, batches: Iterable[pa.RecordBatch], encoded: list[tuple[str, Written]]
+    ) -> Iterator[LanePart]:
         for batch in batches:
             for row in range(len(batch)):
-                lane, commit_lsn, ordinal, frontier, content = (
+                lane, commit_lsn, ordinal, frontier, content, written = (
                     column[row].as_py() for column in batch.columns
                 )
                 if frontier is not None:
-                    frontiers.append(frontier)
+                    encoded.append((frontier, Written.from_json(written)))
                 else:
                     yield LanePart(lane, Position(commit_lsn, ordinal), content)
 
 
 def _row(
-    lane: int, commit_lsn: int, ordinal: int, frontier: str | None, content: bytes | None
+    lane: int,
+    commit_lsn: int,
+    ordinal: int,
+    frontier: str | None,
+    content: bytes | None,
+    written: str | None,
 ) -> pa.RecordBatch:
-    values = (lane, commit_lsn, ordinal, frontier, content)
+    values = (lane, commit_lsn, ordinal, frontier, content, written)
     return pa.RecordBatch.from_arrays(
         [pa.array([v], field.type) for v, field in zip(values, _PART_ARROW, strict=True)],
         schema=_PART_ARROW,
-    )
-
-
-def _receipt(first: str, frontier: str, receipt: bytes) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict(
-        {"first": [first], "frontier": [frontier], "receipt": [receipt]}
     )

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,19 +19,26 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.destination.contract import LanedWriter, Receipt, TaskWriter
+from penstock.destination.contract import LanedWriter, TaskWriter
 from penstock.errors import PenstockError
 from penstock.lsn import Frontier
+from penstock.metrics.written import JobResult
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.lanes import by_lanes
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix
-from penstock.spark.task import RECEIPT_SCHEMA, ChangesOf, TaskFunction, error_from_text
+from penstock.spark.task import (
+    RECEIPT_SCHEMA,
+    ChangesOf,
+    TaskFunction,
+    error_from_text,
+    job_result,
+)
 from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 
 _STOP_SECONDS = 15.0
 
-Commit = Callable[[list[Receipt], Frontier], None]
+Commit = Callable[[JobResult, Frontier], None]
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,7 @@ class PipelineQuery:
         with self._batch_under_way:
             if self._stopping.is_set():
                 return
+            began = time.monotonic()
             try:
                 writer, changes_of = (
                     self._new_writer(),
@@ -180,8 +189,7 @@ class PipelineQuery:
             told = next(row["frontier"] for row in rows if row["frontier"])
             frontier = Frontier.from_json(json.loads(told))
             self._read_up_to = frontier
-            receipts = [bytes(row["receipt"]) for row in rows if row["first"]]
-            self._commits.begin(receipts, frontier)
+            self._commits.begin(job_result(rows, began), frontier)
 
     def _reason(self, error: StreamingQueryException) -> PenstockError:
         text = str(error)
@@ -203,11 +211,11 @@ class _Commits:
         self._under_way: Future[None] | None = None
         self.failure: PenstockError | None = None
 
-    def begin(self, receipts: list[Receipt], frontier: Frontier) -> None:
+    def begin(self, job: JobResult, frontier: Frontier) -> None:
         """Wait for the last commit, then begin this one. Raises what the last one raised."""
         if self._under_way is not None:
             self._under_way.result()
-        self._under_way = self._pool.submit(self._run, receipts, frontier)
+        self._under_way = self._pool.submit(self._run, job, frontier)
 
     def check(self) -> None:
         """Raise what made the last commit fail."""
@@ -218,9 +226,9 @@ class _Commits:
         """Wait until nothing is being committed."""
         self._pool.shutdown(wait=True)
 
-    def _run(self, receipts: list[Receipt], frontier: Frontier) -> None:
+    def _run(self, job: JobResult, frontier: Frontier) -> None:
         try:
-            self._commit(receipts, frontier)
+            self._commit(job, frontier)
         except PenstockError as error:
             self.failure = error
             raise

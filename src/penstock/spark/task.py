@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Row
 
 from penstock import errors
 from penstock.changelog.chain import Pointer
 from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.run import read_runs
 from penstock.decode.changes import ChangeSet, decode_changes
-from penstock.destination.contract import TaskWriter
+from penstock.destination.contract import LanedWriter, Receipt, TaskWriter
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier
+from penstock.metrics.metered import Metered
+from penstock.metrics.written import JobResult, Pair, Written, together
 from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
 
-RECEIPT_SCHEMA = "first string, frontier string, receipt binary"
+RECEIPT_SCHEMA = "first string, frontier string, receipt binary, written string"
+"""``written`` is what the task did, as Written has it in JSON."""
 
 # Typed exceptions do not cross from a worker to the driver; their text does.
 _MARK = "PENSTOCK-ERROR "
@@ -77,12 +84,16 @@ class ChangesOf:
     ) -> None:
         steps = (floors, section, wanted)
         self._steps = [step for step in steps if step is not None]
+        self._filter = wanted
 
-    def __call__(self, task: TaskInput) -> Iterator[ChangeSet]:
+    def __call__(self, task: TaskInput, meter: Metered) -> Iterator[ChangeSet]:
         changes = task.changes()
         for step in self._steps:
             changes = map(step.apply, changes)
-        return changes
+        return meter.changes(changes, self._filtered)
+
+    def _filtered(self) -> Counter[Pair]:
+        return Counter() if self._filter is None else Counter(self._filter.take_filtered())
 
 
 class TaskFunction:
@@ -94,21 +105,50 @@ class TaskFunction:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for task in task_inputs(batches):
-            yield pa.RecordBatch.from_pydict(
-                {
-                    "first": [task.pointers[0].segment if task.pointers else ""],
-                    "frontier": [json.dumps(task.frontier.to_json())],
-                    "receipt": [self.write(task)],
-                }
-            )
+            receipt, written = self.write(task)
+            first = task.pointers[0].segment if task.pointers else ""
+            yield receipt_row(first, json.dumps(task.frontier.to_json()), receipt, written)
 
-    def write(self, task: TaskInput) -> bytes:
+    def write(self, task: TaskInput) -> tuple[Receipt, Written]:
         if not task.pointers:
-            return b""
-        with marked_errors():
-            receipt = self._writer.write(self._changes_of(task))
+            return b"", Written()
+        meter = metered()
+        with marked_errors(), meter.stage("write"):
+            changes = self._changes_of(task, meter)
+            if isinstance(self._writer, LanedWriter):
+                receipt = self._writer.send(meter.parts(self._writer.encode(changes)))
+            else:
+                receipt = self._writer.write(changes)
         failpoint("task.written")
-        return receipt
+        return receipt, meter.written
+
+
+def receipt_row(first: str, frontier: str, receipt: Receipt, written: Written) -> pa.RecordBatch:
+    """One row of ``RECEIPT_SCHEMA``."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "first": [first],
+            "frontier": [frontier],
+            "receipt": [receipt],
+            "written": [written.to_json()],
+        }
+    )
+
+
+def job_result(rows: Sequence[Row], began: float) -> JobResult:
+    """What a job left, from the rows of ``RECEIPT_SCHEMA`` that it gave, now that it has ended."""
+    return JobResult(
+        [bytes(row["receipt"]) for row in rows if row["first"]],
+        together(Written.from_json(row["written"]) for row in rows),
+        began,
+        time.monotonic(),
+    )
+
+
+def metered() -> Metered:
+    """For the task that this process runs; knows how often Spark tried it before."""
+    context = TaskContext.get()
+    return Metered(0 if context is None else context.attemptNumber())
 
 
 @contextmanager

@@ -7,8 +7,10 @@ that a condition may use them.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,26 +26,15 @@ from penstock.decode.changes import (
 )
 from penstock.destination.contract import TableRows
 from penstock.errors import ConfigError
-from penstock.pgoutput import tuples
-from penstock.pgoutput.tuples import Ints
+from penstock.pgoutput.tuples import ROW_OPS, Ints
 from penstock.table_schema import TableSchema
 from penstock.transform.row_condition import RowCondition
 
-_ROW_OPS = {tuples.INSERT: "insert", tuples.UPDATE: "update", tuples.DELETE: "delete"}
 _NO_ROWS: Ints = np.zeros(0, np.int64)
 
 
-@dataclass
-class Filtered:
-    """How many changes, events and copied rows did not pass, by what kept them out."""
-
-    tables: int = 0
-    operations: int = 0
-    rows: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.tables + self.operations + self.rows
+Reason = Literal["table", "operation", "row"]
+"""What kept something out: its table, its operation, or the condition for rows."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +49,9 @@ class _Plan:
 class Filter:
     """The part ``filter`` of the pipeline file at work. Can be pickled.
 
-    ``filtered`` counts since it was made; a copy that was unpickled begins at zero.
+    ``filtered`` counts what did not pass since it was made, by table and reason: changes, copied
+    rows, messages (of no table), and a truncate once for each of its tables. A copy that was
+    unpickled begins at zero.
     """
 
     def __init__(self, config: FilterConfig) -> None:
@@ -68,11 +61,11 @@ class Filter:
         self._conditions = {
             split_name(table): RowCondition.parse(text) for table, text in config.rows.items()
         }
-        self.filtered = Filtered()
+        self.filtered: Counter[tuple[str, Reason]] = Counter()
         self._plans: dict[TableSchema, _Plan] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "filtered": Filtered(), "_plans": {}}
+        return {**self.__dict__, "filtered": Counter(), "_plans": {}}
 
     # -- before rows come
 
@@ -112,6 +105,11 @@ class Filter:
 
     # -- rows
 
+    def take_filtered(self) -> Counter[tuple[str, Reason]]:
+        """What did not pass since the last time; it is counted anew from here."""
+        taken, self.filtered = self.filtered, Counter()
+        return taken
+
     def apply(self, changes: ChangeSet) -> ChangeSet:
         """What passes. Raises ConfigError where columns or conditions do not suit a table."""
         return ChangeSet(
@@ -124,14 +122,14 @@ class Filter:
         """What passes of rows that were copied; None where nothing does."""
         plan = self._plan(rows.table)
         if not plan.wanted:
-            self.filtered.tables += len(rows)
+            self._keep_out(rows.table, "table", len(rows))
             return None
         if "read" not in self._operations:
-            self.filtered.operations += len(rows)
+            self._keep_out(rows.table, "operation", len(rows))
             return None
         if plan.condition is not None and not (passing := plan.condition.passing_rows(rows)).all():
             mask, count = pa.array(passing), int(np.count_nonzero(passing))
-            self.filtered.rows += len(rows) - count
+            self._keep_out(rows.table, "row", len(rows) - count)
             columns = tuple(column.filter(mask) for column in rows.columns)
             rows = replace(rows, columns=columns, count=count)
         if plan.columns is not None:
@@ -152,14 +150,14 @@ class Filter:
     def _wanted(self, changes: TableChanges) -> Ints | None:
         """The changes that table and operation let pass; None for all."""
         if not self._plan(changes.table).wanted:
-            self.filtered.tables += len(changes)
+            self._keep_out(changes.table, "table", len(changes))
             return _NO_ROWS
-        if self._operations >= set(_ROW_OPS.values()):
+        if self._operations >= set(ROW_OPS.values()):
             return None
         passing = np.zeros(256, bool)
-        passing[[op for op, name in _ROW_OPS.items() if name in self._operations]] = True
+        passing[[op for op, name in ROW_OPS.items() if name in self._operations]] = True
         rows = np.flatnonzero(passing[changes.op])
-        self.filtered.operations += len(changes) - len(rows)
+        self._keep_out(changes.table, "operation", len(changes) - len(rows))
         return None if len(rows) == len(changes) else rows
 
     def _meeting(self, changes: TableChanges) -> Ints | None:
@@ -168,34 +166,37 @@ class Filter:
         if condition is None:
             return None
         rows = np.flatnonzero(condition.passing(changes))
-        self.filtered.rows += len(changes) - len(rows)
+        self._keep_out(changes.table, "row", len(changes) - len(rows))
         return None if len(rows) == len(changes) else rows
 
     def _narrow(self, changes: TableChanges) -> TableChanges:
         columns = self._plan(changes.table).columns
         return changes if columns is None else changes.select(columns)
 
-    def _truncates(self, events: tuple[TruncateEvent, ...]) -> list[TruncateEvent]:
-        if "truncate" not in self._operations:
-            self.filtered.operations += len(events)
-            return []
-        passing = []
+    def _truncates(self, events: tuple[TruncateEvent, ...]) -> Iterator[TruncateEvent]:
         for event in events:
-            plans = [self._plan(table) for table in event.tables]
-            tables = tuple(
-                table for table, plan in zip(event.tables, plans, strict=True) if plan.wanted
-            )
-            if not tables:
-                self.filtered.tables += 1
-            else:
-                passing.append(replace(event, tables=tables) if len(tables) < len(plans) else event)
-        return passing
+            tables = tuple(table for table in event.tables if self._wants_truncate(table))
+            if tables:
+                yield replace(event, tables=tables) if len(tables) < len(event.tables) else event
+
+    def _wants_truncate(self, table: TableSchema) -> bool:
+        if not self._plan(table).wanted:
+            self._keep_out(table, "table", 1)
+            return False
+        if "truncate" not in self._operations:
+            self._keep_out(table, "operation", 1)
+            return False
+        return True
 
     def _messages(self, events: tuple[MessageEvent, ...]) -> tuple[MessageEvent, ...]:
         if "message" in self._operations:
             return events
-        self.filtered.operations += len(events)
+        self._keep_out(None, "operation", len(events))
         return ()
+
+    def _keep_out(self, table: TableSchema | None, reason: Reason, count: int) -> None:
+        if count:
+            self.filtered[table.qualified_name if table else "", reason] += count
 
     def _plan(self, table: TableSchema) -> _Plan:
         plan = self._plans.get(table)

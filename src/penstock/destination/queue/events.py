@@ -59,7 +59,7 @@ class Encoder:
             rows = np.flatnonzero(lane == number)
             some = events if len(rows) == len(lane) else events.take(pa.array(rows))
             for piece in _pieces(some):
-                yield LanePart(int(number), _first(piece), _packed(piece))
+                yield LanePart(int(number), _first(piece), _packed(piece), len(piece))
 
     def events(self, changes: ChangeSet) -> pa.RecordBatch:
         """All changes in position order."""

@@ -1,0 +1,78 @@
+"""The part ``metrics`` of the pipeline file: where statistics can be had."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from penstock.config.quantities import Duration
+
+DEFAULT_PORT = 8719
+
+_ADDRESS = re.compile(r"(?:(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):)?([0-9]{1,5})")
+
+
+class Address(NamedTuple):
+    """Where to listen, or to send to. Port 0: one that is free."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _address(value: object) -> Address:
+    if isinstance(value, Address):
+        return value
+    match = _ADDRESS.fullmatch(str(value)) if isinstance(value, str | int) else None
+    if match is None or isinstance(value, bool) or int(match[2]) > 65535:
+        raise PydanticCustomError(
+            "address", "Input should be an address such as 127.0.0.1:8719, or a port"
+        )
+    return Address((match[1] or "127.0.0.1").strip("[]"), int(match[2]))
+
+
+def _or_off(value: object) -> object:
+    """false turns it off; true would say nothing."""
+    return None if value is False else value
+
+
+def _listen(value: object) -> Address | None:
+    return None if value is None or value is False else _address(value)
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class ReportConfig(_Model):
+    """A report on stdout now and then, for people or, as one JSON object a line, for programs."""
+
+    every: Duration = 60.0
+    format: Literal["text", "json"] = "text"
+
+
+class StatsdConfig(_Model):
+    """A statsd server that takes tags as DogStatsD does."""
+
+    address: Annotated[Address, BeforeValidator(_address)]
+    prefix: str = Field(default="penstock", pattern=r"[A-Za-z0-9_.]+")
+    every: Duration = 10.0
+
+
+class MetricsConfig(_Model):
+    """``listen`` and ``report`` None: turned off. Who says nothing of ``listen`` gets the default
+    port on loopback, or if that is taken, one that is free.
+    """
+
+    listen: Annotated[Address | None, BeforeValidator(_listen)] = Address("127.0.0.1", DEFAULT_PORT)
+    report: Annotated[ReportConfig | None, BeforeValidator(_or_off)] = None
+    statsd: StatsdConfig | None = None
+
+    @property
+    def is_default_address(self) -> bool:
+        return "listen" not in self.model_fields_set

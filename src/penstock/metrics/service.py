@@ -1,0 +1,49 @@
+"""Everything that shows a pipeline's metrics to others, from its start to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from penstock.config.metrics_config import MetricsConfig
+from penstock.errors import ConfigError
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.repeated import Repeated
+from penstock.metrics.report import Reporter
+from penstock.metrics.server import MetricsServer
+from penstock.metrics.statsd import Statsd
+
+
+@contextmanager
+def shown_metrics(
+    metrics: Metrics,
+    config: MetricsConfig,
+    say: Callable[[str], None],
+    write: Callable[[str], None],
+) -> Iterator[None]:
+    """Show them as ``config`` says, until the block ends. ``say`` is told where; ``write`` gets the
+    reports. Raises ConfigError where the address is taken.
+    """
+    with ExitStack() as stack:
+        if (server := _server(metrics, config)) is not None:
+            stack.enter_context(server)
+            say(f"metrics at {server.url}/metrics")
+        if config.report is not None:
+            report = Reporter(metrics.registry, config.report.format, write)
+            stack.enter_context(Repeated("report", config.report.every, report))
+        if config.statsd is not None:
+            statsd = Statsd(metrics.registry, config.statsd.address, config.statsd.prefix)
+            stack.enter_context(Repeated("statsd", config.statsd.every, statsd.send))
+        yield
+
+
+def _server(metrics: Metrics, config: MetricsConfig) -> MetricsServer | None:
+    if config.listen is None:
+        return None
+    try:
+        return MetricsServer(metrics, config.listen)
+    except ConfigError:
+        if not config.is_default_address:
+            raise
+        # The first pipeline on this machine has it; nobody asked for this very port.
+        return MetricsServer(metrics, config.listen._replace(port=0))
