@@ -8,26 +8,24 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import psycopg
 
 from penstock.backoff import Backoff
-from penstock.capture.relations import RelationDescriber, ResolveTypes
+from penstock.capture.catalogue import CatalogueConnection
+from penstock.capture.relations import RelationDescriber
 from penstock.capture.session import CaptureSession, CaptureSettings
 from penstock.capture.stream import ReplicationStream, SlotBusy
 from penstock.changelog.changelog import ChangeLog, Identity, LogWriter
 from penstock.config.models import PipelineConfig
 from penstock.errors import PenstockError, SlotError, SourceUnavailable
 from penstock.lsn import Frontier
-from penstock.postgres.catalogue import resolve_types
 from penstock.postgres.connect import connect
 from penstock.postgres.pipeline_lock import PipelineLock
 from penstock.postgres.slot import judge_slot, slot_state
 from penstock.postgres.subscription import Subscription, find_subscription
 from penstock.postgres.value_settings import VALUE_SETTINGS
-from penstock.table_schema import PgType
 
 # A slot of a process that just died frees itself within moments; longer means a living holder.
 _SLOT_BUSY_SECONDS = 20.0
@@ -156,12 +154,13 @@ def _stream(
     judge_slot(state, subscription.slot, expected_start=start.end_lsn)
     writer.start_at(start)
     stream.start(subscription.slot, subscription.publications, start.end_lsn)
+    catalogue = CatalogueConnection(conn)
     session = CaptureSession(
         stream,
         log,
         writer,
         start,
-        RelationDescriber(_resolver(conn)),
+        RelationDescriber(catalogue.resolve_types),
         CaptureSettings(
             confirm_log=config.change_log.confirm == "log",
             segment_bytes=config.change_log.segment_bytes,
@@ -170,7 +169,7 @@ def _stream(
             grace=config.change_log.grace,
         ),
         confirmed=confirmed,
-        check_lock=lambda: _check_open(conn),
+        check_lock=catalogue.check_open,
     )
     session.run(stop, stop.wake)
 
@@ -192,31 +191,6 @@ def start_frontier(
     if reader is None or reader.end_lsn < confirmed:
         known.append(destination)
     return max(filter(None, known), default=None)
-
-
-def _check_open(conn: psycopg.Connection[Any]) -> None:
-    """Raise SourceUnavailable once the server has closed the connection that holds the lock.
-
-    A server that shuts down closes it at once, but waits for a walsender until everything sent is
-    confirmed, and what the destination lacks is not: without this, shutting down would hang.
-    """
-    try:
-        while select.select([conn.fileno()], [], [], 0)[0]:
-            conn.pgconn.consume_input()
-    except psycopg.OperationalError as error:
-        raise SourceUnavailable(
-            f"the server closed the connection that holds the pipeline's lock: {error}"
-        ) from error
-
-
-def _resolver(conn: psycopg.Connection[Any]) -> ResolveTypes:
-    def resolve(oids: Iterable[int]) -> dict[int, PgType]:
-        try:
-            return resolve_types(conn, oids)
-        except psycopg.OperationalError as error:
-            raise SourceUnavailable(f"the catalogue connection was lost: {error}") from error
-
-    return resolve
 
 
 def report_failure(log: ChangeLog, error: PenstockError) -> None:
