@@ -224,6 +224,10 @@ def test_what_is_no_address_is_refused(value: object) -> None:
         MetricsConfig.model_validate({"listen": value})
 
 
-def test_the_file_says_where_metrics_are_shown() -> None:
+def test_the_file_says_what_is_shown() -> None:
+    assert MetricsConfig().report is None
+    assert MetricsConfig.model_validate({"report": True}).report == ReportConfig()
+    with pytest.raises(ValueError, match="prefix"):
+        StatsdConfig.model_validate({"address": 8125, "prefix": "a:b"})
     assert MetricsConfig().is_default_address
     assert not MetricsConfig.model_validate({"listen": 9000}).is_default_address
