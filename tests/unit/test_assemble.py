@@ -65,7 +65,7 @@ def test_any_history_in_any_pieces_gives_its_changes(
     # What was withheld may end inside a transaction, but nothing of what was fed is missing.
     assert len(changes) == sum(bytes(m[25:26]) in b"IUDTM" for m in messages)
     assert sum(cut.messages for cut in found) == len(messages)
-    assert sum(cut.transactions for cut in found) == sum(bytes(m[25:26]) == b"C" for m in messages)
+    assert sum(cut.transactions for cut in found) == sum(m[25] == ord("C") for m in messages)
 
 
 def check_cut(assembler: Assembler, history: History, fed: list[memoryview]) -> Cut:

@@ -141,7 +141,7 @@ def test_a_pipeline_is_healthy_while_it_moves_or_has_nothing_to_do() -> None:
     health.moved()
     assert health.health().ok
     clock.now += STALLED_SECONDS + 1
-    assert "the driver has done nothing" in health.health().body["reasons"][0]
+    assert "the driver hangs" in health.health().body["reasons"][0]
     health.turned(has_work=False)
     health.failed("the slot is lost")
     assert health.health().body["reasons"] == ["the pipeline has failed: the slot is lost"]

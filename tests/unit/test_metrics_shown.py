@@ -12,7 +12,7 @@ from penstock.config.metrics_config import Address, MetricsConfig, ReportConfig,
 from penstock.errors import ConfigError, DestinationUnavailable
 from penstock.lsn import Frontier
 from penstock.metrics import catalogue as c
-from penstock.metrics.pipeline_metrics import Metrics, count_phases
+from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.registry import Registry
 from penstock.metrics.report import Reporter
 from penstock.metrics.server import MetricsServer
@@ -85,7 +85,7 @@ def test_a_port_that_is_taken_is_told_of_unless_it_is_the_default(
 def test_a_report_is_of_the_time_since_the_last_one(metrics: Metrics) -> None:
     clock, lines = Clock(), list[str]()
     text = Reporter(metrics.registry, "text", lines.append, clock)
-    metrics.tables(count_phases(["ready", "ready", "errored"], ["init", "ready", "errored"]))
+    metrics.tables({"init": 0, "ready": 2, "errored": 1})
     metrics.committed(job(6_000), Frontier(1, 2), time.monotonic())
     clock.now = 60
     text()
@@ -224,6 +224,10 @@ def test_what_is_no_address_is_refused(value: object) -> None:
         MetricsConfig.model_validate({"listen": value})
 
 
-def test_the_file_says_where_metrics_are_shown() -> None:
+def test_the_file_says_what_is_shown() -> None:
+    assert MetricsConfig().report is None
+    assert MetricsConfig.model_validate({"report": True}).report == ReportConfig()
+    with pytest.raises(ValueError, match="prefix"):
+        StatsdConfig.model_validate({"address": 8125, "prefix": "a:b"})
     assert MetricsConfig().is_default_address
     assert not MetricsConfig.model_validate({"listen": 9000}).is_default_address

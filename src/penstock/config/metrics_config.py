@@ -36,9 +36,11 @@ def _address(value: object) -> Address:
     return Address((match[1] or "127.0.0.1").strip("[]"), int(match[2]))
 
 
-def _or_off(value: object) -> object:
-    """false turns it off; true would say nothing."""
-    return None if value is False else value
+def _report(value: object) -> object:
+    """true stands for all defaults, false for none."""
+    if isinstance(value, bool):
+        return {} if value else None
+    return value
 
 
 def _listen(value: object) -> Address | None:
@@ -60,7 +62,7 @@ class StatsdConfig(_Model):
     """A statsd server that takes tags as DogStatsD does."""
 
     address: Annotated[Address, BeforeValidator(_address)]
-    prefix: str = Field(default="penstock", pattern=r"[A-Za-z0-9_.]+")
+    prefix: str = Field(default="penstock", pattern=r"^[A-Za-z0-9_.]+$")
     every: Duration = 10.0
 
 
@@ -70,7 +72,7 @@ class MetricsConfig(_Model):
     """
 
     listen: Annotated[Address | None, BeforeValidator(_listen)] = Address("127.0.0.1", DEFAULT_PORT)
-    report: Annotated[ReportConfig | None, BeforeValidator(_or_off)] = None
+    report: Annotated[ReportConfig | None, BeforeValidator(_report)] = None
     statsd: StatsdConfig | None = None
 
     @property

@@ -75,7 +75,10 @@ class Health:
             if self._failure is not None:
                 reasons.append(f"the pipeline has failed: {self._failure}")
             elif now - self._turned > STALLED_SECONDS:
-                reasons.append(f"the driver has done nothing for {now - self._turned:.0f} s")
+                reasons.append(
+                    f"nothing was seen to for {now - self._turned:.0f} s: the source does not "
+                    "answer, or the driver hangs"
+                )
             elif now - self._moved > STALLED_SECONDS:
                 reasons.append(
                     f"nothing was delivered for {now - self._moved:.0f} s, though there is work"

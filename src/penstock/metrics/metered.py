@@ -69,10 +69,10 @@ class Metered:
     def _count(self, changes: ChangeSet) -> None:
         counts, last = self.written.changes, self.written.commit_micros
         for table in changes.tables:
-            name, by_op = table.table.qualified_name, np.bincount(table.op, minlength=256)
+            name, ops = table.table.qualified_name, table.op
             for op, text in ROW_OPS.items():
-                if by_op[op]:
-                    counts[name, text] += int(by_op[op])
+                if count := int(np.count_nonzero(ops == op)):
+                    counts[name, text] += count
             if len(table):
                 # In position order: the last one is the newest.
                 last = max(last, int(table.commit_micros[-1]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
@@ -136,8 +135,3 @@ class Metrics:
     def retried(self, component: Component) -> None:
         """What was interrupted is begun again."""
         self.registry.add(c.RETRIES, component=component)
-
-
-def count_phases(phases: Iterable[str], known: Iterable[str]) -> dict[str, int]:
-    """How often each comes, those that never do included."""
-    return {**dict.fromkeys(known, 0), **Counter(phases)}

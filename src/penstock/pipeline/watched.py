@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import suppress
 from typing import get_args
 
 import psycopg
 
 from penstock.errors import PenstockError
-from penstock.metrics.pipeline_metrics import Metrics, count_phases
+from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.capture_child import CaptureChild
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.table_state import Phase
@@ -44,14 +45,14 @@ class Watched:
         with suppress(PenstockError):
             self._metrics.source_is_at(current_wal_lsn(conn))
             self._metrics.captured(self._capture.report())
-        states = self._store.get_table_states().values()
-        phases = count_phases((state.phase for state in states), get_args(Phase))
+        found = Counter(state.phase for state in self._store.get_table_states().values())
+        phases = {phase: found[phase] for phase in get_args(Phase)}
         self._metrics.tables(phases)
-        unsettled = 0 if self._tables.are_settled else phases_on_their_way(phases)
+        unsettled = 0 if self._tables.are_settled else _on_their_way(phases)
         self._metrics.health.tables(unsettled=unsettled, errored=phases["errored"])
         self._metrics.health.turned(has_work=bool(self._metrics.lag.bytes or unsettled))
 
 
-def phases_on_their_way(phases: dict[str, int]) -> int:
+def _on_their_way(phases: dict[str, int]) -> int:
     """How many tables are neither ready nor wait for a person."""
     return sum(count for phase, count in phases.items() if phase not in ("ready", "errored"))
