@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-import yaml
 from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.lsn import Position, parse_lsn
 from penstock.pipeline.run import Pipeline
 from penstock.spark import query
+from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.kafka_messages import place, read_topics
 from tests.kafka_server import KafkaServer
@@ -30,7 +29,7 @@ def shop(
     """A pipeline into Kafka, and two tables with some rows."""
     pipeline.configure(
         destination={
-            **documented_example(),
+            **destination_example("kafka"),
             "brokers": kafka_server.brokers,
             "transactional": request.param,
             "lanes": {"by": "key", "count": 3},
@@ -42,13 +41,6 @@ def shop(
     pipeline.execute("CREATE TABLE notes (id int PRIMARY KEY, body text)")
     pipeline.execute("INSERT INTO items SELECT n, 'old' FROM generate_series(1, 5) n")
     return pipeline
-
-
-def documented_example() -> dict[str, Any]:
-    """The minimal part of a pipeline file that the docs show."""
-    page = (Path(__file__).parents[2] / "docs/destinations/kafka.md").read_text()
-    found: dict[str, Any] = yaml.safe_load(page.split("```yaml")[1].split("```")[0])
-    return dict(found["destination"])
 
 
 def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> None:
