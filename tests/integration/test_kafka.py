@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,6 +13,7 @@ import pytest
 from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.errors import PenstockError
 from penstock.lsn import Position, parse_lsn
 from penstock.pipeline.run import Pipeline
 from penstock.spark import query
@@ -139,3 +142,36 @@ def test_large_batches_keep_the_order_of_every_key(
         assert len(changes) == 22
         assert changes[0]["op"] == "insert"
         assert changes[-1]["new"]["body"] == "last"
+
+
+def test_a_row_of_20_mb(
+    shop: PipelineUnderTest, kafka_server: KafkaServer, spark: SparkSession, tmp_path: Path
+) -> None:
+    """An error as it stands; put aside, or delivered whole, where that is configured."""
+    size = 20_000_000
+
+    def configure(**options: Any) -> None:
+        given = {**shop.config.destination_options, **options}
+        shop.configure(destination={"type": "kafka", **given}, copy=True)
+
+    catch_up(shop, spark)
+    shop.execute("INSERT INTO notes VALUES (1, repeat('x', 20000000))")
+    with pytest.raises(PenstockError, match=r"table public\.notes at .* has 20,0.* bytes") as error:
+        catch_up(shop, spark)
+    assert "claim_check" in error.value.remedy
+    configure(oversize={"claim_check": str(tmp_path / "claims")})
+    catch_up(shop, spark)
+    (check,) = values(messages(shop, kafka_server, "public.notes"))
+    content = Path(check["claim_check"]["path"]).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == check["claim_check"]["sha256"]
+    assert json.loads(content)["new"]["body"] == "x" * size
+    # A topic of its own that takes as much.
+    configure(
+        topic="{pipeline}.large",
+        max_message_bytes="24MB",
+        topics={"partitions": 1, "config": {"max.message.bytes": 25_000_000}},
+    )
+    shop.execute("UPDATE notes SET body = body || 'y'")
+    catch_up(shop, spark)
+    (line,) = values(messages(shop, kafka_server, "large"))
+    assert line["new"]["body"] == "x" * size + "y"
