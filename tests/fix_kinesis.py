@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from tests.kinesis_proxy import Faults
-from tests.kinesis_server import KinesisServer
+from tests.kinesis_server import KinesisServer, use_test_credentials
 
 
 def pytest_configure() -> None:
-    # Before Spark starts: its workers take the environment over. Nothing that a test does can
-    # reach an account that the machine has credentials for.
-    os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
-    os.environ.pop("AWS_SESSION_TOKEN", None)
-    os.environ.pop("AWS_PROFILE", None)
-    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
+    # Before Spark starts: its workers take the environment over.
+    use_test_credentials()
 
 
 @pytest.fixture(scope="session")

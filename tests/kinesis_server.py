@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,16 @@ from tests.loopback_server import free_ports
 REGION = "eu-central-1"
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
+
+
+def use_test_credentials() -> None:
+    """For this process and those that it starts. Nothing that a test does can reach an account that
+    the machine has credentials for.
+    """
+    os.environ["AWS_ACCESS_KEY_ID"] = os.environ["AWS_SECRET_ACCESS_KEY"] = "testing"
+    os.environ.pop("AWS_SESSION_TOKEN", None)
+    os.environ.pop("AWS_PROFILE", None)
+    os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
 
 class KinesisServer:

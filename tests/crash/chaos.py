@@ -3,7 +3,8 @@
 Everything is told by the environment, as make passes it on: ``SEEDS`` (how many), ``FIRST`` (from
 which on), ``KILLS`` (faults a seed), ``SEED`` (this one alone, whatever is recorded). ``COPY=1``
 brings the faults over copies of full tables, ``TABLES=1`` lets tables come, go and be copied anew,
-``SCHEMA=1`` lets them change. ``KAFKA=1`` delivers to a Kafka broker, which dies as well.
+``SCHEMA=1`` lets them change. ``KAFKA=1`` delivers to a Kafka broker, which dies as well,
+``KINESIS=1`` to Kinesis, whose records fail.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.demo.embedded_postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import SeedReport, run_seed
 from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.crash.kafka_seed import run_kafka_seed
+from tests.crash.kinesis_seed import run_kinesis_seed
 from tests.crash.outage import run_outage
 from tests.crash.schema_seed import run_schema_seed
 from tests.crash.table_seed import run_table_seed
@@ -32,6 +34,7 @@ from tests.fix_postgres import SETTINGS
 _FOLDER = Path(".cache", "chaos")
 _RESULTS = _FOLDER / "results.jsonl"
 _KILLS = 10
+_MODES = ("COPY", "TABLES", "SCHEMA", "KAFKA", "KINESIS")
 _OUTAGE = "outage"
 """Stands where a seed's number stands, for the destination that is away for two minutes."""
 
@@ -40,9 +43,7 @@ Result = dict[str, Any]
 
 def _mode() -> str:
     """Which kind of seeds: the variable that asks for it, or nothing."""
-    return next(
-        (name for name in ("COPY", "TABLES", "SCHEMA", "KAFKA") if os.environ.get(name)), ""
-    )
+    return next((name for name in _MODES if os.environ.get(name)), "")
 
 
 def main() -> int:
@@ -116,6 +117,8 @@ def _run(report: SeedReport, kills: int, folder: Path) -> str:
                 run_table_seed(report, kills, (source, target), folder, _say)
             elif _mode() == "KAFKA":
                 run_kafka_seed(report, kills, source, folder, _say)
+            elif _mode() == "KINESIS":
+                run_kinesis_seed(report, kills, source, folder, _say)
             elif _mode() == "SCHEMA":
                 run_schema_seed(report, kills, (source, target), folder, _say)
             else:

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.errors import PenstockError
-from penstock.failpoints import NAMES
 from tests.crash.chunk_reads import ROLE, ChunkReads, CopyState, copy_states, create_reading_role
 from tests.crash.copied_tables import COPIED, Writers, fill_tables
 from tests.crash.fault_schedule import PlannedFault
 from tests.crash.into_postgres import IntoPostgres
+from tests.crash.passed_failpoints import passed_failpoints
 from tests.crash.penstock_run import PATIENCE
 from tests.crash.row_texts import expect_same_rows, row_texts
 from tests.fix_pipeline import wait_until
@@ -40,7 +40,7 @@ KEEPING_STEPS = {
 class IntoCopied(IntoPostgres):
     """The load's own tables, and large ones beside them with writers of their own."""
 
-    failpoints = tuple(name for name in NAMES if not name.startswith(("files.", "kafka.")))
+    failpoints = passed_failpoints("postgres", copies=True)
 
     def __init__(
         self,

@@ -9,18 +9,16 @@ from typing import Any, Literal, Self
 import psycopg
 
 from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.failpoints import NAMES
 from penstock.lsn import Frontier, parse_lsn
 from penstock.verify.run import verify
 from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.invariant_reader import InvariantReader
+from tests.crash.passed_failpoints import passed_failpoints
 from tests.crash.row_texts import expect_same_rows
 from tests.fix_pipeline import wait_until
 from tests.tcp_proxy import TcpProxy
 from tests.workload_tables import SECONDARY_UNIQUE, TABLES, create_tables
 
-COPY_NAMES = ("copy.read", "copy.written", "postgres.truncated", "postgres.chunk_written")
-"""Failpoints that only a pipeline passes that copies tables."""
 SERVER_SETTINGS = {"deadlock_timeout": "50ms"}
 # A reader that saw fewer states than this in a whole run was not looking.
 _LEAST_STATES = 5
@@ -29,11 +27,7 @@ _LEAST_STATES = 5
 class IntoPostgres(InjuredPipeline):
     """The pipeline reaches both servers through proxies only; load, reader and judge do not."""
 
-    failpoints = tuple(
-        name
-        for name in NAMES
-        if not name.startswith(("files.", "kafka.")) and name not in COPY_NAMES
-    )
+    failpoints = passed_failpoints("postgres")
 
     def __init__(
         self,

@@ -10,7 +10,8 @@ import pytest
 from tests.crash.copied_tables import KEYED
 from tests.crash.faults import COPY_FAULTS
 from tests.crash.into_copied import IntoCopied
-from tests.crash.into_postgres import COPY_NAMES, SERVER_SETTINGS
+from tests.crash.into_postgres import SERVER_SETTINGS
+from tests.crash.passed_failpoints import COPY_NAMES
 from tests.crash.penstock_run import PATIENCE
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer

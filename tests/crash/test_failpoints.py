@@ -9,7 +9,8 @@ import pytest
 from penstock.failpoints import NAMES
 from tests.crash.injured_pipeline import InjuredPipeline
 from tests.crash.into_files import IntoFiles
-from tests.crash.into_postgres import COPY_NAMES, SERVER_SETTINGS, IntoPostgres
+from tests.crash.into_postgres import SERVER_SETTINGS, IntoPostgres
+from tests.crash.passed_failpoints import COPY_NAMES, DESTINATIONS, passed_failpoints
 from tests.crash.penstock_run import PATIENCE
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
@@ -31,23 +32,16 @@ PASSES = {
 IN_TASKS = ("task.read", "task.written")
 
 
-def names_for(destination: str) -> set[str]:
-    """Those that a pipeline into this destination passes that does not copy tables: all but other
-    destinations' own. test_copy_crashes.py has the rest.
-    """
-    others = {"files", "postgres", "kafka"} - {destination}
-    return {name for name in NAMES if name.partition(".")[0] not in others} - set(COPY_NAMES)
-
-
 def test_every_one_belongs_to_a_run() -> None:
-    runs = ("files", "postgres", "kafka")
-    assert {*COPY_NAMES, *(name for run in runs for name in names_for(run))} == set(NAMES)
+    # test_copy_crashes.py has those of copies.
+    passed = {name for run in DESTINATIONS for name in passed_failpoints(run)}
+    assert {*COPY_NAMES, *passed} == set(NAMES)
     assert set(PASSES) <= set(NAMES)
 
 
 def test_killed_at_each_failpoint_into_files(fresh_server: FreshServer, tmp_path: Path) -> None:
     with IntoFiles(fresh_server(**SERVER_SETTINGS), tmp_path, seed=3) as injured:
-        die_at_each(injured, names_for("files"), tmp_path)
+        die_at_each(injured, set(passed_failpoints("files")), tmp_path)
         fail_in_tasks(injured, {*IN_TASKS, "files.staged"}, tmp_path)
         injured.check_all()
 
@@ -55,7 +49,7 @@ def test_killed_at_each_failpoint_into_files(fresh_server: FreshServer, tmp_path
 def test_killed_at_each_failpoint_into_postgres(fresh_server: FreshServer, tmp_path: Path) -> None:
     servers = fresh_server(**SERVER_SETTINGS), fresh_server(**SERVER_SETTINGS)
     with IntoPostgres(*servers, tmp_path, seed=3) as injured:
-        die_at_each(injured, names_for("postgres"), tmp_path)
+        die_at_each(injured, set(passed_failpoints("postgres")), tmp_path)
         fail_in_tasks(injured, set(IN_TASKS), tmp_path)
         injured.check_all()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import Any
 
 import psycopg
 import pytest
-import yaml
 from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.errors import PenstockError
 from penstock.lsn import Position, parse_lsn
 from penstock.metrics.catalogue import (
     DELIVERED,
@@ -24,6 +25,7 @@ from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.registry import Registry
 from penstock.pipeline.run import Pipeline
 from penstock.spark import query
+from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.kafka_messages import place, read_topics
 from tests.kafka_server import KafkaServer
@@ -38,7 +40,7 @@ def shop(
     """A pipeline into Kafka, and two tables with some rows."""
     pipeline.configure(
         destination={
-            **documented_example(),
+            **destination_example("kafka"),
             "brokers": kafka_server.brokers,
             "transactional": request.param,
             "lanes": {"by": "key", "count": 3},
@@ -50,13 +52,6 @@ def shop(
     pipeline.execute("CREATE TABLE notes (id int PRIMARY KEY, body text)")
     pipeline.execute("INSERT INTO items SELECT n, 'old' FROM generate_series(1, 5) n")
     return pipeline
-
-
-def documented_example() -> dict[str, Any]:
-    """The minimal part of a pipeline file that the docs show."""
-    page = (Path(__file__).parents[2] / "docs/destinations/kafka.md").read_text()
-    found: dict[str, Any] = yaml.safe_load(page.split("```yaml")[1].split("```")[0])
-    return dict(found["destination"])
 
 
 def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> Registry:
@@ -166,3 +161,36 @@ def test_large_batches_keep_the_order_of_every_key(
         assert len(changes) == 22
         assert changes[0]["op"] == "insert"
         assert changes[-1]["new"]["body"] == "last"
+
+
+def test_a_row_of_20_mb(
+    shop: PipelineUnderTest, kafka_server: KafkaServer, spark: SparkSession, tmp_path: Path
+) -> None:
+    """An error as it stands; put aside, or delivered whole, where that is configured."""
+    size = 20_000_000
+
+    def configure(**options: Any) -> None:
+        given = {**shop.config.destination_options, **options}
+        shop.configure(destination={"type": "kafka", **given}, copy=True)
+
+    catch_up(shop, spark)
+    shop.execute("INSERT INTO notes VALUES (1, repeat('x', 20000000))")
+    with pytest.raises(PenstockError, match=r"table public\.notes at .* has 20,0.* bytes") as error:
+        catch_up(shop, spark)
+    assert "claim_check" in error.value.remedy
+    configure(oversize={"claim_check": str(tmp_path / "claims")})
+    catch_up(shop, spark)
+    (check,) = values(messages(shop, kafka_server, "public.notes"))
+    content = Path(check["claim_check"]["path"]).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == check["claim_check"]["sha256"]
+    assert json.loads(content)["new"]["body"] == "x" * size
+    # A topic of its own that takes as much.
+    configure(
+        topic="{pipeline}.large",
+        max_message_bytes="24MB",
+        topics={"partitions": 1, "config": {"max.message.bytes": 25_000_000}},
+    )
+    shop.execute("UPDATE notes SET body = body || 'y'")
+    catch_up(shop, spark)
+    (line,) = values(messages(shop, kafka_server, "large"))
+    assert line["new"]["body"] == "x" * size + "y"

@@ -9,12 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pydantic import ValidationError
 
 from penstock.decode.changes import TableChanges
 from penstock.destination.contract import TableRows
 from penstock.destination.encode.messages import EventFormat
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.kafka.routes import Routes
+from penstock.destination.kinesis.options import KinesisOptions
 from penstock.destination.queue.events import Encoder
 from penstock.destination.queue.formats import FormatOptions, Formats
 from penstock.destination.queue.lanes import LaneOptions
@@ -122,6 +124,13 @@ def test_kafka_gets_versions_where_there_are_some() -> None:
         builder.truncate(ITEMS)
     sent = Routes(options, "shop", {}).outgoing(encoder.events(builder.cut()))
     assert [dict(headers).get(VERSION) for headers in sent.headers] == [b"100", None, None]
+
+
+@pytest.mark.usefixtures("package")
+def test_a_stream_has_no_place_for_versions_beside_events() -> None:
+    KinesisOptions.model_validate({"version": "by_row_version"})
+    with pytest.raises(ValidationError, match="debezium has no place for a version"):
+        KinesisOptions.model_validate({"version": "by_row_version", "format": "debezium"})
 
 
 @pytest.mark.usefixtures("package")

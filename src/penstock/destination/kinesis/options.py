@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from penstock.config.quantities import Duration
 from penstock.destination.contract import DestinationOptions
@@ -40,3 +41,14 @@ class KinesisOptions(FormatOptions):
     streams: StreamOptions = StreamOptions()
     oversize: OversizeOption = "error"
     delivery_timeout: Duration = 60.0
+
+    @model_validator(mode="after")
+    def _versions_have_a_place(self) -> Self:
+        if self.version is not None and self.format != "penstock":
+            # Where other queues have headers, a stream has nothing.
+            raise PydanticCustomError(
+                "version",
+                "`version` needs format penstock: {format} has no place for a version",
+                {"format": self.format},
+            )
+        return self

@@ -1,0 +1,17 @@
+"""What the docs show, for tests that run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_DESTINATIONS = Path(__file__).parents[1] / "docs" / "destinations"
+
+
+def destination_example(name: str) -> dict[str, Any]:
+    """The minimal part of a pipeline file that a destination's page begins with."""
+    page = (_DESTINATIONS / f"{name}.md").read_text()
+    found: dict[str, Any] = yaml.safe_load(page.split("```yaml")[1].split("```")[0])
+    return dict(found["destination"])
