@@ -108,6 +108,45 @@ def test_rows_changes_and_schema_changes(
     assert position(items[5]) < position(event) < position(items[6])
 
 
+def test_columns_keep_their_numbers_and_schema_events_have_topics_of_their_tables(
+    pipeline: PipelineUnderTest, kafka_server: KafkaServer, spark: SparkSession
+) -> None:
+    """Rows before and behind a rename in one transaction, and a table that is renamed."""
+    pipeline.configure(
+        destination={
+            **documented_example(),
+            "brokers": kafka_server.brokers,
+            "penstock": {"column_ids": True},
+            "schema_topic": "{pipeline}.ddl.{schema}.{table}",
+        },
+        copy=True,
+    )
+    pipeline.execute("CREATE TABLE items (gone int, id int PRIMARY KEY, name text)")
+    pipeline.execute("ALTER TABLE items DROP COLUMN gone")
+    catch_up(pipeline, spark)
+    with psycopg.connect(pipeline.url) as conn:
+        conn.execute("INSERT INTO items VALUES (1, 'a')")
+        conn.execute("ALTER TABLE items RENAME COLUMN name TO title")
+        conn.execute("INSERT INTO items VALUES (2, 'b')")
+        conn.commit()
+        conn.execute("ALTER TABLE items RENAME TO goods")
+        conn.execute("INSERT INTO goods VALUES (3, 'c')")
+    catch_up(pipeline, spark)
+    rows = values(messages(pipeline, kafka_server, "public.items"))
+    rows += values(messages(pipeline, kafka_server, "public.goods"))
+    assert [row["columns"] for row in rows] == [
+        {"id": 2, "name": 3},
+        {"id": 2, "title": 3},
+        {"id": 2, "title": 3},
+    ]
+    assert len({row["table_id"] for row in rows}) == 1
+    (column,) = values(messages(pipeline, kafka_server, "ddl.public.items"))
+    (table,) = values(messages(pipeline, kafka_server, "ddl.public.goods"))
+    assert column["changes"] == ["column name renamed to title"]
+    assert {row["table_id"] for row in rows} == {column["table_id"], table["table_id"]}
+    assert [(c["id"], c["name"]) for c in column["columns"]] == [(2, "id"), (3, "title")]
+
+
 def test_large_batches_keep_the_order_of_every_key(
     shop: PipelineUnderTest,
     kafka_server: KafkaServer,
