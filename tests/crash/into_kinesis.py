@@ -13,7 +13,9 @@ from tests.crash.witness import call_witness
 from tests.kinesis_proxy import Faults
 from tests.kinesis_records import check_order, read_streams
 from tests.kinesis_server import KinesisServer
+from tests.workload import Workload
 
+_PAUSE_SECONDS = 0.5
 STEADY = Faults(records=0.2, calls=0.02, answers=0.02)
 """What goes wrong all the time."""
 
@@ -33,6 +35,8 @@ class IntoKinesis(InjuredPipeline):
         aggregate: bool,
     ) -> None:
         super().__init__(server, folder, seed)
+        # Of tables without a key one record goes a call, and moto takes its time.
+        self.load = Workload(self.url, seed, pause=_PAUSE_SECONDS)
         self.kinesis = kinesis
         kinesis.proxy.set(STEADY, seed)
         self.pipeline.configure(

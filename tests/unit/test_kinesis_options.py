@@ -15,6 +15,7 @@ from botocore.exceptions import (
 )
 from pydantic import ValidationError
 
+from penstock.destination.kinesis.clients import admin_client
 from penstock.destination.kinesis.failures import failure
 from penstock.destination.kinesis.options import STREAMS, KinesisOptions
 from penstock.destination.kinesis.sender import Routes
@@ -101,3 +102,9 @@ def test_what_lasts_and_what_passes(
 
 def client_error(code: str) -> ClientError:
     return ClientError({"Error": {"Code": code, "Message": "no"}}, "PutRecords")
+
+
+def test_an_endpoint_that_is_none() -> None:
+    with pytest.raises(DestinationError, match="not a url") as error:
+        admin_client(options(region="eu-central-1", endpoint_url="https://not a url"))
+    assert "endpoint_url" in error.value.remedy

@@ -10,6 +10,7 @@ from botocore.exceptions import BotoCoreError
 
 from penstock.destination.kinesis.failures import failure
 from penstock.destination.kinesis.options import KinesisOptions
+from penstock.errors import DestinationError
 
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 20
@@ -52,5 +53,6 @@ def _client(options: KinesisOptions, config: Config) -> Any:
     except BotoCoreError as error:
         raise failure(error, "making a client") from None
     except ValueError as error:
-        # "Invalid endpoint"
-        raise failure(BotoCoreError(), f"making a client ({error})") from None
+        raise DestinationError(
+            f"destination kinesis: {error}", remedy="see destination.endpoint_url"
+        ) from None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from botocore.exceptions import BotoCoreError, ClientError
 
 from penstock.backoff import Backoff
@@ -33,11 +33,11 @@ class Delivery:
     def send(self, stream: str, records: Records) -> None:
         """Returns when all are there."""
         pending = Pending(records.group, records.sizes)
+        data = records.data.cast(pa.large_binary())
         deadline = time.monotonic() + self._timeout
         while pending:
             rows = pending.next_call()
-            key, data = records.key.take(rows).to_pylist(), records.data.take(rows).to_pylist()
-            reasons = self._call(stream, key, data)
+            reasons = self._call(stream, records.key.take(rows), data.take(rows))
             arrived = np.array([not reason for reason in reasons])
             pending.called(arrived)
             if arrived.any():
@@ -46,11 +46,11 @@ class Delivery:
             if not arrived.all():
                 self._pause(stream, next(filter(None, reasons)), deadline)
 
-    def _call(self, stream: str, keys: Sequence[str], data: Sequence[str]) -> list[str]:
+    def _call(self, stream: str, keys: pa.Array, data: pa.Array) -> list[str]:
         """Why each record is not there; empty for those that are."""
         entries = [
-            {"PartitionKey": key, "Data": value.encode()}
-            for key, value in zip(keys, data, strict=True)
+            {"PartitionKey": key, "Data": value}
+            for key, value in zip(keys.to_pylist(), data.to_pylist(), strict=True)
         ]
         try:
             answer = self._client.put_records(StreamName=stream, Records=entries)
