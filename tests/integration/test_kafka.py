@@ -114,7 +114,7 @@ def test_columns_keep_their_numbers_and_schema_events_have_topics_of_their_table
     """Rows before and behind a rename in one transaction, and a table that is renamed."""
     pipeline.configure(
         destination={
-            **documented_example(),
+            **destination_example("kafka"),
             "brokers": kafka_server.brokers,
             "penstock": {"column_ids": True},
             "schema_topic": "{pipeline}.ddl.{schema}.{table}",
