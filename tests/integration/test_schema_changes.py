@@ -13,6 +13,13 @@ TRANSACTIONS = (
         "INSERT INTO items VALUES (101, 'after', 'wild', NULL, 9)",
     ),
     (
+        "ALTER TABLE items ADD COLUMN weight int",
+        "UPDATE items SET weight = 1 WHERE id = 9",
+        # Of another table: what came before is staged where what comes after is.
+        "ALTER TABLE parts ADD COLUMN more text",
+        "UPDATE items SET weight = 2 WHERE id = 10",
+    ),
+    (
         "UPDATE items SET label = 'old name' WHERE id = 4",
         "ALTER TABLE items RENAME COLUMN label TO title",
         "UPDATE items SET title = 'new name' WHERE id = 5",

@@ -265,8 +265,10 @@ class PostgresDestination(Destination):
                 stages = stages_after(
                     conn, self.pipeline, self._names, stages, changes, has_history=self._has_history
                 )
-                made = [s for oid, s in stages.items() if s != self._stages[lane].get(oid)]
-                ensure_stages(conn, made)
+                # Those of earlier sections hold rows already.
+                earlier = [some for n, some in self._sections.items() if n < len(changes)]
+                held = {s for some in (self._stages[lane], *earlier) for s in some.values()}
+                ensure_stages(conn, [stage for stage in stages.values() if stage not in held])
         self._sections[len(changes)] = stages
         return self._writer(lane, stages)
 
