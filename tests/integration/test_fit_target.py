@@ -75,6 +75,21 @@ def test_what_a_person_made_stays(connections: list[Connection]) -> None:
     assert found["a"].default == "4"
 
 
+def test_a_sequence_goes_where_its_column_has_gone(connections: list[Connection]) -> None:
+    """Names decide which column is which, and two have exchanged theirs."""
+    source, target, fresh = connections
+    source.execute("CREATE TABLE t (id int PRIMARY KEY, a bigint, b bigserial)")
+    former = [table_of(source)]
+    prepare(target, former[0])
+    source.execute(
+        "ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME x TO b"
+    )
+    former.append(table_of(source))
+    fit_target(target, "p", NAMES, former[-1], former)
+    ensure_targets(fresh, [former[-1]], NAMES)
+    assert _bare(table_of(target)) == _bare(table_of(fresh))
+
+
 def test_types_come_also_where_the_table_is_not_there_yet(connections: list[Connection]) -> None:
     source, target, _ = connections
     source.execute("CREATE TYPE mood AS ENUM ('sad'); CREATE TABLE t (id int PRIMARY KEY, m mood)")

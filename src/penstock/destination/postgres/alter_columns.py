@@ -78,9 +78,14 @@ class AlteredColumns:
         """What the target has to go without."""
 
     def alter(self) -> None:
-        for old, new in self._change.columns:
-            if old and new and not _is_made_anew(self._conn, self._change, old, new):
-                self._alter_column(old, new)
+        kept = [
+            (old, new)
+            for old, new in self._change.columns
+            if old and new and not _is_made_anew(self._conn, self._change, old, new)
+        ]
+        # A sequence that goes makes room for one of its name.
+        for old, new in sorted(kept, key=lambda pair: pair[1].sequence is not None):
+            self._alter_column(old, new)
 
     def add(self) -> None:
         """Those that are not there yet; a person may have added one."""

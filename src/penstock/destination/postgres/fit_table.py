@@ -118,4 +118,7 @@ def _as_it_was(
         here = tuple(getattr(actual, trait) for trait in traits)
         if any(here == tuple(getattr(column, trait) for trait in traits) for column in once):
             kept.update(zip(traits, here, strict=True))
+    if actual.sequence is not None and any(column.sequence is not None for column in once):
+        # Under whatever name: the one of the source may have been taken.
+        kept |= {"sequence": actual.sequence, "default": actual.default}
     return replace(wanted, **kept)
