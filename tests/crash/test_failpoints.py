@@ -9,11 +9,15 @@ import pytest
 from penstock.failpoints import NAMES
 from tests.crash.injured_pipeline import InjuredPipeline
 from tests.crash.into_files import IntoFiles
+from tests.crash.into_kafka import IntoKafka
+from tests.crash.into_kinesis import IntoKinesis
 from tests.crash.into_postgres import SERVER_SETTINGS, IntoPostgres
 from tests.crash.passed_failpoints import COPY_NAMES, DESTINATIONS, passed_failpoints
 from tests.crash.penstock_run import PATIENCE
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
+from tests.kafka_server import KafkaServer
+from tests.kinesis_server import KinesisServer, use_test_credentials
 
 pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
 
@@ -54,6 +58,33 @@ def test_killed_at_each_failpoint_into_postgres(fresh_server: FreshServer, tmp_p
         injured.check_all()
 
 
+def test_killed_at_each_failpoint_into_kafka(fresh_server: FreshServer, tmp_path: Path) -> None:
+    with (
+        KafkaServer() as kafka,
+        IntoKafka(
+            fresh_server(**SERVER_SETTINGS), kafka, tmp_path, seed=3, transactional=True
+        ) as injured,
+    ):
+        # The other way to send hands messages over and hears later.
+        names = set(passed_failpoints("kafka")) - {"kafka.handed_over"}
+        die_at_each(injured, names, tmp_path)
+        fail_in_tasks(injured, set(IN_TASKS), tmp_path)
+        injured.check_all()
+
+
+def test_killed_at_each_failpoint_into_kinesis(fresh_server: FreshServer, tmp_path: Path) -> None:
+    use_test_credentials()
+    with (
+        KinesisServer() as kinesis,
+        IntoKinesis(
+            fresh_server(**SERVER_SETTINGS), kinesis, tmp_path, seed=3, aggregate=True
+        ) as injured,
+    ):
+        die_at_each(injured, set(passed_failpoints("kinesis")), tmp_path)
+        fail_in_tasks(injured, set(IN_TASKS), tmp_path)
+        injured.check_all()
+
+
 def die_at_each(injured: InjuredPipeline, names: set[str], folder: Path) -> None:
     """One pipeline dies at all of them: its driver as often as they end it, and meanwhile capture
     and tasks."""
@@ -65,21 +96,21 @@ def die_at_each(injured: InjuredPipeline, names: set[str], folder: Path) -> None
     }
     injured.load.start()
     injured.start(**kills)
-    looks = 0
 
     def all_fired() -> bool:
-        nonlocal looks
         injured.load.check()
         if injured.run.exit_code is not None:
             assert injured.run.exit_code == -9, injured.run.output[-3000:]
             injured.run.wait_gone()
             injured.check_confirmed()
             injured.start(**kills)
-        # The last one has left its trace, but may be about to kill the driver: look once more.
-        looks = looks + 1 if _files(fired) == names else 0
-        return looks > 2
+        return _files(fired) == names
 
     wait_until(all_fired, f"all of {', '.join(sorted(names))} have fired", 2 * PATIENCE)
+    # The last one has left its trace, and is perhaps about to kill the driver.
+    injured.run.kill_driver()
+    injured.run.wait_gone()
+    injured.start()
     injured.wait_delivering()
     injured.run.stop()
 
