@@ -10,10 +10,7 @@ import pyarrow as pa
 from penstock.destination.contract import (
     Behind,
     Capabilities,
-    Destination,
     Receipt,
-    Rows,
-    SchemaChange,
 )
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import (
@@ -36,16 +33,17 @@ from penstock.destination.kafka.sender import (
 )
 from penstock.destination.kafka.topics import Topics
 from penstock.destination.kafka.transactions import TransactionalProducer
+from penstock.destination.queue.destination import QueueDestination
 from penstock.destination.queue.events import Encoder
 from penstock.destination.queue.formats import Formats
 from penstock.destination.queue.names import names_tables
 from penstock.destination.queue.oversize import Oversize
 from penstock.errors import DestinationError
-from penstock.lsn import Frontier
+from penstock.lsn import Frontier, Position
 from penstock.table_definition import TableDefinition
 
 
-class KafkaDestination(Destination):
+class KafkaDestination(QueueDestination):
     """Sends every change; with ``transactional`` it also remembers how far it has come."""
 
     name = "kafka"
@@ -126,39 +124,18 @@ class KafkaDestination(Destination):
 
     # -- schema changes ------------------------------------------------------------------------
 
-    def section_writer(self, changes: Sequence[SchemaChange]) -> KafkaWriter:
-        """Rows behind a schema change are sent at once, so its event goes before them."""
-        self._follow(changes)
-        return self.task_writer()
+    def _was_told(self, position: Position) -> bool:
+        return self._record.schema is not None and Sent(*position, 0) <= self._record.schema
 
-    def commit_sections(
-        self,
-        sections: Sequence[SchemaChange | Rows],
-        frontier: Frontier,
-        behind: Behind | None = None,
-    ) -> None:
-        self._follow([section for section in sections if isinstance(section, SchemaChange)])
-        super().commit_sections(sections, frontier, behind)
-
-    def _follow(self, changes: Sequence[SchemaChange]) -> None:
-        """Send the events of schema changes that were not sent yet, and go by what they tell."""
-        for change in changes:
-            at = Sent(*change.position, 0)
-            if self._record.schema is not None and at <= self._record.schema:
-                continue
-            self.prepare([table.after for table in change.tables if table.after is not None])
-            events = self._encoder().schema_change(change)
-            record = replace(self._record, schema=at)
-            if self.options.transactional:
-                self._tell(record, events)
-            else:
-                self._send(events)
-                self._record = record
+    def _tell_schema(self, position: Position, events: pa.RecordBatch) -> None:
+        record = replace(self._record, schema=Sent(*position, 0))
+        if self.options.transactional:
+            self._tell(record, events)
+        else:
+            self._send(events)
+            self._record = record
 
     # -- copies --------------------------------------------------------------------------------
-
-    def truncate_table(self, table: TableDefinition) -> None:
-        """A queue keeps its history."""
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> KafkaChunkWriter:
         return KafkaChunkWriter(self._encoder(), self._routes())

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
-    LanedWriter,
     LanePart,
     LaneSender,
     Receipt,
@@ -25,25 +22,22 @@ from penstock.destination.kafka.positions import (
 from penstock.destination.kafka.producers import forget_producer, kept_producer
 from penstock.destination.kafka.routes import Routes
 from penstock.destination.kafka.transactions import TransactionalProducer
-from penstock.destination.queue.events import Encoder, unpacked
-from penstock.destination.queue.senders import EventChunkWriter, EventSender, count_receipt
+from penstock.destination.queue.events import unpacked
+from penstock.destination.queue.senders import (
+    EventChunkWriter,
+    EventSender,
+    EventWriter,
+    count_receipt,
+)
 from penstock.errors import DestinationUnavailable, Fenced
 from penstock.failpoints import failpoint
 
 
 @dataclass(frozen=True)
-class KafkaWriter(LanedWriter):
-    """Pickled to the executors."""
+class KafkaWriter(EventWriter):
+    """Encodes changes, and sends them lane by lane."""
 
-    encoder: Encoder
     routes: Routes
-
-    @property
-    def lanes(self) -> int:  # type: ignore[override]
-        return self.encoder.lanes.count
-
-    def encode(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
-        return self.encoder.parts(changes)
 
     def sender(self) -> LaneSender:
         if self.routes.options.transactional:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 
+import pyarrow as pa
+
 from penstock.destination.contract import (
     Behind,
     Capabilities,
-    Destination,
     Receipt,
-    Rows,
-    SchemaChange,
 )
 from penstock.destination.kinesis.clients import forget_client
 from penstock.destination.kinesis.options import KinesisOptions
@@ -23,6 +22,7 @@ from penstock.destination.kinesis.sender import (
     Routes,
 )
 from penstock.destination.kinesis.streams import Streams
+from penstock.destination.queue.destination import QueueDestination
 from penstock.destination.queue.events import Encoder
 from penstock.destination.queue.formats import Formats
 from penstock.destination.queue.names import names_tables
@@ -31,7 +31,7 @@ from penstock.lsn import Frontier, Position
 from penstock.table_definition import TableDefinition
 
 
-class KinesisDestination(Destination):
+class KinesisDestination(QueueDestination):
     """Sends every change, at least once; what it has sent, the change log's reader remembers."""
 
     name = "kinesis"
@@ -80,35 +80,16 @@ class KinesisDestination(Destination):
 
     # -- schema changes ------------------------------------------------------------------------
 
-    def section_writer(self, changes: Sequence[SchemaChange]) -> KinesisWriter:
-        """Rows behind a schema change are sent at once, so its event goes before them."""
-        self._follow(changes)
-        return self.task_writer()
+    def _was_told(self, position: Position) -> bool:
+        return self._schema_sent is not None and position <= self._schema_sent
 
-    def commit_sections(
-        self,
-        sections: Sequence[SchemaChange | Rows],
-        frontier: Frontier,
-        behind: Behind | None = None,
-    ) -> None:
-        self._follow([section for section in sections if isinstance(section, SchemaChange)])
-        super().commit_sections(sections, frontier, behind)
-
-    def _follow(self, changes: Sequence[SchemaChange]) -> None:
-        """Send the events of schema changes that were not sent yet, and go by what they tell."""
-        for change in changes:
-            if self._schema_sent is not None and change.position <= self._schema_sent:
-                continue
-            self.prepare([table.after for table in change.tables if table.after is not None])
-            with KinesisSender(self._routes) as sender:
-                sender.send_events(self._encoder().schema_change(change))
-                sender.finish()
-            self._schema_sent = change.position
+    def _tell_schema(self, position: Position, events: pa.RecordBatch) -> None:
+        with KinesisSender(self._routes) as sender:
+            sender.send_events(events)
+            sender.finish()
+        self._schema_sent = position
 
     # -- copies --------------------------------------------------------------------------------
-
-    def truncate_table(self, table: TableDefinition) -> None:
-        """A queue keeps its history."""
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> KinesisChunkWriter:
         return KinesisChunkWriter(self._encoder(), self._routes)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.decode.changes import ChangeSet
-from penstock.destination.contract import LanedWriter, LanePart, Receipt
+from penstock.destination.contract import Receipt
 from penstock.destination.kinesis.clients import forget_client, kept_client
 from penstock.destination.kinesis.delivery import Delivery
 from penstock.destination.kinesis.options import STREAMS, KinesisOptions
 from penstock.destination.kinesis.records import records
-from penstock.destination.queue.events import PART_BYTES, Encoder, in_one, kinds_of
-from penstock.destination.queue.senders import EventChunkWriter, EventSender, count_receipt
+from penstock.destination.queue.events import PART_BYTES, in_one, kinds_of
+from penstock.destination.queue.senders import (
+    EventChunkWriter,
+    EventSender,
+    EventWriter,
+    count_receipt,
+)
 
 _OTHERS = ("message", "schema")
 
@@ -52,18 +56,10 @@ class Routes:
 
 
 @dataclass(frozen=True)
-class KinesisWriter(LanedWriter):
-    """Pickled to the executors."""
+class KinesisWriter(EventWriter):
+    """Encodes changes, and sends them lane by lane."""
 
-    encoder: Encoder
     routes: Routes
-
-    @property
-    def lanes(self) -> int:  # type: ignore[override]
-        return self.encoder.lanes.count
-
-    def encode(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
-        return self.encoder.parts(changes)
 
     def sender(self) -> KinesisSender:
         return KinesisSender(self.routes)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
     ChunkReader,
     ChunkReceipt,
     ChunkWriter,
+    LanedWriter,
     LanePart,
     LaneSender,
     Receipt,
@@ -28,6 +31,20 @@ class EventSender(LaneSender):
     @abstractmethod
     def send_events(self, events: pa.RecordBatch) -> None:
         """As ``send``."""
+
+
+@dataclass(frozen=True)
+class EventWriter(LanedWriter):
+    """Encodes changes; who sends them says ``sender``. Pickled to the executors."""
+
+    encoder: Encoder
+
+    @property
+    def lanes(self) -> int:  # type: ignore[override]
+        return self.encoder.lanes.count
+
+    def encode(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
+        return self.encoder.parts(changes)
 
 
 @dataclass(frozen=True)
