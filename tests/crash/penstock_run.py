@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -112,7 +113,8 @@ class PenstockRun:
         if isinstance(found, bool):
             return False
         self._lost_jvm |= part == "JVM"
-        found.kill()
+        with suppress(psutil.NoSuchProcess):
+            found.kill()
         wait_until(lambda: not _is_alive(found), f"the {part} is dead")
         return True
 
@@ -123,11 +125,13 @@ class PenstockRun:
     def freeze(self) -> None:
         """Stop all of its processes in the middle of what they do, as a paused machine does."""
         for process in self.processes():
-            process.suspend()
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
 
     def thaw(self) -> None:
         for process in self.processes():
-            process.resume()
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
 
     def wait_gone(self) -> None:
         """Wait until the command and, soon after, all that it started have ended by themselves.
@@ -187,7 +191,8 @@ class PenstockRun:
         for _ in range(3):
             # What one of them forks meanwhile is found the next time.
             for process in self.processes():
-                process.kill()
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
         wait_until(lambda: not self.processes(), "the killed processes are gone")
 
 
