@@ -12,5 +12,5 @@ from tests.kafka_server import KafkaServer
 @pytest.fixture(scope="session")
 def kafka_server() -> Iterator[KafkaServer]:
     """One running broker, shared by all tests: none of them stops it."""
-    with KafkaServer() as server:
+    with KafkaServer(secured=True) as server:
         yield server

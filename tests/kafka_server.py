@@ -29,7 +29,7 @@ _STOP_SECONDS = 30.0
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
-    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "auto.create.topics.enable": "false",
@@ -40,6 +40,23 @@ _SETTINGS = {
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
+USERS = {"granted": "granted-secret", "stranger": "stranger-secret"}
+"""Who is known at the second port of a secured broker."""
+
+_STORE_PASSWORD = "of-the-key-store"
+_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+_SECURED = {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_ssl.plain.sasl.jaas.config": " ".join(
+        (_LOGIN, *(f'user_{name}="{password}"' for name, password in USERS.items()))
+    )
+    + ";",
+    "ssl.keystore.type": "PKCS12",
+    "ssl.keystore.location": "server.p12",
+    "ssl.keystore.password": _STORE_PASSWORD,
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
 
 
 class KafkaServer:
@@ -48,16 +65,31 @@ class KafkaServer:
     Inside ``with`` it runs; afterwards broker and data are gone.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None, *, secured: bool = False) -> None:
+        """``secured``: on a second port users show a password over TLS, and may do what they are
+        granted. Those of the first may do everything.
+        """
         self._settings = {**_SETTINGS, **(settings or {})}
+        self._secured = secured
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self._port = self._secured_port = 0
 
     @property
     def brokers(self) -> str:
         """What clients call bootstrap.servers; the same over every restart."""
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def secured_brokers(self) -> str:
+        """The same of the second port."""
+        return f"127.0.0.1:{self._secured_port}"
+
+    @property
+    def certificate(self) -> Path:
+        """What the second port shows, as a PEM file."""
+        assert self._folder is not None
+        return self._folder / "server.pem"
 
     @property
     def pid(self) -> int:
@@ -137,16 +169,33 @@ class KafkaServer:
 
     def _configure(self) -> None:
         assert self._folder is not None
-        self._port, controller = free_ports(2)
+        self._port, self._secured_port, controller = free_ports(3)
+        listeners = {"PLAINTEXT": self._port}
         settings = {
             **self._settings,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
             "log.dirs": "data",
         }
+        if self._secured:
+            listeners["SASL_SSL"] = self._secured_port
+            settings |= _SECURED
+            self._make_certificate()
+        settings["advertised.listeners"] = _addresses(listeners)
+        settings["listeners"] = _addresses({**listeners, "CONTROLLER": controller})
         lines = [f"{name}={value}\n" for name, value in settings.items()]
         (self._folder / "server.properties").write_text("".join(lines))
+
+    def _make_certificate(self) -> None:
+        store = ("-keystore", "server.p12", "-storepass", _STORE_PASSWORD, "-alias", "server")
+        self._keytool(
+            *("-genkeypair", "-keyalg", "EC", "-dname", "CN=127.0.0.1", "-ext", "SAN=ip:127.0.0.1"),
+            *("-storetype", "PKCS12", *store),
+        )
+        self._keytool("-exportcert", "-rfc", "-file", "server.pem", *store)
+
+    def _keytool(self, *arguments: str) -> None:
+        keytool = str(_java_home() / "bin" / "keytool")
+        subprocess.run([keytool, *arguments], cwd=self._folder, capture_output=True, check=True)
 
     def _run_tool(self, jars: Path) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -198,10 +247,18 @@ def _jars() -> Path:
     return folder
 
 
-def _java(jars: Path, *arguments: str) -> list[str]:
+def _addresses(listeners: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
+
+
+def _java_home() -> Path:
     home = java_home()
     assert home is not None, "a Kafka broker needs Java, as Spark does"
+    return home
+
+
+def _java(jars: Path, *arguments: str) -> list[str]:
     return [
-        str(home / "bin" / "java"), "-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1",
+        str(_java_home() / "bin" / "java"), "-Xms128m", "-Xmx512m", "-XX:TieredStopAtLevel=1",
         "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", str(jars / "*"), *arguments,
     ]  # fmt: skip

@@ -69,11 +69,21 @@ class KafkaDestination(QueueDestination):
         self._record = DriverRecord(None, None, lanes_text(options.lanes))
 
     def check(self) -> Sequence[str]:
-        known = Topics(self.options).partitions()
-        if self.options.topics.create:
-            return ()
-        own = self._own_topics()
-        return [f"topic {name} does not exist" for name in own if name not in known]
+        topics = Topics(self.options)
+        known = topics.partitions()
+        wanted = set(self._own_topics())
+        if not names_tables(self.options.topic):
+            wanted.add(TOPICS.name(self.options.topic, self.pipeline))
+        made = wanted.copy() if self.options.topics.create else set()
+        if self.options.transactional:
+            wanted.add(self._positions)
+            made.add(self._positions)
+        if there := wanted & known.keys():
+            topics.expect_writable(there)
+        if missing := made - known.keys():
+            topics.try_to_make(missing)
+        absent = sorted(wanted - made - known.keys())
+        return [f"topic {name} does not exist" for name in absent]
 
     def open(self) -> None:
         self._topics = Topics(self.options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
+from penstock.destination.kafka.troubles import Troubles
 from penstock.errors import DestinationError, DestinationUnavailable
 
 _RIGHTS = {
@@ -28,18 +29,29 @@ _LASTING = {
     KafkaError._INVALID_ARG: "see destination.client",
     KafkaError.UNSUPPORTED_COMPRESSION_TYPE: "set destination.compression to another one",
 }
+_UNREACHABLE = "see whether the brokers run and can be reached"
 
 
-def failure(error: KafkaException, doing: str) -> DestinationError:
+def failure(
+    error: KafkaException, doing: str, troubles: Troubles | None = None
+) -> DestinationError:
     """The error of a client as one of ours; what may pass by itself is DestinationUnavailable."""
-    return failure_of(error.args[0], doing)
+    return failure_of(error.args[0], doing, troubles)
 
 
-def failure_of(error: KafkaError, doing: str) -> DestinationError:
+def failure_of(error: KafkaError, doing: str, troubles: Troubles | None = None) -> DestinationError:
     message = f"destination kafka: {doing} failed: {error.str()} ({error.name()})"
     code = error.code()
     if code in _RIGHTS:
         return DestinationError(message, remedy=f"grant the user the right to {_RIGHTS[code]}")
     if code in _LASTING:
         return DestinationError(message, remedy=_LASTING[code])
-    return DestinationUnavailable(message, remedy="see whether the brokers run and can be reached")
+    return unavailable(message, None if troubles is None else troubles.behind(error))
+
+
+def unavailable(message: str, cause: KafkaError | None) -> DestinationUnavailable:
+    """What may pass by itself. Also where the cause looks lasting: so may a broker that starts."""
+    if cause is None:
+        return DestinationUnavailable(message, remedy=_UNREACHABLE)
+    remedy = _LASTING.get(cause.code(), _UNREACHABLE)
+    return DestinationUnavailable(f"{message}; at last: {cause.str()}", remedy=remedy)

@@ -26,6 +26,8 @@ _OWN = frozenset(
         *("delivery.report.only.error", "group.id", "isolation.level"),
     }
 )
+# Of syslog: critical. Clients say every lost connection and every new attempt; ours say it once.
+_LOG_LEVEL = "2"
 TOPICS = NameRule("kafka", "topic", 249)
 
 
@@ -87,7 +89,7 @@ class KafkaOptions(FormatOptions):
     @property
     def connection(self) -> dict[str, Any]:
         """What every client of the broker is made with."""
-        return {**self.client, "bootstrap.servers": self.brokers}
+        return {"log_level": _LOG_LEVEL, **self.client, "bootstrap.servers": self.brokers}
 
     @property
     def producer(self) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from penstock.destination.kafka.failures import failure, failure_of
+from penstock.destination.kafka.failures import failure, failure_of, unavailable
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.kafka.routes import Outgoing
-from penstock.errors import DestinationUnavailable
+from penstock.destination.kafka.troubles import Troubles
 
 _FULL_SECONDS = 0.05
 _FLUSH_SECONDS = 1.0
@@ -22,8 +22,9 @@ class KeptProducer:
     def __init__(self, settings: dict[str, Any], timeout: float) -> None:
         self._timeout = timeout
         self._failed: KafkaError | None = None
+        self.troubles = Troubles()
         try:
-            self.producer = Producer(settings)
+            self.producer = Producer({**settings, "error_cb": self.troubles})
         except KafkaException as error:
             raise failure(error, "making a producer") from None
 
@@ -57,15 +58,16 @@ class KeptProducer:
         while self.producer.flush(_FLUSH_SECONDS):
             self.check()
             if time.monotonic() > deadline:
-                raise DestinationUnavailable(
+                raise unavailable(
                     f"destination kafka: messages did not arrive within {self._timeout:g} s",
-                    remedy="see whether the brokers run and can be reached",
+                    self.troubles.last,
                 )
         self.check()
+        self.troubles.forget()
 
     def check(self) -> None:
         if self._failed is not None:
-            raise failure_of(self._failed, "sending messages")
+            raise failure_of(self._failed, "sending messages", self.troubles)
 
     def discard(self) -> None:
         """Send nothing more of what was handed over."""

@@ -65,11 +65,13 @@ class TransactionalProducer:
                 if not again or time.monotonic() > deadline:
                     raise self._reason(error, doing) from None
             else:
+                self._kept.troubles.forget()
                 return
 
     def _reason(self, error: KafkaException, doing: str) -> PenstockError:
         if error.args[0].code() not in _FENCED:
-            return failure(error, doing)
+            self._kept.producer.poll(0)  # so that it tells of its troubles
+            return failure(error, doing, self._kept.troubles)
         self._fenced = Fenced(
             "destination kafka: another run of this pipeline has taken over; this one may not "
             "send any more",
