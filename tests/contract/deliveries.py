@@ -85,9 +85,9 @@ def _lane_by_lane(writer: LanedWriter, tasks: Sequence[Sequence[ChangeSet]]) -> 
     encoded = [part for task in tasks for part in _on_executor(writer).encode(iter(task))]
     lanes = {part.lane for part in encoded}
     return [
-        _on_executor(writer).send(
-            sorted((p for p in encoded if p.lane == lane), key=lambda part: part.first)
-        )
+        _on_executor(writer)
+        .send(sorted((p for p in encoded if p.lane == lane), key=lambda part: part.first))
+        .receipt
         for lane in lanes
     ]
 

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 
 from penstock.destination.registry import make_destination
 from penstock.errors import DestinationError, DestinationUnavailable, PenstockError
+from penstock.metrics.catalogue import RESENT
+from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.run import Pipeline
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
@@ -48,10 +50,13 @@ def configure(pipeline: PipelineUnderTest, server: KinesisServer, **options: Any
     )
 
 
-def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> None:
-    Pipeline(shop.config, shop.file, say=lambda _: None).run(
+def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> int:
+    """How many messages were counted as sent again."""
+    metrics = Metrics(shop.name)
+    Pipeline(shop.config, shop.file, say=lambda _: None, metrics=metrics).run(
         lambda: False, until_caught_up=True, spark=spark
     )
+    return int(metrics.registry.total(RESENT))
 
 
 def stored(shop: PipelineUnderTest, server: KinesisServer) -> list[StoredRecord]:
@@ -95,7 +100,7 @@ def test_strict_order_per_key_while_two_of_five_records_fail(
 ) -> None:
     configure(shop, kinesis_server, lanes={"by": "key", "count": 4}, aggregate=aggregate)
     kinesis_server.proxy.set(Faults(records=0.4, calls=0.1), seed=11)
-    catch_up(shop, spark)
+    resent = catch_up(shop, spark)
     count, rounds = 150, 8
     with psycopg.connect(shop.url) as conn:
         conn.execute("INSERT INTO notes SELECT n, 'first' FROM generate_series(1, %s) n", [count])
@@ -103,8 +108,9 @@ def test_strict_order_per_key_while_two_of_five_records_fail(
             conn.execute("UPDATE notes SET body = %s", [f"round {number}"])
             conn.commit()
         conn.execute("DELETE FROM notes WHERE id <= 10")
-    catch_up(shop, spark)
+    resent += catch_up(shop, spark)
     happened = kinesis_server.proxy.counts
+    assert resent >= happened["failed"]
     assert happened["failed"] > 0.3 * happened["records"] > 0
     assert happened["throttled"] > 0
     assert not happened["doubled"], "two records of a key in one call"

@@ -86,7 +86,8 @@ def test_order_is_kept_and_nothing_lost_whatever_fails(
     keys: list[int], seed: int, records: float, calls: float
 ) -> None:
     stream = FakeStream(seed, records=records, calls=calls)
-    Delivery(stream, 600.0).send("s", some_records(keys))
+    delivery = Delivery(stream, 600.0)
+    delivery.send("s", some_records(keys))
     wanted: dict[str, list[int]] = defaultdict(list)
     for number, key in enumerate(keys):
         wanted[f"k{key}"].append(number)
@@ -94,6 +95,7 @@ def test_order_is_kept_and_nothing_lost_whatever_fails(
     if not calls:
         # What is known to be there is not sent again.
         assert len(stream.stored) == len(keys)
+        assert sum(stream.sizes) == len(keys) + delivery.resent
 
 
 @given(

@@ -33,6 +33,7 @@ written = st.builds(
     pairs,
     st.integers(0, 2**40),
     st.integers(0, 2**40),
+    st.integers(0, 2**20),
     seconds,
     st.integers(0, 4),
     st.integers(0, 2**60),

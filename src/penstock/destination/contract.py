@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
@@ -135,11 +135,14 @@ class ChunkReader(ABC):
 
 @dataclass(frozen=True)
 class ChunkReceipt:
-    """What a task tells the driver of a chunk. ``content`` is for the destination that made it."""
+    """What a task tells the driver of a chunk. ``content`` is for the destination that made it;
+    ``resent`` as a LaneSender has it.
+    """
 
     rows: int
     bytes: int
     content: Receipt = b""
+    resent: int = 0
 
 
 class ChunkWriter(ABC):
@@ -174,8 +177,20 @@ class LanePart:
     messages: int = 0
 
 
+class Delivered(NamedTuple):
+    """What became of all that a sender was given."""
+
+    receipt: Receipt
+    resent: int
+
+
 class LaneSender(ABC):
-    """Sends parts of lanes. Those of a lane come in order, and from one sender at a time."""
+    """Sends parts of lanes. Those of a lane come in order, and from one sender at a time.
+
+    ``resent`` is how many messages did not arrive at first, and were sent again.
+    """
+
+    resent: int = 0
 
     @abstractmethod
     def send(self, part: LanePart) -> None:
@@ -220,13 +235,14 @@ class LanedWriter(TaskWriter):
 
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
         """The whole micro-batch at once, where it has a single task."""
-        return self.send(self.encode(changes))
+        return self.send(self.encode(changes)).receipt
 
-    def send(self, parts: Iterable[LanePart]) -> Receipt:
+    def send(self, parts: Iterable[LanePart]) -> Delivered:
+        """Return when all of them are delivered."""
         with self.sender() as sender:
             for part in parts:
                 sender.send(part)
-            return sender.finish()
+            return Delivered(sender.finish(), sender.resent)
 
 
 class Destination(ABC):

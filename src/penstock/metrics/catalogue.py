@@ -65,6 +65,11 @@ ENCODED_MESSAGES = Metric(
 ENCODED_BYTES = Metric(
     "penstock_encoded_bytes_total", "counter", "The size of these messages, as executors pass them."
 )
+RESENT = Metric(
+    "penstock_resent_messages_total",
+    "counter",
+    "Messages that a queue did not take at first, and that were sent again (Kinesis).",
+)
 TASK_SECONDS = Metric(
     "penstock_task_seconds_total",
     "counter",

@@ -15,7 +15,7 @@ from penstock.pgoutput.tuples import ROW_OPS
 
 if TYPE_CHECKING:
     from penstock.decode.changes import ChangeSet
-    from penstock.destination.contract import LanePart
+    from penstock.destination.contract import LanedWriter, LanePart, Receipt
 
 Item = TypeVar("Item")
 Stage = Literal["read", "encode", "shuffle", "write"]
@@ -65,6 +65,12 @@ class Metered:
             self.written.messages += part.messages
             self.written.message_bytes += len(part.content)
             yield part
+
+    def sent(self, writer: LanedWriter, parts: Iterable[LanePart]) -> Receipt:
+        """Let the writer send them; what had to be sent again is counted."""
+        receipt, resent = writer.send(parts)
+        self.written.resent += resent
+        return receipt
 
     def _count(self, changes: ChangeSet) -> None:
         counts, last = self.written.changes, self.written.commit_micros

@@ -71,6 +71,7 @@ class Metrics:
         for stage, seconds in written.seconds.items():
             self.registry.add(c.TASK_SECONDS, max(0.0, seconds), stage=stage)
         self.registry.add(c.RETRIES, written.retries, component="task")
+        self.registry.add(c.RESENT, written.resent)
 
     def schema_changed(self) -> None:
         """The destination holds a change of one table's definition."""

@@ -20,14 +20,16 @@ class Written:
 
     ``changes`` are those that were given to the destination, by table and operation; ``filtered``
     those that the filter kept out, by table and reason. ``messages`` and ``message_bytes`` are what
-    became of them for a queue. ``seconds`` are by stage (see metered.py). ``retries`` are attempts
-    of tasks that failed. ``commit_micros`` is when the last change was committed at the source.
+    became of them for a queue, and ``resent`` those of them that it did not take at first.
+    ``seconds`` are by stage (see metered.py). ``retries`` are attempts of tasks that failed.
+    ``commit_micros`` is when the last change was committed at the source.
     """
 
     changes: Counter[Pair] = field(default_factory=Counter)
     filtered: Counter[Pair] = field(default_factory=Counter)
     messages: int = 0
     message_bytes: int = 0
+    resent: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     retries: int = 0
     commit_micros: int = 0
@@ -44,6 +46,7 @@ class Written:
             self.filtered + other.filtered,
             self.messages + other.messages,
             self.message_bytes + other.message_bytes,
+            self.resent + other.resent,
             {s: self.seconds.get(s, 0.0) + other.seconds.get(s, 0.0) for s in stages},
             self.retries + other.retries,
             max(self.commit_micros, other.commit_micros),
@@ -56,6 +59,7 @@ class Written:
                 "filtered": [[*pair, count] for pair, count in self.filtered.items()],
                 "messages": self.messages,
                 "message_bytes": self.message_bytes,
+                "resent": self.resent,
                 "seconds": self.seconds,
                 "retries": self.retries,
                 "commit_micros": self.commit_micros,

@@ -180,6 +180,7 @@ class _CopyChunks:
             return error_text(error).encode(), written
         if self._filter is not None:
             written.filtered.update(self._filter.take_filtered())
+        written.resent += sum(receipt.resent for receipt in receipts)
         result = json.dumps([[r.rows, r.bytes, r.content.hex()] for r in receipts])
         return result.encode(), written
 

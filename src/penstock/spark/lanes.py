@@ -85,7 +85,7 @@ class _Send:
         with marked_errors(), meter.stage("write"):
             parts = meter.timed("shuffle", self._parts(batches, encoded))
             first = next(parts, None)
-            receipt = None if first is None else self._writer.send(chain([first], parts))
+            receipt = None if first is None else meter.sent(self._writer, chain([first], parts))
         failpoint("task.written")
         for frontier, written in encoded:
             yield receipt_row("", frontier, b"", written)

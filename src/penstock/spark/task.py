@@ -116,7 +116,7 @@ class TaskFunction:
         with marked_errors(), meter.stage("write"):
             changes = self._changes_of(task, meter)
             if isinstance(self._writer, LanedWriter):
-                receipt = self._writer.send(meter.parts(self._writer.encode(changes)))
+                receipt = meter.sent(self._writer, meter.parts(self._writer.encode(changes)))
             else:
                 receipt = self._writer.write(changes)
         failpoint("task.written")

@@ -29,6 +29,7 @@ class Delivery:
         self._client = client
         self._timeout = timeout
         self._backoff = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        self.resent = 0
 
     def send(self, stream: str, records: Records) -> None:
         """Returns when all are there."""
@@ -44,6 +45,7 @@ class Delivery:
                 self._backoff.start_over()
                 deadline = time.monotonic() + self._timeout
             if not arrived.all():
+                self.resent += int(np.count_nonzero(~arrived))
                 self._pause(stream, next(filter(None, reasons)), deadline)
 
     def _call(self, stream: str, keys: pa.Array, data: pa.Array) -> list[str]:

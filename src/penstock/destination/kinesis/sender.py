@@ -97,6 +97,7 @@ class KinesisSender(EventSender):
             made = records(events, aggregate=self._routes.options.aggregate)
             self._delivery.send(stream, made if self._ordered else made.unordered())
             self._count += len(events)
+        self.resent = self._delivery.resent
 
 
 @dataclass(frozen=True)
