@@ -108,10 +108,13 @@ def test_rows_changes_and_schema_changes(
     assert position(items[5]) < position(event) < position(items[6])
 
 
+@pytest.mark.parametrize("copy", [True, False])
 def test_columns_keep_their_numbers_and_schema_events_have_topics_of_their_tables(
-    pipeline: PipelineUnderTest, kafka_server: KafkaServer, spark: SparkSession
+    pipeline: PipelineUnderTest, kafka_server: KafkaServer, spark: SparkSession, *, copy: bool
 ) -> None:
-    """Rows before and behind a rename in one transaction, and a table that is renamed."""
+    """Rows before and behind a rename in one transaction, and a table that is renamed; all of it
+    while the pipeline is stopped.
+    """
     pipeline.configure(
         destination={
             **destination_example("kafka"),
@@ -119,7 +122,7 @@ def test_columns_keep_their_numbers_and_schema_events_have_topics_of_their_table
             "penstock": {"column_ids": True},
             "schema_topic": "{pipeline}.ddl.{schema}.{table}",
         },
-        copy=True,
+        copy=copy,
     )
     pipeline.execute("CREATE TABLE items (gone int, id int PRIMARY KEY, name text)")
     pipeline.execute("ALTER TABLE items DROP COLUMN gone")

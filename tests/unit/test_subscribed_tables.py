@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,7 +16,9 @@ from penstock.pipeline import subscribed_tables
 from penstock.pipeline.followed_tables import FollowedTables
 from penstock.pipeline.subscribed_tables import SubscribedTables
 from penstock.postgres.catalogue import TableName
+from penstock.postgres.publications import Membership
 from penstock.postgres.reconcile import Reconciled
+from penstock.postgres.subscription import Subscription
 from penstock.store import MemoryStore
 from penstock.table_definition import TableDefinition
 from tests.unit.test_copy_manager import TABLE, Positions
@@ -31,6 +34,10 @@ class Emptied(MemoryDestination):
         super().__init__(MemoryOptions(), "items")
         self.emptied: list[str] = []
         self.dropped: list[int] = []
+        self.prepared: list[TableDefinition] = []
+
+    def prepare(self, definitions: Sequence[TableDefinition]) -> None:
+        self.prepared += definitions
 
     def truncate_table(self, table: TableDefinition) -> None:
         self.emptied.append(table.name)
@@ -49,6 +56,9 @@ class Stream(Positions):
 
     def want(self, lsn: int) -> None:
         self.wanted = lsn
+
+    def held(self) -> Frontier:
+        return self.read_up_to
 
 
 class Look:
@@ -108,6 +118,24 @@ def test_a_table_leaves_the_stream_before_it_is_emptied(
     look.tables.take_part()
     assert not look.tables.is_delivered(TABLE.oid)
     assert look() == (["items"], 0)
+
+
+def test_a_destination_that_does_not_know_where_it_stands_gets_tables_as_they_were_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A change that the store knows, and that was not delivered before a crash, is to come."""
+    look = Look(monkeypatch, copy=False)
+    renamed = replace(TABLE, name="goods")
+    look.store.store_table_schemas([renamed], WAL)
+    monkeypatch.setattr(subscribed_tables, "read_definitions", lambda *_: [renamed])
+    monkeypatch.setattr(
+        subscribed_tables, "read_membership", lambda *_: Membership(("p",), {TABLE.oid: "p"}, {})
+    )
+    look.stream.read_up_to = Frontier(0, WAL)
+    connection: Any = None
+    subscription = Subscription(("p",), "", "", 1, (TableName("public", "goods"),), ())
+    look.subscribed.enrol(connection, subscription)
+    assert look.destination.prepared == [TABLE]
 
 
 def test_before_the_first_query_it_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,10 @@ class Capabilities:
     """Seconds between micro-batches unless the pipeline file says otherwise."""
     sends_at_once: bool = False
     """What a task wrote is there before it is committed: it cannot be taken back."""
+    tells_by_definitions: bool = False
+    """What it writes of a row depends on how the table was defined then. So definitions are kept
+    over a restart, also where no table is copied.
+    """
     tables_fail_alone: bool = False
     """It remembers ``behind``, so that one table can wait for a person while the others go on."""
 

@@ -80,10 +80,7 @@ class BatchCommitter:
         far as known.
         """
         with self.lock:
-            held = self._destination.committed()
-            if held is None and not self._destination.capabilities.remembers:
-                recorded = self._log.reader(self._reader)
-                held = recorded.frontier if recorded else None
+            held = self.held()
             # What was placed since the last commit is newer than what the destination knows, and so
             # is that a table was let go: the destination hears of that with the next commit.
             told = {**self._destination.behind(), **self._placed}
@@ -102,6 +99,14 @@ class BatchCommitter:
             self.is_unsure = False
             self._record()
             return standing
+
+    def held(self) -> Frontier | None:
+        """Where the destination stands or, if it does not know, where it was last seen."""
+        held = self._destination.committed()
+        if held is None and not self._destination.capabilities.remembers:
+            recorded = self._log.reader(self._reader)
+            held = recorded.frontier if recorded else None
+        return held
 
     @property
     def read_up_to(self) -> Frontier:

@@ -154,10 +154,13 @@ class Pipeline:
 
     @contextmanager
     def _open_store(self, destination: Destination) -> Iterator[Store]:
-        """Where the states of tables are kept, if they have more than one."""
+        """Where the states of tables are kept, if they have more than one, and their definitions,
+        if that matters.
+        """
         config = self._config
         lasting = (
             destination.capabilities.tables_fail_alone
+            or destination.capabilities.tells_by_definitions
             or config.source.copy_rows is not None
             or config.store.url is not None
         )

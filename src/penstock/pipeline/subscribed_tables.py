@@ -214,7 +214,7 @@ class SubscribedTables:
         """Tables that were followed before, as the destination has them: the source may have gone
         further since, of which the stream tells.
         """
-        behind, frontier = self._destination.behind(), self._destination.committed()
+        behind, frontier = self._destination.behind(), self._committer.held()
         states = self._store.get_table_states()
         found = {}
         for oid in oids:

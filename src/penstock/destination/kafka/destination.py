@@ -60,6 +60,7 @@ class KafkaDestination(QueueDestination):
             atomic=False,
             batch_age=0.2,
             sends_at_once=True,
+            tells_by_definitions=True,
         )
         self._positions = TOPICS.name(options.positions_topic, pipeline)
         self._formats = Formats(options, pipeline)

@@ -44,6 +44,7 @@ class KinesisDestination(QueueDestination):
         atomic=False,
         batch_age=0.2,
         sends_at_once=True,
+        tells_by_definitions=True,
     )
 
     def __init__(self, options: KinesisOptions, pipeline: str) -> None:
