@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,10 +13,9 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.error_policy import Action, decide
-from penstock.errors import PenstockError, TableChanged, TableRefused
+from penstock.errors import PenstockError
 from penstock.lsn import Frontier
 from penstock.metrics.pipeline_metrics import Metrics
-from penstock.metrics.written import JobResult
 from penstock.pipeline.apply_batch import BatchCommitter, Delivered
 from penstock.pipeline.capture_child import CaptureChild
 from penstock.pipeline.copies import make_copies
@@ -25,9 +23,9 @@ from penstock.pipeline.copy_manager import CopyManager
 from penstock.pipeline.copy_progress import CopyView
 from penstock.pipeline.filtering import pipeline_filter
 from penstock.pipeline.followed_tables import FollowedTables
-from penstock.pipeline.joins import Joins
 from penstock.pipeline.opened import opened_destination, spark_session
 from penstock.pipeline.schema_follower import SchemaFollower
+from penstock.pipeline.stream import Stopping, Stream
 from penstock.pipeline.subscribed_tables import SubscribedTables
 from penstock.pipeline.watched import Watched
 from penstock.postgres.pipeline_lock import KeptLock
@@ -39,11 +37,6 @@ from penstock.store import MemoryStore, Store, pipeline_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.query import PipelineQuery
-
-_TURN_SECONDS = 0.1
-
-Stopping = Callable[[], bool]
 Observe = Callable[[Delivered], None]
 ObserveCopies = Callable[[list[CopyView]], None]
 
@@ -72,7 +65,7 @@ class Pipeline:
         self._say = say
         self._metrics = metrics or Metrics(config.name)
         self._log = ChangeLog(config.change_log.path)
-        self._joins: Joins | None = None
+        self._stream: Stream | None = None
         self._filter = pipeline_filter(config)
 
     def run(
@@ -127,7 +120,8 @@ class Pipeline:
                         session, destination, store, tables, committer, subscribed
                     )
                     watched = Watched(self._metrics, capture, store, tables)
-                    run = _Run(
+                    stream = self._stream = Stream(
+                        config,
                         session,
                         destination,
                         committer,
@@ -135,6 +129,8 @@ class Pipeline:
                         subscribed,
                         schema,
                         lock,
+                        self._filter,
+                        self._metrics,
                         take_up=partial(self._take_up, committer, subscription, tables),
                         watch=partial(
                             self._watch,
@@ -146,10 +142,11 @@ class Pipeline:
                             Backoff(),
                             stopping,
                         ),
+                        say=self._say,
                         stopping=stopping,
                         target=target,
                     )
-                    self._supervise(run)
+                    stream.run()
             return committer.standing.frontier
 
     @contextmanager
@@ -208,7 +205,7 @@ class Pipeline:
             tables,
             committer,
             self._log,
-            lambda: self._joins,
+            lambda: None if self._stream is None else self._stream.joins,
             self._say,
             self._metrics,
         )
@@ -251,60 +248,6 @@ class Pipeline:
             self._metrics,
         )
 
-    def _supervise(self, run: _Run) -> None:
-        """Keep the query going; returns when it is time to stop."""
-        pause = Backoff()
-        while not run.stopping():
-            try:
-                if not run.schema.follow(run.lock.conn, run.may_go_on):
-                    self._until_there(run, pause)
-                    continue
-                with self._query(run) as query:
-                    while not run.stopping():
-                        if query.is_under_way:
-                            self._metrics.health.streams()
-                            if run.tables.changed() or run.schema.is_due():
-                                break
-                        if query.wait(_TURN_SECONDS):
-                            # Ended by somebody else, without an error: a new one takes its place.
-                            break
-                        run.tables.joined(run.committer.standing.behind)
-                        if run.has_reached_target():
-                            return
-                        run.watch()
-            except PenstockError as raised:
-                error = run.after_a_change(raised) if isinstance(raised, TableChanged) else raised
-                if error is None:
-                    continue
-                action = decide(error)
-                self._metrics.failed("stream", error)
-                fails_alone = run.destination.capabilities.tables_fail_alone
-                if isinstance(error, TableRefused) and fails_alone:
-                    run.tables.refuse(error)
-                elif action in (Action.STOP, Action.SET_ASIDE):
-                    raise error from None
-                else:
-                    self._say(f"{error.message}; going on from {run.committer.standing.frontier}")
-                    if action is Action.RETRY:
-                        pause.wait(run.stopping)
-                self._metrics.retried("stream")
-            self._until_there(run, pause)
-
-    def _until_there(self, run: _Run, pause: Backoff) -> None:
-        """Ask the destination where it stands, until it answers; capture goes on meanwhile."""
-        while not run.stopping():
-            try:
-                run.watch()
-                run.take_up()
-                return
-            except PenstockError as error:
-                if decide(error) is not Action.RETRY:
-                    raise
-                self._metrics.failed("stream", error)
-                self._metrics.retried("stream")
-                self._say(error.message)
-                pause.wait(run.stopping)
-
     def _watch(
         self,
         capture: CaptureChild,
@@ -337,83 +280,3 @@ class Pipeline:
             self._say("capture ended unexpectedly; starting it again")
             pause.wait(stopping)
             capture.start()
-
-    @contextmanager
-    def _query(self, run: _Run) -> Iterator[PipelineQuery]:
-        from penstock.spark.query import PipelineQuery, QuerySettings
-
-        batch = self._config.batch
-        settings = QuerySettings(
-            self._config.change_log.path,
-            batch.max_bytes,
-            batch.max_growth,
-            batch.buffer_bytes,
-            batch.max_age or run.destination.capabilities.batch_age,
-        )
-        standing, part = run.committer.standing, run.tables.part
-        joins = Joins(standing.floors(part.set_aside, part.known))
-
-        def commit(job: JobResult, frontier: Frontier) -> None:
-            # A destination that has to be asked where it stands is asked between two queries.
-            joins.wait_for(frontier, lambda: run.committer.is_unsure)
-            run.committer(job, frontier)
-
-        query = PipelineQuery(
-            run.spark,
-            settings,
-            standing.start(part.set_aside),
-            run.destination.task_writer,
-            joins.floors_at,
-            self._filter,
-            commit,
-        )
-        self._joins = joins
-        try:
-            with query:
-                yield query
-        finally:
-            self._joins = None
-            joins.end()
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What one run has at hand."""
-
-    spark: SparkSession
-    destination: Destination
-    committer: BatchCommitter
-    tables: FollowedTables
-    subscribed: SubscribedTables
-    schema: SchemaFollower
-    lock: KeptLock
-    take_up: Callable[[], None]
-    watch: Callable[[], None]
-    stopping: Stopping
-    target: int
-
-    def may_go_on(self) -> bool:
-        """Whether nothing has to be done between two queries, while there is none."""
-        self.watch()
-        return not self.stopping() and not self.tables.changed()
-
-    def after_a_change(self, seen: TableChanged) -> PenstockError | None:
-        """Follow a schema change that showed in the rows; what stands in the way of that."""
-        try:
-            self.take_up()
-            self.schema.notice(self.lock.conn, seen)
-        except PenstockError as error:
-            return error
-        self.take_up()
-        return None
-
-    def has_reached_target(self) -> bool:
-        """Whether every table that can go on has got where it was to get."""
-        standing = self.committer.standing
-        return (
-            bool(self.target)
-            and standing.frontier.end_lsn >= self.target
-            and standing.is_together(self.tables.part.set_aside)
-            and self.tables.are_settled
-            and self.subscribed.is_settled
-        )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import psycopg
 
@@ -23,6 +24,7 @@ from penstock.destination.postgres import history
 from penstock.destination.postgres.batch_merge import BatchMerge
 from penstock.destination.postgres.chunk_writer import PostgresChunkWriter, passes_binary
 from penstock.destination.postgres.dead_letters import count_letters, forget_staged
+from penstock.destination.postgres.driver_session import DriverSession
 from penstock.destination.postgres.fit_table import fit_target
 from penstock.destination.postgres.merge import Odd, is_odd
 from penstock.destination.postgres.options import PostgresOptions
@@ -31,7 +33,6 @@ from penstock.destination.postgres.own_tables import (
     ensure_own_tables,
     forget_pipeline,
     has_own_tables,
-    may_disable_triggers,
     refuse_actions,
 )
 from penstock.destination.postgres.progress import Progress, advance, read_progress, take_over
@@ -41,9 +42,6 @@ from penstock.destination.postgres.session import (
     Connection,
     as_destination_error,
     destination_errors,
-    is_passing,
-    open_session,
-    session_name,
 )
 from penstock.destination.postgres.session_pool import SessionPool
 from penstock.destination.postgres.stage import (
@@ -62,7 +60,7 @@ from penstock.destination.postgres.target_record import read_records, recorded_t
 from penstock.destination.postgres.target_sequences import advance_sequences
 from penstock.destination.postgres.target_table import TargetTable, ensure_targets
 from penstock.destination.postgres.task_writer import PostgresWriter
-from penstock.errors import DestinationError, DestinationUnavailable
+from penstock.errors import DestinationUnavailable
 from penstock.failpoints import failpoint
 from penstock.lsn import Frontier, Position
 from penstock.table_definition import TableDefinition
@@ -91,7 +89,7 @@ class PostgresDestination(Destination):
         self._options = options
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._has_history = options.mode == "append"
-        self._conn: Connection | None = None
+        self._session = DriverSession(options, pipeline)
         self._held = Progress(0, None, {})
         self._targets: dict[int, TargetTable] = {}
         self._lane = LANES[0]
@@ -104,7 +102,7 @@ class PostgresDestination(Destination):
         self._sections: dict[int, Mapping[int, Stage]] = {}
         self._sequences_due = 0.0
         self._names = TableNames(options.target_schema, options.tables)
-        self._pool = SessionPool(lambda: self._connect("tables"))
+        self._pool = SessionPool(lambda: self._session.connect("tables"))
         self._copies = TableCopies(
             self._pool,
             pipeline,
@@ -140,7 +138,7 @@ class PostgresDestination(Destination):
             records = read_records(conn, self.pipeline)
             created = {oid: record.target for oid, record in records.items() if record.created}
             targets = ensure_targets(conn, wanted, self._names, created)
-            if not self._triggers_are_off(conn):
+            if not self._session.triggers_are_off(conn):
                 refuse_actions(conn, targets)
             stages = planned_stages(
                 conn,
@@ -199,28 +197,47 @@ class PostgresDestination(Destination):
     ) -> None:
         batch = StagedBatch.from_bytes(receipts)
         progress = Progress(self._held.epoch, frontier, dict(behind or {}))
+
+        def merge(conn: Connection, thorough: bool) -> None:
+            self._merge(conn, self._stages[batch.lane], batch, progress, thorough=thorough)
+
+        self._commit(progress, merge, partial(self._tidy, batch), "committing a batch")
+
+    def _commit(
+        self,
+        progress: Progress,
+        apply: Callable[[Connection, bool], None],
+        tidy: Callable[[Connection], None],
+        doing: str,
+    ) -> None:
+        """In one transaction, and again if need be: thoroughly."""
         try:
             with self._session() as conn:
                 try:
-                    self._commit(conn, batch, progress, thorough=False)
+                    self._transact(conn, progress, apply, thorough=False)
                 except (Odd, psycopg.Error) as error:
                     if not is_odd(error):
                         raise
-                    self._commit(conn, batch, progress, thorough=True)
+                    self._transact(conn, progress, apply, thorough=True)
                 self._held = progress
                 # What is committed stays committed: a server that is lost here is lost to the next
                 # batch.
                 with suppress(DestinationUnavailable), destination_errors("tidying up"):
-                    self._tidy(conn, batch)
+                    tidy(conn)
         except psycopg.Error as error:
-            raise as_destination_error(error, "committing a batch") from error
+            raise as_destination_error(error, doing) from error
 
-    def _commit(
-        self, conn: Connection, batch: StagedBatch, progress: Progress, *, thorough: bool
+    def _transact(
+        self,
+        conn: Connection,
+        progress: Progress,
+        apply: Callable[[Connection, bool], None],
+        *,
+        thorough: bool,
     ) -> None:
         with conn.transaction():
             self._advance(conn, progress)
-            self._merge(conn, self._stages[batch.lane], batch, progress, thorough=thorough)
+            apply(conn, thorough)
             failpoint("postgres.merged")
         failpoint("postgres.committed")
 
@@ -279,19 +296,15 @@ class PostgresDestination(Destination):
         behind: Behind | None = None,
     ) -> None:
         progress = Progress(self._held.epoch, frontier, dict(behind or {}))
+
+        def apply(conn: Connection, thorough: bool) -> None:
+            self._apply_sections(conn, sections, progress, thorough=thorough)
+
+        def tidy(conn: Connection) -> None:
+            drop_sections(conn, self.pipeline)
+
         try:
-            with self._session() as conn:
-                try:
-                    self._commit_sections(conn, sections, progress, thorough=False)
-                except (Odd, psycopg.Error) as error:
-                    if not is_odd(error):
-                        raise
-                    self._commit_sections(conn, sections, progress, thorough=True)
-                self._held = progress
-                with suppress(DestinationUnavailable), destination_errors("tidying up"):
-                    drop_sections(conn, self.pipeline)
-        except psycopg.Error as error:
-            raise as_destination_error(error, "committing a schema change") from error
+            self._commit(progress, apply, tidy, "committing a schema change")
         finally:
             self._sections = {}
 
@@ -312,7 +325,7 @@ class PostgresDestination(Destination):
                 notes = fit_target(conn, self.pipeline, self._names, table, former)
             self._copies.note_changes([table.oid], notes)
 
-    def _commit_sections(
+    def _apply_sections(
         self,
         conn: Connection,
         sections: Sequence[SchemaChange | Rows],
@@ -321,21 +334,17 @@ class PostgresDestination(Destination):
         thorough: bool,
     ) -> None:
         number = 0
-        with conn.transaction():
-            self._advance(conn, progress)
-            for section in sections:
-                if isinstance(section, SchemaChange):
-                    change = self._at_target(section)
-                    notes = change_tables(conn, self.pipeline, self._names, change)
-                    self._copies.note_changes([table.oid for table in section.tables], notes)
-                    number += 1
-                    continue
-                batch = StagedBatch.from_bytes(section.receipts)
-                self._merge(conn, self._sections[number], batch, progress, thorough=thorough)
-            failpoint("postgres.merged")
-        failpoint("postgres.committed")
+        for section in sections:
+            if isinstance(section, SchemaChange):
+                change = self._at_target(section)
+                notes = change_tables(conn, self.pipeline, self._names, change)
+                self._copies.note_changes([table.oid for table in section.tables], notes)
+                number += 1
+                continue
+            batch = StagedBatch.from_bytes(section.receipts)
+            self._merge(conn, self._sections[number], batch, progress, thorough=thorough)
 
-    def _tidy(self, conn: Connection, batch: StagedBatch) -> None:
+    def _tidy(self, batch: StagedBatch, conn: Connection) -> None:
         """Empty staging tables that have grown, and let sequences follow now and then.
 
         A task that outlived its batch may still write to one: then it is left for later.
@@ -435,46 +444,11 @@ class PostgresDestination(Destination):
 
     def close(self) -> None:
         self._pool.close()
-        if self._conn is None:
-            return
-        with suppress(psycopg.Error, DestinationError):
-            if self._targets and not self._conn.closed:
-                advance_sequences(self._conn, list(self._targets.values()))
-        self._conn.close()
-        self._conn = None
+        with self._session.last() as conn:
+            if conn is not None and self._targets:
+                advance_sequences(conn, list(self._targets.values()))
 
-    # -- connection ------------------------------------------------------------------------------
-
-    @contextmanager
-    def _session(self) -> Iterator[Connection]:
-        """The driver's connection, made again where it was lost."""
-        if self._conn is None or self._conn.closed:
-            self._conn = self._connect("driver")
-        try:
-            yield self._conn
-        except psycopg.Error as error:
-            if is_passing(error):
-                self._conn.close()
-            raise
-        except DestinationError:
-            if self._conn.broken:
-                self._conn.close()
-            raise
-
-    def _connect(self, purpose: str) -> Connection:
-        # A commit must have reached the disk before it is confirmed to the source.
-        conn = open_session(
-            self._options.url,
-            session_name(self.pipeline, purpose),
-            {"synchronous_commit": "on"},
-        )
-        with destination_errors("preparing the connection"):
-            if self._triggers_are_off(conn):
-                conn.execute("SET session_replication_role = replica")
-        return conn
-
-    def _triggers_are_off(self, conn: Connection) -> bool:
-        return self._options.disable_triggers and may_disable_triggers(conn)
+    # -- the position ----------------------------------------------------------------------------
 
     def _read(self) -> Progress:
         with self._session() as conn, destination_errors("reading the position"):
