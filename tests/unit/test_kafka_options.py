@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.destination.contract import SchemaChange
+from penstock.destination.kafka.destination import KafkaDestination
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import DriverRecord, Sent, lanes_left
 from penstock.destination.kafka.routes import Routes
@@ -61,6 +62,14 @@ def test_settings_of_the_client_are_passed_through_and_not_shown() -> None:
     assert made.connection["ssl.ca.location"] == "/ca.pem"
     assert "secret" not in repr(made)
     assert "secret" not in str(made)
+
+
+def test_a_setting_that_no_client_has() -> None:
+    made = options(client={"sasl.pasword": "secret"})
+    with pytest.raises(DestinationError, match=re.escape("sasl.pasword")) as caught:
+        KafkaDestination(made, "shop").check()
+    assert caught.value.remedy == "see destination.client"
+    assert "secret" not in str(caught.value)
 
 
 def test_what_the_guarantees_rest_on_cannot_be_turned_off() -> None:

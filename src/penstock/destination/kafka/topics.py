@@ -128,7 +128,10 @@ class Topics:
     def _ask(self, question: Callable[[AdminClient], Answer]) -> Answer:
         troubles = Troubles()
         settings: dict[str, Any] = {**self._options.connection, "error_cb": troubles}
-        admin = AdminClient(settings)
+        try:
+            admin = AdminClient(settings)
+        except KafkaException as error:
+            raise failure(error, "making a client") from None
         deadline = time.monotonic() + _TIMEOUT_SECONDS
         while True:
             try:
