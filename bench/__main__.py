@@ -18,6 +18,7 @@ from bench.backlog import BacklogBench
 from bench.broker import KafkaTopics
 from bench.copies import CopyBench, jdbc_spark
 from bench.copy_workloads import CopyWorkload, copy_workload
+from bench.encoders import measure_encoders
 from bench.jdbc_driver import jdbc_driver
 from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
@@ -32,8 +33,10 @@ from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.errors import PenstockError
 
 _WARM_UP_SCALE = 0.1
+# All of it is held in memory.
+_ENCODE_SCALE = 0.2
 # At full scale: the table, its WAL, what the server spills while it decodes, and one change log.
-_GIGABYTES = {"w1": 4, "w2": 12, "w3": 1, "w4": 4, "copy": 5, "copy_small": 1}
+_GIGABYTES = {"w1": 4, "w2": 12, "w3": 1, "w4": 4, "copy": 5, "copy_small": 1, "encode": 1}
 # And on the destination server: a table (for the phases of w1 six), its staging, its WAL.
 _DESTINATION_GIGABYTES = {"w1": 8, "w2": 9, "w3": 5, "w4": 6, "copy": 6, "copy_small": 5}
 
@@ -135,6 +138,8 @@ class _Bench:
         """One workload's measurements, and entries of another kind."""
         if name == "w3":
             return self._steady()
+        if name == "encode":
+            return self._encode(), []
         return (self._copies(name) if name in COPIES else self._backlog(name)), []
 
     def _backlog(self, name: str) -> list[Measurement]:
@@ -148,6 +153,12 @@ class _Bench:
             phases = w1_phases(settings.scale)
             measured += self._backlogs("bench_w1_phases", phases, into_tables, rounds, say)
         return measured
+
+    def _encode(self) -> list[Measurement]:
+        systems, rounds = self.settings.systems_of("encode"), self.settings.rounds_of("encode")
+        with bench_database(self.server, "bench_encode", self.folder) as database:
+            workload = w1(self.settings.scale * _ENCODE_SCALE)
+            return list(measure_encoders(database, workload, systems, rounds, say))
 
     def _copies(self, name: str) -> list[Measurement]:
         settings = self.settings

@@ -11,27 +11,31 @@ from penstock.errors import ConfigError
 
 STREAMS = ("w1", "w2", "w3", "w4")
 COPIES = ("copy", "copy_small")
-WORKLOADS = (*STREAMS, *COPIES)
+WORKLOADS = (*STREAMS, *COPIES, "encode")
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
 PIPELINES = ("discard", "postgres", "kafka")
 INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres")
 _STREAM_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
 _COPY_SYSTEMS = ("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres")
+ENCODERS = {f"encode_{name}": name for name in ("penstock", "debezium", "bifrost")}
+"""Their formats."""
 SYSTEMS = (
     *("pg_recvlogical", "capture", "psql_copy_binary_2", "spark_jdbc", "discard"),
     *("native_subscription", "psql_copy_pipe", "postgres", "kafka"),
+    *ENCODERS,
 )
 _SYSTEMS_OF = {
     **dict.fromkeys(STREAMS, _STREAM_SYSTEMS),
     "w1": (*_STREAM_SYSTEMS, "kafka"),
     "copy": _COPY_SYSTEMS,
     "copy_small": ("discard", "postgres"),
+    "encode": tuple(ENCODERS),
 }
 RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
 
 # w2 reads gigabytes in one go and copy_small takes its time: their rates vary little. The others
 # need a median.
-_DEFAULT_ROUNDS = {"w1": 3, "w2": 1, "w4": 3, "copy": 3, "copy_small": 1}
+_DEFAULT_ROUNDS = {"w1": 3, "w2": 1, "w4": 3, "copy": 3, "copy_small": 1, "encode": 3}
 
 
 @dataclass(frozen=True)

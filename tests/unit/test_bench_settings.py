@@ -38,6 +38,8 @@ def test_each_workload_has_its_own_systems() -> None:
         *("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres"),
     )
     assert "native_subscription" in settings.systems_of("w1")
+    assert settings.systems_of("encode") == ("encode_penstock", "encode_debezium", "encode_bifrost")
+    assert not set(settings.systems_of("encode")) & set(settings.systems_of("w1"))
     assert Settings.of({"SYSTEMS": "capture"}).systems_of("copy") == ()
 
 
