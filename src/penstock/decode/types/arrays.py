@@ -112,7 +112,7 @@ def _split_quoted(column: TextColumn, delimiter: int) -> _Elements:
     escapes = _escapes(backslashes)
     quotes = data == _QUOTE
     quotes[escapes + 1] = False  # never past the end, which is a brace
-    inside = (np.cumsum(quotes, dtype=np.uint8) & 1).view(np.bool_)
+    inside = np.bitwise_xor.accumulate(quotes.view(np.uint8)).view(np.bool_)
     if inside[column.ends - 1].any() or not inside[backslashes].all():
         raise MalformedTextError("the array's quotes do not match")
     outside = ~inside
@@ -133,9 +133,10 @@ def _split_quoted(column: TextColumn, delimiter: int) -> _Elements:
     keep[escapes] = False
     keep[starts[nulls][:, np.newaxis] + np.arange(4)] = False
     present = _present(column, lengths)
-    kept = np.cumsum(keep, dtype=np.intp)[ends]
-    lengths = kept.copy()
-    lengths[1:] -= kept[:-1]
+    lengths -= 2 * (data[starts] == _QUOTE)
+    if escapes.size:
+        lengths -= np.bincount(np.searchsorted(ends, escapes), minlength=ends.size)
+    lengths[nulls] = 0
     content = pa.py_buffer(data[keep])
     return _elements(data, ends, lengths=lengths, nulls=nulls, present=present, content=content)
 
