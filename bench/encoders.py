@@ -14,14 +14,14 @@ from bench.settings import ENCODERS, turns
 from bench.workloads import Workload
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.run import read_runs
-from penstock.decode.changes import ChangeSet, decode_changes
+from penstock.decode.changes import ChangeSet
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.queue.events import Encoder
 from penstock.destination.queue.formats import Formats
 from penstock.destination.queue.lanes import LaneOptions
 from penstock.destination.queue.oversize import Oversize
 from penstock.postgres.definitions import read_definitions
+from penstock.spark.task import TaskInput
 
 
 def measure_encoders(
@@ -56,8 +56,12 @@ def _changes(pipeline: BenchPipeline) -> list[ChangeSet]:
     assert listing.frontier is not None  # noqa: S101 (something was captured)
     first, last = pipeline.subscription.start_lsn, listing.frontier.commit_lsn
     pointers = chain.between(listing.segments, listing.sizes, first, last)
-    runs = read_runs(log, pointers, pipeline.config.batch.buffer_bytes)
-    return [decode_changes(run.rows, run.tables, run.origins) for run in runs]
+    buffer_bytes = pipeline.config.batch.buffer_bytes
+    return list(
+        TaskInput(
+            pipeline.config.change_log.path, pointers, listing.frontier, buffer_bytes
+        ).changes()
+    )
 
 
 def _encoder(database: BenchDatabase, pipeline: BenchPipeline, name: str) -> Encoder:

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from penstock.destination.kafka.destination import KafkaDestination
 from penstock.destination.kafka.options import KafkaOptions
+from penstock.destination.registry import make_destination
 from penstock.errors import DestinationError, DestinationUnavailable
 from penstock.pipeline.run import Pipeline
 from tests.fix_pipeline import PipelineUnderTest
@@ -90,12 +91,11 @@ def test_the_documented_rights_are_enough(
     )
     pipeline.execute("CREATE TABLE items (id int PRIMARY KEY)")
     pipeline.execute("INSERT INTO items SELECT generate_series(1, 3)")
-    made = KafkaDestination(
-        KafkaOptions.model_validate(pipeline.config.destination_options), pipeline.name
-    )
+    config = pipeline.config
+    made = make_destination(config.destination_type, config.destination_options, config.name)
     assert made.check() == []
     for _ in range(2):
-        run = Pipeline(pipeline.config, pipeline.file, say=lambda _: None)
+        run = Pipeline(config, pipeline.file, say=lambda _: None)
         run.run(lambda: False, until_caught_up=True, spark=spark)
         pipeline.execute("INSERT INTO items SELECT max(id) + 1 FROM items")
     assert made.check() == []

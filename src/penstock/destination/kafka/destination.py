@@ -65,13 +65,12 @@ class KafkaDestination(QueueDestination):
         self._positions = TOPICS.name(options.positions_topic, pipeline)
         self._formats = Formats(options, pipeline)
         self._partitions: dict[str, int] = {}
-        self._topics: Topics | None = None
+        self._topics = Topics(options)
         self._driver: TransactionalProducer | None = None
         self._record = DriverRecord(None, None, lanes_text(options.lanes))
 
     def check(self) -> Sequence[str]:
-        topics = Topics(self.options)
-        known = topics.partitions()
+        known = self._topics.partitions()
         wanted = set(self._own_topics())
         if not names_tables(self.options.topic):
             wanted.add(TOPICS.name(self.options.topic, self.pipeline))
@@ -80,21 +79,20 @@ class KafkaDestination(QueueDestination):
             wanted.add(self._positions)
             made.add(self._positions)
         if there := wanted & known.keys():
-            topics.expect_writable(there)
+            self._topics.expect_writable(there)
         if missing := made - known.keys():
-            topics.try_to_make(missing)
+            self._topics.try_to_make(missing)
         absent = sorted(wanted - made - known.keys())
         return [f"topic {name} does not exist" for name in absent]
 
     def open(self) -> None:
-        self._topics = Topics(self.options)
         self._partitions = self._topics.make(self._own_topics())
         if not self.options.transactional:
             return
         lanes = self.options.lanes.count
         self._topics.make_positions(self._positions, lane_partition(lanes))
         self._driver = self._new_driver()
-        found = self._read()
+        found = read_driver(self.options, self._positions)
         if found is not None and found.lanes != lanes_text(self.options.lanes):
             partitions = self._topics.partitions()[self._positions]
             left = lanes_left(
@@ -115,7 +113,6 @@ class KafkaDestination(QueueDestination):
             for op in ("insert", "schema")
         }
         if names.difference(self._partitions):
-            assert self._topics is not None  # noqa: S101 (open comes first)
             self._partitions = self._topics.make(names)
 
     def committed(self) -> Frontier | None:
@@ -184,7 +181,7 @@ class KafkaDestination(QueueDestination):
             sender.finish()
 
     def _read(self) -> DriverRecord | None:
-        if self._positions not in (self._topics or Topics(self.options)).partitions():
+        if self._positions not in self._topics.partitions():
             return None
         return read_driver(self.options, self._positions)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from penstock.destination.kafka.failures import failure, failure_of
+from penstock.destination.kafka.failures import failure, failure_of, unavailable
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.queue.lanes import LaneOptions
 from penstock.errors import DestinationError, DestinationUnavailable
@@ -155,9 +155,8 @@ def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
 
 
 def _silent(topic: str) -> DestinationUnavailable:
-    return DestinationUnavailable(
-        f"destination kafka: topic {topic} did not answer in {_TIMEOUT_SECONDS:g} s",
-        remedy="see whether the brokers run and can be reached",
+    return unavailable(
+        f"destination kafka: topic {topic} did not answer in {_TIMEOUT_SECONDS:g} s", None
     )
 
 
