@@ -29,8 +29,8 @@ from bench.target import targets_of
 from bench.warm_spark import WarmSpark
 from bench.workloads import Workload, backlog, w1, w1_phases
 from penstock.cli.terminal import say, show_error
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.errors import PenstockError
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import PenstockError
 
 _WARM_UP_SCALE = 0.1
 # All of it is held in memory.

@@ -15,12 +15,12 @@ from bench.workloads import Workload
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog
 from penstock.decode.changes import ChangeSet
+from penstock.destination.families.queue.events import Encoder
+from penstock.destination.families.queue.formats import Formats
+from penstock.destination.families.queue.lanes import LaneOptions
+from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.kafka.options import KafkaOptions
-from penstock.destination.queue.events import Encoder
-from penstock.destination.queue.formats import Formats
-from penstock.destination.queue.lanes import LaneOptions
-from penstock.destination.queue.oversize import Oversize
-from penstock.postgres.definitions import read_definitions
+from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.spark.task import TaskInput
 
 

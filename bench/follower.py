@@ -11,8 +11,8 @@ from bench.process_usage import forget_peak, pipeline_processes
 from bench.server import BenchError, BenchPipeline
 from bench.target import Target
 from bench.warm_spark import WarmSpark
-from penstock.lsn import Frontier, parse_lsn
-from penstock.pipeline.apply_batch import Delivered
+from penstock.model.lsn import Frontier, parse_lsn
+from penstock.pipeline.run.batch_committer import Delivered
 
 _SUBSCRIPTION = "bench"
 # How often the subscription is asked how far it is; bounds by how much it is seen too late.

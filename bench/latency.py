@@ -13,7 +13,7 @@ import psycopg
 import pyarrow as pa
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.pipeline.apply_batch import Delivered
+from penstock.pipeline.run.batch_committer import Delivered
 
 # Postgres counts from 2000-01-01 UTC.
 _POSTGRES_EPOCH = 946_684_800

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_HOLDER = "penstock.snapshot.holder_process"
+_HOLDER = "penstock.source.postgres.snapshot.holder_process"
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 

@@ -14,7 +14,7 @@ from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError, BenchPipeline
 from bench.workloads import Load
 from penstock.changelog.changelog import ChangeLog
-from penstock.lsn import format_lsn
+from penstock.model.lsn import format_lsn
 
 PATIENCE_SECONDS = 3600.0
 _POLL_SECONDS = 0.01

@@ -17,9 +17,9 @@ from psycopg import sql
 from bench.process_usage import server_cpu_seconds, usage
 from penstock.config.load import load_pipeline
 from penstock.config.models import PipelineConfig
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.errors import PenstockError
-from penstock.postgres.subscription import Subscription, ensure_subscription
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import PenstockError
+from penstock.source.postgres.subscription.subscription import Subscription, ensure_subscription
 
 # As on a real server, fsync stays on. What would run in the background during a measurement is
 # off or postponed; each workload vacuums and checkpoints before it is measured.

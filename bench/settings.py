@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.errors import ConfigError
+from penstock.model.errors import ConfigError
 
 STREAMS = ("w1", "w2", "w3", "w4")
 COPIES = ("copy", "copy_small")

@@ -19,7 +19,7 @@ from penstock.config.load import load_pipeline
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.pipeline.copy_progress import CopyView
+    from penstock.pipeline.copy.copy_progress import CopyView
 
 _FETCH_SIZE = 10_000
 
@@ -66,7 +66,7 @@ class SnapshotJob:
         stopping: Callable[[], bool],
         say: Callable[[str], None],
     ) -> CopyTimes:
-        from penstock.pipeline.copy_only import copy_only
+        from penstock.pipeline.copy.copy_only import copy_only
 
         config = load_pipeline(self.file)
         times: list[tuple[float, float, float, float]] = []

@@ -25,7 +25,7 @@ from bench.target import Target, Targets, contents, require_equal
 from bench.warm_spark import WarmSpark
 from bench.workloads import COLUMNS, ROW
 from penstock.changelog.changelog import ChangeLog
-from penstock.lsn import parse_lsn
+from penstock.model.lsn import parse_lsn
 
 RATE = 1000
 IDLE_SECONDS = 15

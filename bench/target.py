@@ -12,7 +12,7 @@ from psycopg import sql
 
 from bench.process_usage import server_cpu_seconds
 from bench.server import BenchError
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 
 Contents = dict[str, tuple[int, int]]
 """By table of schema public: how many rows it has, and the sum of a hash over each row's text."""

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Self
 from bench.server import BenchError
 from bench.spark_jobs import CopyTimes, JdbcJob, Job, SnapshotJob
 from penstock.config.models import SparkConfig
-from penstock.errors import PenstockError
-from penstock.pipeline.apply_batch import Delivered
+from penstock.model.errors import PenstockError
+from penstock.pipeline.run.batch_committer import Delivered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -214,7 +214,7 @@ def _serve(connection: Connection, folder: Path, config: SparkConfig) -> None:
 
 def _run(connection: Connection, file: Path, session: SparkSession) -> None:
     from penstock.config.load import load_pipeline
-    from penstock.pipeline.run import Pipeline
+    from penstock.pipeline.run.pipeline import Pipeline
 
     def observe(delivered: Delivered) -> None:
         # A parent that is gone stops the pipeline; no need to fail its last batch as well.

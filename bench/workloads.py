@@ -9,7 +9,7 @@ from functools import partial
 import psycopg
 from psycopg import sql
 
-from penstock.lsn import parse_lsn
+from penstock.model.lsn import parse_lsn
 
 W4_TABLES = 500
 # A w4 transaction writes to this many tables, so that neighbouring changes differ in table.

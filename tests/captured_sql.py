@@ -14,11 +14,11 @@ import psycopg
 
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.run import read_runs
+from penstock.changelog.segment_run import read_runs
 from penstock.decode.changes import ChangeSet, decode_changes
-from penstock.postgres.catalogue import TableName
-from penstock.postgres.definitions import read_definitions
-from penstock.table_definition import TableDefinition
+from penstock.model.table_definition import TableDefinition
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import TableName
 from tests.fix_pipeline import PipelineUnderTest
 
 T = TypeVar("T")

@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from penstock.capture.assemble import Assembler
-from penstock.capture.relations import RelationDescriber
 from penstock.decode.changes import ChangeSet, decode_changes
-from penstock.lsn import NOTHING, Frontier
-from penstock.pg_types import builtin_type
+from penstock.model.lsn import NOTHING, Frontier
+from penstock.model.pg_types import builtin_type
 from penstock.pgoutput.messages import POSTGRES_EPOCH_MICROS, UNSET, Unset
+from penstock.source.postgres.capture.assemble import Assembler
+from penstock.source.postgres.capture.relations import RelationDescriber
 
 Row = Sequence[str | Unset | None]
 

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from penstock.postgres.catalogue import TableName
-from penstock.postgres.definitions import definitions_of
-from penstock.table_definition import TableDefinition
+from penstock.model.table_definition import TableDefinition
+from penstock.source.postgres.catalogue.definitions import definitions_of
+from penstock.source.postgres.catalogue.tables import TableName
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables
 

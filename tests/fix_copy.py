@@ -9,14 +9,14 @@ import psycopg
 import pytest
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.lsn import Frontier
-from penstock.postgres.catalogue import TableName
-from penstock.postgres.connect import connect
-from penstock.postgres.definitions import read_definitions
-from penstock.snapshot.chunk_reader import SourceChunkReader
-from penstock.snapshot.plan import plan_copy
-from penstock.snapshot.relations import read_relations
-from penstock.snapshot.source_session import close_idle_sessions
+from penstock.model.lsn import Frontier
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import TableName
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
+from penstock.source.postgres.snapshot.plan import plan_copy
+from penstock.source.postgres.snapshot.relations import read_relations
+from penstock.source.postgres.snapshot.source_session import close_idle_sessions
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

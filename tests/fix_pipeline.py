@@ -18,14 +18,18 @@ import psycopg
 import pytest
 import yaml
 
-from penstock.capture.process import Stop, run_capture
 from penstock.changelog.changelog import ChangeLog
 from penstock.config import load_pipeline
 from penstock.config.models import PipelineConfig
-from penstock.lsn import Frontier, parse_lsn
-from penstock.postgres.connect import connect
-from penstock.postgres.slot import SlotState, slot_state
-from penstock.postgres.subscription import Subscription, ensure_subscription, find_subscription
+from penstock.model.lsn import Frontier, parse_lsn
+from penstock.source.postgres.capture.process import Stop, run_capture
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.subscription.slot import SlotState, slot_state
+from penstock.source.postgres.subscription.subscription import (
+    Subscription,
+    ensure_subscription,
+    find_subscription,
+)
 from tests.logged_changes import SENTINEL, LoggedChange, logged_changes
 
 T = TypeVar("T")

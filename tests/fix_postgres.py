@@ -23,7 +23,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres, bundled_home
+from penstock.embedded.postgres import EmbeddedPostgres, bundled_home
 from tests.maven import maven
 
 BUNDLED_VERSION = 18

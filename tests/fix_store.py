@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from penstock.config import ConnectionUrl
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.store import MemoryStore, PostgresStore, Store
 from penstock.store.memory import PipelineRecords
 from tests.fix_postgres import drop_database

@@ -11,11 +11,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.destination.postgres import task_writer
 from penstock.destination.postgres.destination import PostgresDestination
 from penstock.destination.postgres.options import PostgresOptions
-from penstock.table_definition import TableDefinition
+from penstock.destination.postgres.staging import task_writer
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.table_definition import TableDefinition
 from tests.fix_postgres import drop_database
 
 PIPELINE = "shop"

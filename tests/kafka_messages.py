@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from penstock.lsn import parse_lsn
+from penstock.model.lsn import parse_lsn
 
 _SECONDS = 30.0
 

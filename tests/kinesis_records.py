@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from typing import Any, NamedTuple
 
-from penstock.lsn import parse_lsn
+from penstock.model.lsn import parse_lsn
 from tests.kinesis_server import KinesisServer
 
 Place = tuple[int, int]

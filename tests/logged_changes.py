@@ -9,9 +9,9 @@ from typing import Any
 
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.run import read_runs
+from penstock.changelog.segment_run import read_runs
 from penstock.decode.changes import ChangeSet, TableChanges, decode_changes
-from penstock.lsn import Position
+from penstock.model.lsn import Position
 
 SENTINEL = "test sentinel"
 """The prefix of messages that tests emit to see how far capture is."""

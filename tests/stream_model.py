@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.capture.relations import RelationDescriber
 from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment import Segment
 from penstock.changelog.storage import Storage
-from penstock.lsn import Frontier, Position
+from penstock.model.lsn import Frontier, Position
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import (
     UNSET,
     Begin,
@@ -30,7 +30,7 @@ from penstock.pgoutput.messages import (
     Value,
     parse_message,
 )
-from penstock.table_schema import TableSchema
+from penstock.source.postgres.capture.relations import RelationDescriber
 from tests.pgoutput_bytes import encode, xlog_data
 
 START = Frontier(0x1000, 0x1010)

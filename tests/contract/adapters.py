@@ -34,8 +34,8 @@ from penstock.destination.memory import (
 from penstock.destination.postgres.destination import PostgresDestination
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.stdout import StdoutDestination, StdoutOptions
-from penstock.lsn import Position, parse_lsn
-from penstock.table_schema import TableSchema
+from penstock.model.lsn import Position, parse_lsn
+from penstock.model.table_schema import TableSchema
 from tests.contract.merge_model import FrozenRow, frozen
 
 PIPELINE = "shop"

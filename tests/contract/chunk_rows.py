@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from penstock.decode.copy_text import copy_lines
 from penstock.decode.flat_columns import flat_table
 from penstock.decode.flat_rows import decode_columns
-from penstock.destination.contract import ChunkReader, ChunkReceipt, Destination, TableRows
-from penstock.destination.encode.copy_text import copy_lines
-from penstock.destination.encode.text_bytes import text_bytes
+from penstock.decode.text_bytes import text_bytes
+from penstock.destination.contract import ChunkReceipt, Destination
 from penstock.destination.memory import Row
-from penstock.lsn import Frontier
-from penstock.table_schema import TableSchema
+from penstock.model.lsn import Frontier
+from penstock.model.table_rows import ChunkReader, TableRows
+from penstock.model.table_schema import TableSchema
 from tests.change_builder import ChangeBuilder, Table
 from tests.contract.deliveries import definition
 

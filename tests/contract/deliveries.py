@@ -15,9 +15,9 @@ from penstock.destination.contract import (
     TaskWriter,
 )
 from penstock.destination.memory import MemoryChange, MemoryWriter, Row
-from penstock.lsn import Frontier
-from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
-from penstock.table_schema import ReplicaIdentity
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.table_schema import ReplicaIdentity
 from tests.change_builder import ChangeBuilder, Column, Table, table
 from tests.contract.adapters import Adapter
 from tests.contract.merge_model import MergeModel

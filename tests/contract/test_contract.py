@@ -8,8 +8,8 @@ import pytest
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Destination
-from penstock.errors import Fenced
-from penstock.lsn import Frontier
+from penstock.model.errors import Fenced
+from penstock.model.lsn import Frontier
 from tests.change_builder import ChangeBuilder, Column, table
 from tests.contract.adapters import Adapter
 from tests.contract.all_adapters import ADAPTERS

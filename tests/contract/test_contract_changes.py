@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.errors import TableRefused
-from penstock.lsn import Frontier
+from penstock.model.errors import TableRefused
+from penstock.model.lsn import Frontier
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 from tests.contract.adapters import Adapter
 from tests.contract.deliveries import (

@@ -9,8 +9,8 @@ import pytest
 from penstock.decode.row_values import READ_ORDINAL
 from penstock.destination.contract import Destination
 from penstock.destination.memory import Row
-from penstock.errors import Fenced, SnapshotGone
-from penstock.lsn import Frontier, Position
+from penstock.model.errors import Fenced, SnapshotGone
+from penstock.model.lsn import Frontier, Position
 from tests.change_builder import ChangeBuilder, Table, table
 from tests.contract.adapters import Adapter
 from tests.contract.chunk_rows import ChunkRows, Values, copy_chunks, write_chunks

@@ -22,8 +22,8 @@ from penstock.destination.files import (
     read_manifest,
     staging,
 )
-from penstock.errors import DecodeError, DestinationError
-from penstock.lsn import Frontier
+from penstock.model.errors import DecodeError, DestinationError
+from penstock.model.lsn import Frontier
 from tests.change_builder import ChangeBuilder, Column, table
 from tests.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, write_chunks
 from tests.contract.deliveries import ITEMS, definition, insert_items

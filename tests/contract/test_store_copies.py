@@ -8,11 +8,11 @@ from itertools import product
 
 import pytest
 
-from penstock.errors import Fenced, StoreError
-from penstock.pipeline.table_state import Init
-from penstock.snapshot.chunk import Chunk, CopyPlan
+from penstock.model.errors import Fenced, StoreError
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import Init
+from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
 from penstock.store import ChunkDone, Store
-from penstock.table_definition import TableDefinition
 from tests.fix_store import MakeStore
 
 TABLE = 4_000_000_001  # beyond what a signed integer of 32 bits holds, as an oid may be

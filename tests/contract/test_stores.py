@@ -8,8 +8,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.errors import StoreError
-from penstock.pipeline.table_state import (
+from penstock.model.errors import StoreError
+from penstock.model.table_definition import (
+    ColumnDefinition,
+    TableDefinition,
+    TypeDefinition,
+    TypeName,
+)
+from penstock.model.table_state import (
     Catchup,
     DataSync,
     Errored,
@@ -22,7 +28,6 @@ from penstock.pipeline.table_state import (
     TimedRetry,
 )
 from penstock.store import Store
-from penstock.table_definition import ColumnDefinition, TableDefinition, TypeDefinition, TypeName
 from tests.fix_store import MakeStore
 
 TABLE = 4_000_000_001  # beyond what a signed integer of 32 bits holds, as an oid may be

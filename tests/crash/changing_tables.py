@@ -9,9 +9,9 @@ from typing import Any
 
 import psycopg
 
-from penstock.postgres.catalogue import TableName
-from penstock.postgres.definitions import definitions_of
-from penstock.table_definition import TableDefinition
+from penstock.model.table_definition import TableDefinition
+from penstock.source.postgres.catalogue.definitions import definitions_of
+from penstock.source.postgres.catalogue.tables import TableName
 from tests.crash.row_texts import expect_same_rows
 
 Connection = psycopg.Connection[tuple[Any, ...]]

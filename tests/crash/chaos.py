@@ -20,7 +20,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import SeedReport, run_seed
 from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.crash.kafka_seed import run_kafka_seed

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.fault_schedule import PlannedFault, plan_faults
 from tests.crash.faults import COPY_FAULTS, FAULTS
 from tests.crash.injured_pipeline import InjuredPipeline

@@ -13,7 +13,7 @@ from penstock.destination.files.committed_files import list_files
 from penstock.destination.files.durable import TEMPORARY
 from penstock.destination.files.layout import MESSAGES, ControlFolder, table_folder
 from penstock.destination.files.stored_changes import StoredChange, read_changes
-from penstock.lsn import Position, parse_lsn
+from penstock.model.lsn import Position, parse_lsn
 from tests.crash.witness import Change
 from tests.workload import MARK
 

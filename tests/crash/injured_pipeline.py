@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Self
 import psycopg
 import yaml
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.lsn import Frontier
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.lsn import Frontier
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix
 from tests.crash.fault_schedule import PlannedFault
 from tests.crash.penstock_run import PATIENCE, PenstockRun

@@ -11,8 +11,8 @@ import psycopg
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.errors import PenstockError
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import PenstockError
 from tests.crash.chunk_reads import ROLE, ChunkReads, CopyState, copy_states, create_reading_role
 from tests.crash.copied_tables import COPIED, Writers, fill_tables
 from tests.crash.fault_schedule import PlannedFault

@@ -7,11 +7,11 @@ from pathlib import Path
 import psycopg
 
 from penstock.demo.compare import compare, read_key, read_source
-from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.destination.files import fold
 from penstock.destination.files.manifest import read_manifest
 from penstock.destination.registry import make_destination
-from penstock.lsn import Frontier
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.lsn import Frontier
 from tests.crash.delivery import delivered_changes, expect_equal, expect_recorded, leftovers
 from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.witness import call_witness, hear_witness

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
 from penstock.destination.registry import make_destination
-from penstock.errors import DestinationUnavailable
-from penstock.lsn import Frontier
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import DestinationUnavailable
+from penstock.model.lsn import Frontier
 from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.passed_failpoints import passed_failpoints
 from tests.crash.queue_judge import judge_events

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.lsn import Frontier
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.lsn import Frontier
 from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.passed_failpoints import passed_failpoints
 from tests.crash.queue_judge import judge_events

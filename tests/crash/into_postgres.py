@@ -8,9 +8,9 @@ from typing import Any, Literal, Self
 
 import psycopg
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.lsn import Frontier, parse_lsn
-from penstock.verify.run import verify
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.lsn import Frontier, parse_lsn
+from penstock.verify.verification import verify
 from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.invariant_reader import InvariantReader
 from tests.crash.passed_failpoints import passed_failpoints

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import Say, SeedReport
 from tests.crash.into_kinesis import STEADY, IntoKinesis
 from tests.crash.queue_seed import PROCESS_FAULTS, run_queue_seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import Say, SeedReport
 from tests.crash.into_postgres import IntoPostgres
 from tests.fix_pipeline import wait_until

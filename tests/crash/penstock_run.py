@@ -220,4 +220,4 @@ def _is(part: Part, process: psutil.Process) -> bool:
             is_daemon = bool(parent.name() == "java")
             return is_daemon == (part == "worker daemon")
         case "snapshot holder":
-            return "penstock.snapshot.holder_process" in command
+            return "penstock.source.postgres.snapshot.holder_process" in command

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from penstock.lsn import Position, parse_lsn
+from penstock.model.lsn import Position, parse_lsn
 from tests.crash.delivery import expect_equal, expect_recorded
 from tests.crash.injured_pipeline import InjuredPipeline
 from tests.crash.witness import Change, hear_witness

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import psycopg
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.changing_tables import ChangingTables, expect_same_tables
 from tests.crash.chaos_seed import Say, SeedReport, Supervisor, bring
 from tests.crash.fault_schedule import plan_faults

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import Say, SeedReport
 from tests.crash.copied_tables import COPIED
 from tests.crash.faults import COPY_FAULTS

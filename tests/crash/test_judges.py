@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.invariant_reader import InvariantReader
 from tests.crash.row_texts import expect_same_rows
 from tests.fix_pipeline import wait_until

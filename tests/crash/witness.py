@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from penstock.lsn import Position
+from penstock.model.lsn import Position
 from penstock.pgoutput.messages import (
     Begin,
     Delete,
@@ -24,7 +24,7 @@ from penstock.pgoutput.messages import (
     Value,
     parse_message,
 )
-from penstock.postgres.value_settings import VALUE_SETTINGS
+from penstock.source.postgres.value_settings import VALUE_SETTINGS
 
 SLOT = "witness"
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.capture.assemble import Assembler
 from penstock.decode.changes import decode_changes
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
 from penstock.pgoutput.messages import Delete, Insert, Truncate, Update, parse_message
 from penstock.pgoutput.tuples import pad, split_rows
+from penstock.source.postgres.capture.assemble import Assembler
 from tests.pgoutput_bytes import encode, xlog_data
 from tests.stream_model import START, VERSIONS, History, describe, histories
 

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.lsn import Frontier
-from penstock.pipeline.run import Pipeline
+from penstock.model.lsn import Frontier
+from penstock.pipeline.run.pipeline import Pipeline
 from penstock.store import CopyProgress, Store, pipeline_store
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from penstock.changelog.changelog import Listing
 from penstock.destination.contract import Behind, Receipt
 from penstock.destination.memory import MemoryDestination, forget, memory_store
-from penstock.lsn import NOTHING, Frontier
-from penstock.pipeline.run import Pipeline
+from penstock.model.lsn import NOTHING, Frontier
+from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
 pytestmark = pytest.mark.newest_postgres

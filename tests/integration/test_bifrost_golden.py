@@ -15,10 +15,10 @@ import psycopg
 import pytest
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.encode.bifrost import BifrostFormat
-from penstock.destination.encode.bifrost_options import BifrostOptions
+from penstock.destination.encode.bifrost.format import BifrostFormat
+from penstock.destination.encode.bifrost.options import BifrostOptions
 from penstock.destination.encode.sql_names import quoted_name
-from penstock.table_definition import TableDefinition
+from penstock.model.table_definition import TableDefinition
 from penstock.transform.identity import identity_of
 from tests.captured_sql import capture, definitions, statements
 from tests.fix_pipeline import PipelineUnderTest

@@ -7,9 +7,9 @@ import threading
 import psycopg
 import pytest
 
-from penstock.capture.catalogue import CatalogueConnection
-from penstock.errors import SourceUnavailable
-from penstock.postgres.connect import connect
+from penstock.model.errors import SourceUnavailable
+from penstock.source.postgres.capture.catalogue import CatalogueConnection
+from penstock.source.postgres.connect import connect
 from tests.fix_pipeline import wait_until
 
 pytestmark = pytest.mark.newest_postgres

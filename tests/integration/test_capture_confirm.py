@@ -10,9 +10,9 @@ from concurrent.futures import Future
 import psycopg
 import pytest
 
-from penstock.capture import session, stream
-from penstock.errors import LogError
-from penstock.lsn import Frontier
+from penstock.model.errors import LogError
+from penstock.model.lsn import Frontier
+from penstock.source.postgres.capture import session, stream
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"

@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.postgres.catalogue import read_tables, resolve_types
-from penstock.postgres.connect import connect
-from penstock.table_schema import PgType
+from penstock.model.table_schema import PgType
+from penstock.source.postgres.catalogue.tables import read_tables, resolve_types
+from penstock.source.postgres.connect import connect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -11,23 +11,23 @@ import pytest
 from psycopg import sql
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.errors import (
+from penstock.model.errors import (
     PenstockError,
     SnapshotGone,
     SourceError,
     SourceUnavailable,
     TableRewritten,
 )
-from penstock.lsn import NOTHING
-from penstock.postgres.catalogue import TableName
-from penstock.postgres.connect import connect
-from penstock.postgres.definitions import read_definitions
-from penstock.snapshot.chunk import Chunk
-from penstock.snapshot.chunk_reader import SourceChunkReader
-from penstock.snapshot.keys import read_keys
-from penstock.snapshot.relations import read_relations
-from penstock.snapshot.source_session import APPLICATION, close_idle_sessions
-from penstock.table_schema import TableSchema
+from penstock.model.lsn import NOTHING
+from penstock.model.table_schema import TableSchema
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import TableName
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.chunk import Chunk
+from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
+from penstock.source.postgres.snapshot.keys import read_keys
+from penstock.source.postgres.snapshot.relations import read_relations
+from penstock.source.postgres.snapshot.source_session import APPLICATION, close_idle_sessions
 
 if TYPE_CHECKING:
     from tests.fix_copy import Connection, Copies

@@ -14,13 +14,13 @@ from psycopg.pq import ExecStatus
 from penstock.config.connection_url import ConnectionUrl
 from penstock.decode.flat_columns import flat_table
 from penstock.decode.flat_rows import decode_columns
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.errors import (
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import (
     SourceError,
 )
-from penstock.postgres.connect import connect
-from penstock.postgres.value_settings import VALUE_SETTINGS
-from penstock.snapshot.source_session import close_idle_sessions
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.source_session import close_idle_sessions
+from penstock.source.postgres.value_settings import VALUE_SETTINGS
 from tests.fix_postgres import drop_database
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 from psycopg import sql
 
 from penstock.cli.main import main
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.lsn import parse_lsn
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.lsn import parse_lsn
 
 
 @pytest.fixture

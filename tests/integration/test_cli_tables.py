@@ -11,7 +11,8 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.config import load_pipeline
-from penstock.pipeline.table_state import (
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import (
     Catchup,
     DataSync,
     Errored,
@@ -22,9 +23,8 @@ from penstock.pipeline.table_state import (
     TableState,
     TimedRetry,
 )
-from penstock.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
 from penstock.store import PostgresStore, pipeline_store
-from penstock.table_definition import TableDefinition
 from tests.fix_cli import CommandLine
 
 pytestmark = pytest.mark.newest_postgres

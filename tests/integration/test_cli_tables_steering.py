@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from penstock.config import load_pipeline
-from penstock.pipeline.table_state import DataSync, Errored, FinishedCopy, Init, Ready
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import DataSync, Errored, FinishedCopy, Init, Ready
 from penstock.store import PostgresStore, Wish, pipeline_store
-from penstock.table_definition import TableDefinition
 from tests.fix_cli import CommandLine
 
 pytestmark = pytest.mark.newest_postgres

@@ -9,15 +9,15 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.capture.relations import RelationDescriber
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import Relation, parse_message
-from penstock.postgres.catalogue import TableName, resolve_types
-from penstock.postgres.connect import connect
-from penstock.postgres.definitions import read_definitions
-from penstock.snapshot.reading import written
-from penstock.snapshot.relations import CopySource, CopySources, read_relations
-from penstock.table_definition import TableDefinition
-from penstock.table_schema import TableSchema
+from penstock.source.postgres.capture.relations import RelationDescriber
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import TableName, resolve_types
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.reading import written
+from penstock.source.postgres.snapshot.relations import CopySource, CopySources, read_relations
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

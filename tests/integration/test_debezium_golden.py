@@ -20,16 +20,16 @@ import pytest
 from psycopg import sql
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.contract import TableRows
-from penstock.destination.encode.debezium import UNSET, DebeziumFormat
-from penstock.destination.encode.debezium_options import DebeziumOptions
+from penstock.destination.encode.debezium.format import UNSET, DebeziumFormat
+from penstock.destination.encode.debezium.options import DebeziumOptions
 from penstock.destination.encode.messages import Messages
-from penstock.lsn import Frontier
-from penstock.postgres.value_settings import VALUE_SETTINGS
-from penstock.snapshot.arrow_columns import as_text
-from penstock.snapshot.relations import read_relations
-from penstock.table_definition import TableDefinition
-from penstock.table_schema import TableSchema
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import TableSchema
+from penstock.source.postgres.snapshot.arrow_columns import as_text
+from penstock.source.postgres.snapshot.relations import read_relations
+from penstock.source.postgres.value_settings import VALUE_SETTINGS
 from penstock.transform.identity import identity_of
 from tests.captured_sql import capture, definitions
 from tests.fix_pipeline import PipelineUnderTest

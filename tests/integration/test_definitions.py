@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.errors import SourceError
-from penstock.postgres.catalogue import TableName
-from penstock.postgres.connect import connect
-from penstock.postgres.definitions import read_definitions
-from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.errors import SourceError
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import TableName
+from penstock.source.postgres.connect import connect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -28,8 +28,8 @@ from penstock.demo.shop_traffic import ShopTraffic
 from penstock.demo.target_reader import Invariant, TargetReader
 from penstock.demo.verification import Verification
 from penstock.destination.postgres.own_tables import ensure_own_tables
-from penstock.errors import DestinationError, PenstockError, SourceError
-from penstock.lsn import Frontier
+from penstock.model.errors import DestinationError, PenstockError, SourceError
+from penstock.model.lsn import Frontier
 
 # With the Spark checkpoint in TMPDIR as well, where nobody else's files are.
 _DEMO = """

@@ -16,15 +16,15 @@ import psutil
 import psycopg
 import pytest
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres, bundled_home
-from penstock.errors import PenstockError
+from penstock.embedded.postgres import EmbeddedPostgres, bundled_home
+from penstock.model.errors import PenstockError
 from tests.fix_postgres import FreshServer, drop_database, versions_under_test
 
 # Starts a server, says where, and then waits to be ended. SIGINT is ignored by default where the
 # tests themselves run in the background of a shell.
 _HOLDER = """
 import signal, sys
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with EmbeddedPostgres() as server:
     print(server.pid, server.log_path.parent, flush=True)

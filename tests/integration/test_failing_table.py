@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.destination.postgres.destination import PostgresDestination
-from penstock.errors import BatchAgain
-from penstock.lsn import Frontier
-from penstock.pipeline.run import Pipeline
+from penstock.model.errors import BatchAgain
+from penstock.model.lsn import Frontier
+from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
 pytestmark = pytest.mark.newest_postgres

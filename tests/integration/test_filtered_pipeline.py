@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.destination.files import list_files
-from penstock.errors import ConfigError
-from penstock.pipeline.run import Pipeline
+from penstock.model.errors import ConfigError
+from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest
 
 pytestmark = pytest.mark.newest_postgres

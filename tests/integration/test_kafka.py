@@ -13,8 +13,6 @@ import pytest
 from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.errors import PenstockError
-from penstock.lsn import Position, parse_lsn
 from penstock.metrics.catalogue import (
     DELIVERED,
     ENCODED_BYTES,
@@ -23,7 +21,9 @@ from penstock.metrics.catalogue import (
 )
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.registry import Registry
-from penstock.pipeline.run import Pipeline
+from penstock.model.errors import PenstockError
+from penstock.model.lsn import Position, parse_lsn
+from penstock.pipeline.run.pipeline import Pipeline
 from penstock.spark import query
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from penstock.destination.kafka.destination import KafkaDestination
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.registry import make_destination
-from penstock.errors import DestinationError, DestinationUnavailable
-from penstock.pipeline.run import Pipeline
+from penstock.model.errors import DestinationError, DestinationUnavailable
+from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest
 from tests.kafka_messages import read_topics
 from tests.kafka_server import USERS, KafkaServer

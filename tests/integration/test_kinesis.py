@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.destination.registry import make_destination
-from penstock.errors import DestinationError, DestinationUnavailable, PenstockError
 from penstock.metrics.catalogue import RESENT
 from penstock.metrics.pipeline_metrics import Metrics
-from penstock.pipeline.run import Pipeline
+from penstock.model.errors import DestinationError, DestinationUnavailable, PenstockError
+from penstock.pipeline.run.pipeline import Pipeline
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.kinesis_proxy import Faults

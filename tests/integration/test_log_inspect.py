@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from penstock.cli.main import main
-from penstock.lsn import format_lsn, parse_lsn
+from penstock.model.lsn import format_lsn, parse_lsn
 from tests.fix_pipeline import PipelineUnderTest
 
 

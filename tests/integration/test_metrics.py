@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 
 from penstock.config.metrics_config import Address
 from penstock.destination.files.destination import FilesDestination
-from penstock.errors import DestinationUnavailable
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.server import MetricsServer
-from penstock.pipeline.run import Pipeline
+from penstock.model.errors import DestinationUnavailable
+from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.http_get import http_get
 

@@ -16,9 +16,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.destination.files import list_files, read_manifest
-from penstock.errors import SlotError, SourceError
-from penstock.lsn import Frontier, Position, parse_lsn
-from penstock.pipeline.run import Pipeline
+from penstock.model.errors import SlotError, SourceError
+from penstock.model.lsn import Frontier, Position, parse_lsn
+from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
 pytestmark = pytest.mark.newest_postgres

@@ -8,9 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.errors import SourceError
-from penstock.postgres.connect import connect
-from penstock.postgres.pipeline_lock import PipelineLock
+from penstock.model.errors import SourceError
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.pipeline_lock import PipelineLock
 
 NAME = "shop"
 Connection = psycopg.Connection[tuple[Any, ...]]

@@ -13,8 +13,8 @@ import pytest
 from penstock.destination.postgres import destination as destination_module
 from penstock.destination.postgres import progress as progress_module
 from penstock.destination.postgres.destination import PostgresDestination
-from penstock.errors import BatchAgain, DestinationUnavailable, Fenced
 from penstock.failpoints import failpoint
+from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced
 from tests.change_builder import ChangeBuilder, Column, table
 from tests.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_postgres import FreshServer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import TableRefused
+from penstock.model.errors import TableRefused
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 from tests.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_target import Target

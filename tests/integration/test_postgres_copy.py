@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.destination.contract import ChunkReader, TableRows
-from penstock.destination.postgres.chunk_writer import PostgresChunkWriter
+from penstock.destination.postgres.copying.chunk_writer import PostgresChunkWriter
 from penstock.destination.postgres.destination import PostgresDestination
-from penstock.errors import DestinationError, Fenced, TableRefused
-from penstock.lsn import Frontier
-from penstock.postgres.catalogue import read_tables
-from penstock.postgres.connect import connect
-from penstock.postgres.definitions import read_definitions
-from penstock.table_definition import TableDefinition
-from penstock.table_schema import TableSchema
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import DestinationError, Fenced, TableRefused
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import ChunkReader, TableRows
+from penstock.model.table_schema import TableSchema
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import read_tables
+from penstock.source.postgres.connect import connect
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 from tests.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, table_schema
 from tests.contract.deliveries import definition, deliver_cut

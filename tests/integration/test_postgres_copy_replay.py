@@ -17,15 +17,15 @@ import pyarrow as pa
 import pytest
 
 from penstock.changelog import chain
-from penstock.changelog.run import read_runs
+from penstock.changelog.segment_run import read_runs
 from penstock.decode.changes import ChangeSet, decode_changes
-from penstock.destination.contract import TableRows
 from penstock.destination.postgres.destination import PostgresDestination
-from penstock.lsn import Frontier
-from penstock.postgres.catalogue import TableName
-from penstock.postgres.connect import connect
-from penstock.postgres.definitions import read_definitions
-from penstock.table_definition import ConstraintDefinition, TableDefinition
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import ConstraintDefinition, TableDefinition
+from penstock.model.table_rows import TableRows
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import TableName
+from penstock.source.postgres.connect import connect
 from penstock.transform.floors import Floors
 from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from tests.contract.chunk_rows import ChunkRows, copy_chunks, table_schema

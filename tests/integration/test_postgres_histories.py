@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.encode.copy_text import copy_lines
-from penstock.destination.encode.text_bytes import text_bytes
-from penstock.destination.postgres.merge import Odd, TableMerge
+from penstock.decode.copy_text import copy_lines
+from penstock.decode.text_bytes import text_bytes
+from penstock.destination.postgres.merging.table_merge import Odd, TableMerge
 from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from tests.contract.deliveries import definition, deliver, deliver_cut, reference
 from tests.contract.merge_model import MergeModel

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from penstock.decode.changes import ChangeSet
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.errors import DestinationError, Fenced, TableRefused
-from penstock.lsn import Position
-from penstock.table_definition import TypeDefinition, TypeName
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import DestinationError, Fenced, TableRefused
+from penstock.model.lsn import Position
+from penstock.model.table_definition import TypeDefinition, TypeName
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 from tests.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_postgres import drop_database

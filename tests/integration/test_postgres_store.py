@@ -15,11 +15,11 @@ import pytest
 from psycopg import sql
 
 from penstock.config import ConnectionUrl
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.error_policy import Action, decide
-from penstock.errors import StoreError, StoreUnavailable
-from penstock.pipeline.table_state import Errored, Init, Ready
-from penstock.snapshot.chunk import Chunk, CopyPlan
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.error_policy import Action, decide
+from penstock.model.errors import StoreError, StoreUnavailable
+from penstock.model.table_state import Errored, Init, Ready
+from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
 from penstock.store import PostgresStore
 from penstock.store.migrations import MIGRATIONS, Migration, migrate
 from tests.fix_pipeline import wait_until

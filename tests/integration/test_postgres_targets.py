@@ -9,13 +9,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.errors import DestinationError, TableRefused
-from penstock.lsn import format_lsn
-from penstock.postgres.catalogue import read_tables
-from penstock.postgres.connect import connect
-from penstock.postgres.definitions import read_definitions
-from penstock.table_definition import TableDefinition
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import DestinationError, TableRefused
+from penstock.model.lsn import format_lsn
+from penstock.model.table_definition import TableDefinition
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import read_tables
+from penstock.source.postgres.connect import connect
 from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from tests.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_target import Target

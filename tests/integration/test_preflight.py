@@ -14,11 +14,11 @@ from psycopg import sql
 
 from penstock.config import PipelineConfig
 from penstock.config.models import CopyConfig
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.errors import CheckFailed
-from penstock.postgres.connect import connect
-from penstock.postgres.preflight import CheckResult, require_passed, run_checks
-from penstock.postgres.subscription import ensure_subscription
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import CheckFailed
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.preflight.all_checks import CheckResult, require_passed, run_checks
+from penstock.source.postgres.subscription.subscription import ensure_subscription
 from tests.fix_postgres import FreshServer
 from tests.integration.fake_pooler import FakePooler
 

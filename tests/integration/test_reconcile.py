@@ -16,12 +16,12 @@ from psycopg import sql
 
 from penstock.config import PipelineConfig
 from penstock.config.table_patterns import Rule
-from penstock.errors import SourceError
-from penstock.postgres import reconcile as reconcile_module
-from penstock.postgres.connect import connect
-from penstock.postgres.pipeline_lock import PipelineLock
-from penstock.postgres.reconcile import Reconciled, reconcile_publication
-from penstock.postgres.subscription import (
+from penstock.model.errors import SourceError
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.pipeline_lock import PipelineLock
+from penstock.source.postgres.subscription import reconcile as reconcile_module
+from penstock.source.postgres.subscription.reconcile import Reconciled, reconcile_publication
+from penstock.source.postgres.subscription.subscription import (
     Subscription,
     destroy_subscription,
     ensure_subscription,

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.destination.contract import TableRows
-from penstock.lsn import NOTHING
-from penstock.pg_types import builtin_type
-from penstock.postgres.value_settings import VALUE_SETTINGS
-from penstock.table_schema import ColumnSchema, PgType, TableSchema
+from penstock.model.lsn import NOTHING
+from penstock.model.pg_types import builtin_type
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import ColumnSchema, PgType, TableSchema
+from penstock.source.postgres.value_settings import VALUE_SETTINGS
 from penstock.transform.row_condition import RowCondition
 
 Text = st.SearchStrategy[str]

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.postgres.catalogue_tables import Published, tables_in
-from penstock.postgres.connect import connect
-from penstock.postgres.schema_tracking import install_tracking, is_tracking, remove_tracking
-from penstock.schema_message import PREFIX
-from penstock.table_definition import TableDefinition
+from penstock.model.schema_message import PREFIX
+from penstock.model.table_definition import TableDefinition
+from penstock.source.postgres.catalogue.described_tables import Published, tables_in
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.schema_tracking import install_tracking, is_tracking, remove_tracking
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Change = tuple[str, dict[str, TableDefinition | None], bool]

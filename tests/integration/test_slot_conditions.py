@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from penstock.capture import process
 from penstock.changelog.changelog import LogWriter
-from penstock.errors import SlotError
+from penstock.model.errors import SlotError
+from penstock.source.postgres.capture import process
 from tests.fix_pipeline import CaptureProcess, MakePipeline, PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer
 

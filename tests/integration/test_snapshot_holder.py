@@ -20,10 +20,10 @@ from psycopg import sql
 
 from penstock.config import load_pipeline
 from penstock.config.connection_url import ConnectionUrl
-from penstock.errors import LogError, SlotError, SourceError
-from penstock.lsn import format_lsn
-from penstock.postgres.connect import connect
-from penstock.snapshot.held_snapshot import (
+from penstock.model.errors import LogError, SlotError, SourceError
+from penstock.model.lsn import format_lsn
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.held_snapshot import (
     SNAPSHOT_FILE,
     HeldSnapshot,
     Keeper,
@@ -340,7 +340,7 @@ _DRIVER = """
 import sys, time
 from pathlib import Path
 from penstock.config import load_pipeline
-from penstock.snapshot.held_snapshot import SnapshotKeeper
+from penstock.source.postgres.snapshot.held_snapshot import SnapshotKeeper
 
 file = Path(sys.argv[1])
 keeper = SnapshotKeeper(load_pipeline(file), file, orphan_seconds=float(sys.argv[2]))
@@ -469,7 +469,7 @@ def test_it_ends_with_its_file(make_keeper: MakeKeeper, admin: Connection, how: 
 def test_a_holder_that_is_frozen_keeps_nothing(
     make_keeper: MakeKeeper, admin: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.snapshot.held_snapshot._RELEASE_SECONDS", 0.5)
+    monkeypatch.setattr("penstock.source.postgres.snapshot.held_snapshot._RELEASE_SECONDS", 0.5)
     keeper = make_keeper()
     held = keeper.take()
     os.kill(held.pid, signal.SIGSTOP)

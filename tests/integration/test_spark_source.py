@@ -16,8 +16,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from penstock.capture import session as capture_session
-from penstock.lsn import format_lsn
+from penstock.model.lsn import format_lsn
+from penstock.source.postgres.capture import session as capture_session
 from penstock.spark import register
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 

@@ -22,8 +22,8 @@ from pyspark.sql.functions import count, count_distinct, spark_partition_id
 from pyspark.sql.functions import sum as sum_of
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.postgres.connect import connect
-from penstock.snapshot.held_snapshot import ProcessSnapshotKeeper
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.held_snapshot import ProcessSnapshotKeeper
 from penstock.spark import register
 from tests.fix_pipeline import wait_until
 from tests.integration.test_chunk_values import VALUES, create_values, same
@@ -271,7 +271,10 @@ def holders_of(owner: str) -> list[str]:
             arguments = (process / "cmdline").read_text()
         except OSError:
             continue
-        if "penstock.snapshot.holder_process" in arguments and f"--owner\0{owner}\0" in arguments:
+        if (
+            "penstock.source.postgres.snapshot.holder_process" in arguments
+            and f"--owner\0{owner}\0" in arguments
+        ):
             found.append(process.name)
     return found
 

@@ -14,14 +14,14 @@ import pytest
 from psycopg import sql
 
 from penstock.config import PipelineConfig
-from penstock.errors import CheckFailed, SlotError, SourceError, SourceUnavailable
-from penstock.lsn import format_lsn
-from penstock.postgres import subscription as subscription_module
-from penstock.postgres.connect import connect
-from penstock.postgres.pipeline_lock import PipelineLock
-from penstock.postgres.slot import judge_slot, slot_state
-from penstock.postgres.source_status import read_source_status
-from penstock.postgres.subscription import (
+from penstock.model.errors import CheckFailed, SlotError, SourceError, SourceUnavailable
+from penstock.model.lsn import format_lsn
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.pipeline_lock import PipelineLock
+from penstock.source.postgres.source_status import read_source_status
+from penstock.source.postgres.subscription import subscription as subscription_module
+from penstock.source.postgres.subscription.slot import judge_slot, slot_state
+from penstock.source.postgres.subscription.subscription import (
     destroy_subscription,
     ensure_subscription,
     find_subscription,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.destination.postgres.destination import PostgresDestination
-from penstock.postgres.catalogue import read_tables
-from penstock.postgres.connect import connect
-from penstock.postgres.definitions import read_definitions
-from penstock.table_definition import TableDefinition
+from penstock.model.table_definition import TableDefinition
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import read_tables
+from penstock.source.postgres.connect import connect
 from tests.change_builder import Column, Table
 from tests.contract.chunk_rows import ChunkRows
 from tests.fix_target import Target

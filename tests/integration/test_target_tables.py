@@ -11,16 +11,16 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.destination.postgres.create_table import at_target
-from penstock.destination.postgres.table_names import TableNames
-from penstock.destination.postgres.target_sequences import advance_sequences
-from penstock.destination.postgres.target_table import TargetTable, ensure_targets
-from penstock.errors import ConfigError, DestinationError
-from penstock.postgres.catalogue import TableName, read_tables
-from penstock.postgres.connect import connect
-from penstock.postgres.definitions import read_definitions
-from penstock.table_definition import TableDefinition
+from penstock.destination.postgres.targets.create_table import at_target
+from penstock.destination.postgres.targets.table_names import TableNames
+from penstock.destination.postgres.targets.target_sequences import advance_sequences
+from penstock.destination.postgres.targets.target_table import TargetTable, ensure_targets
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import ConfigError, DestinationError
+from penstock.model.table_definition import TableDefinition
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import TableName, read_tables
+from penstock.source.postgres.connect import connect
 from tests.fix_postgres import drop_database
 
 Connection = psycopg.Connection[tuple[Any, ...]]

@@ -17,14 +17,14 @@ from pyspark.sql import SparkSession
 
 from penstock.changelog.barrier import BARRIER_FILE, held_at
 from penstock.cli.main import main
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.errors import ConfigError, DestinationError, SlotError, SourceError
-from penstock.lsn import Frontier, format_lsn
-from penstock.pipeline.run import Pipeline
-from penstock.postgres.connect import connect
-from penstock.postgres.pipeline_lock import PipelineLock
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.errors import ConfigError, DestinationError, SlotError, SourceError
+from penstock.model.lsn import Frontier, format_lsn
+from penstock.pipeline.run.pipeline import Pipeline
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.pipeline_lock import PipelineLock
 from penstock.verify.report import Difference, VerifyReport
-from penstock.verify.run import verify
+from penstock.verify.verification import verify
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer, drop_database
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
-from penstock.postgres.catalogue import TableName
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.source.postgres.catalogue.tables import TableName
 from penstock.verify import checksums, compare
 from penstock.verify.compare import compare_databases
 from penstock.verify.constraints import check_constraints

@@ -10,13 +10,13 @@ import pytest
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
-from penstock.errors import BatchAgain, DestinationUnavailable, LogError
-from penstock.lsn import NOTHING, Frontier
 from penstock.metrics.catalogue import BATCHES, DELIVERED
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult, Written
-from penstock.pipeline.apply_batch import BatchCommitter, Delivered
-from penstock.pipeline.standing import Standing
+from penstock.model.errors import BatchAgain, DestinationUnavailable, LogError
+from penstock.model.lsn import NOTHING, Frontier
+from penstock.pipeline.run.batch_committer import BatchCommitter, Delivered
+from penstock.pipeline.run.standing import Standing
 
 
 @pytest.fixture

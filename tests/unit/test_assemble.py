@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.capture.assemble import Assembler, Cut
 from penstock.changelog.segment import Segment, decode_segment, encode_segment
 from penstock.changelog.segment_name import SegmentName
-from penstock.errors import DecodeError
-from penstock.lsn import NOTHING, Frontier
+from penstock.model.errors import DecodeError
+from penstock.model.lsn import NOTHING, Frontier
 from penstock.pgoutput.messages import (
     Begin,
     Commit,
@@ -23,6 +22,7 @@ from penstock.pgoutput.messages import (
     Truncate,
     Update,
 )
+from penstock.source.postgres.capture.assemble import Assembler, Cut
 from tests.pgoutput_bytes import encode, xlog_data
 from tests.stream_model import START, VERSIONS, History, describe, histories, read_back
 

@@ -16,7 +16,7 @@ from penstock.changelog.barrier import BARRIER_FILE, HOLD_SECONDS, Barrier, held
 from penstock.changelog.chain import Batch, next_batch
 from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment_name import SegmentName
-from penstock.lsn import Frontier
+from penstock.model.lsn import Frontier
 
 BEGIN = Frontier(0x100, 0x108)
 

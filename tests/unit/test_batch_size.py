@@ -7,7 +7,7 @@ import pytest
 from penstock.changelog.batch_size import BatchSize
 from penstock.changelog.chain import next_batch, waiting_bytes
 from penstock.changelog.segment_name import SegmentName
-from penstock.lsn import NOTHING, Frontier
+from penstock.model.lsn import NOTHING, Frontier
 
 
 def segments(count: int) -> list[SegmentName]:

@@ -20,7 +20,7 @@ from bench.psql_copies import copy_halves, copy_through_pipe
 from bench.server import BenchDatabase, BenchError
 from bench.spark_jobs import SnapshotJob
 from bench.target import Target, Targets, contents, require_equal
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,7 +104,7 @@ def test_a_copy_tells_its_moments_in_their_order(pair: Pair, spark: SparkSession
 
 
 def test_who_holds_a_snapshot_in_the_folder_is_one_of_the_processes(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", "input()", "penstock.snapshot.holder_process"]
+    program = [sys.executable, "-c", "input()", "penstock.source.postgres.snapshot.holder_process"]
     with subprocess.Popen(
         [*program, str(tmp_path / "log" / "snapshots" / "1")], stdin=subprocess.PIPE
     ) as holder:

@@ -15,7 +15,7 @@ from bench.meter import Meter
 from bench.server import BenchError
 from bench.target import Target, Targets, contents, require_equal
 from bench.workloads import Connection, scaled_mix, w1, w1_phases
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.newest_postgres
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bench.latency import Commits, delivery_times
-from penstock.lsn import Frontier
-from penstock.pipeline.apply_batch import Delivered
+from penstock.model.lsn import Frontier
+from penstock.pipeline.run.batch_committer import Delivered
 
 
 def delivered(*batches: tuple[int, float]) -> list[Delivered]:

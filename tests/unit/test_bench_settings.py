@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench.settings import INTO_TABLES, PIPELINES, STREAMS, SYSTEMS, WORKLOADS, Settings
-from penstock.errors import ConfigError
+from penstock.model.errors import ConfigError
 
 
 def test_nothing_set_means_everything_at_full_scale() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.decode.changes import TableChanges
-from penstock.destination.contract import TableRows
-from penstock.destination.encode.bifrost import BifrostFormat
-from penstock.destination.encode.bifrost_options import BifrostOptions
+from penstock.destination.encode.bifrost.format import BifrostFormat
+from penstock.destination.encode.bifrost.options import BifrostOptions
 from penstock.destination.encode.messages import Messages
-from penstock.lsn import Frontier, format_lsn
+from penstock.model.lsn import Frontier, format_lsn
+from penstock.model.table_rows import TableRows
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))

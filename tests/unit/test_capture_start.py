@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.capture.process import start_frontier
-from penstock.lsn import Frontier
+from penstock.model.lsn import Frontier
+from penstock.source.postgres.capture.process import start_frontier
 
 OLD, HELD, AHEAD, END = (Frontier(lsn, lsn + 8) for lsn in (0x100, 0x200, 0x300, 0x400))
 

@@ -15,8 +15,8 @@ from penstock.changelog.chain import (
     without_stale_tail,
 )
 from penstock.changelog.segment_name import SegmentName
-from penstock.errors import LogError
-from penstock.lsn import NOTHING, Frontier
+from penstock.model.errors import LogError
+from penstock.model.lsn import NOTHING, Frontier
 
 
 def closed(sequence: int, after: int, last: int, *, epoch: int = 1, rows: int = 1) -> SegmentName:

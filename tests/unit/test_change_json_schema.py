@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.contract import SchemaChange, TableRows
+from penstock.destination.contract import SchemaChange
 from penstock.destination.encode.messages import EventFormat
 from penstock.destination.encode.ndjson import FORMAT_VERSION, encode_changes, read_lines
 from penstock.destination.encode.penstock_json import PenstockFormat
-from penstock.destination.queue.versions import VersionedFormat
-from penstock.lsn import Frontier, Position
-from penstock.schema_change import TableChange
-from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
-from penstock.table_schema import TableSchema
+from penstock.destination.families.queue.versions import VersionedFormat
+from penstock.model.lsn import Frontier, Position
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import TableSchema
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.capture.assemble import Assembler, Cut
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Identity, LogWriter
 from penstock.changelog.retention import passed_by_all
-from penstock.changelog.run import read_runs
 from penstock.changelog.segment_name import SegmentName
+from penstock.changelog.segment_run import read_runs
 from penstock.changelog.storage import Storage
-from penstock.errors import ConfigError, Fenced, IdentityChanged, LogError
-from penstock.lsn import Frontier
+from penstock.model.errors import ConfigError, Fenced, IdentityChanged, LogError
+from penstock.model.lsn import Frontier
+from penstock.source.postgres.capture.assemble import Assembler, Cut
 from tests.stream_model import (
     START,
     VERSIONS,

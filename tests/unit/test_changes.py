@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.capture.assemble import Assembler
-from penstock.changelog.run import join
 from penstock.changelog.segment import SCHEMA, Segment
+from penstock.changelog.segment_run import join
 from penstock.decode.changes import (
     ChangeSet,
     TableChanges,
@@ -23,8 +22,9 @@ from penstock.decode.changes import (
     side_by_side,
     take_rows,
 )
-from penstock.errors import DecodeError
-from penstock.lsn import Position
+from penstock.model.errors import DecodeError
+from penstock.model.lsn import Position
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import (
     UNSET,
     Delete,
@@ -36,7 +36,7 @@ from penstock.pgoutput.messages import (
     Value,
 )
 from penstock.pgoutput.tuples import Ints
-from penstock.table_schema import TableSchema
+from penstock.source.postgres.capture.assemble import Assembler
 from tests.pgoutput_bytes import encode
 from tests.stream_model import START, VERSIONS, History, build, describe, histories
 

@@ -15,10 +15,10 @@ from penstock.cli.destroy import remove_change_log
 from penstock.cli.main import app, main
 from penstock.config import PipelineConfig
 from penstock.config.quantities import bytes_text
-from penstock.errors import LogError, SourceError
-from penstock.lsn import Frontier
-from penstock.pipeline import checks
-from penstock.postgres.preflight import CheckResult
+from penstock.model.errors import LogError, SourceError
+from penstock.model.lsn import Frontier
+from penstock.pipeline.run import checks
+from penstock.source.postgres.preflight.all_checks import CheckResult
 
 COMMANDS = [command.name for command in app.registered_commands]
 

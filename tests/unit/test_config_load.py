@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from penstock.config import PipelineConfig, load_pipeline
 from penstock.config.models import CopyConfig
-from penstock.errors import ConfigError
+from penstock.model.errors import ConfigError
 
 SMALLEST = """\
 name: shop

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.destination.discard import DiscardDestination, DiscardOptions
-from penstock.pipeline.copy_admission import CopyAdmission
-from penstock.pipeline.copy_state import CopyState
-from penstock.pipeline.followed_tables import FollowedTables
-from penstock.snapshot.chunk import Chunk, CopyPlan
+from penstock.pipeline.copy.copy_admission import CopyAdmission
+from penstock.pipeline.copy.copy_state import CopyState
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
 from penstock.store import MemoryStore
 from tests.unit.test_copy_manager import TABLE, Positions, Snapshots
 

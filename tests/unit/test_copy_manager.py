@@ -7,19 +7,19 @@ from collections.abc import Collection, Mapping, Sequence
 
 from penstock.destination.contract import ChunkReceipt
 from penstock.destination.discard import DiscardDestination, DiscardOptions
-from penstock.errors import SnapshotGone, TableChanged
-from penstock.lsn import Frontier
 from penstock.metrics.catalogue import COPIED_CHUNKS, COPIED_ROWS, FAILURES
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import CopyResult
-from penstock.pipeline.copy_manager import CopyManager, CopyUnitNow
-from penstock.pipeline.copy_queue import CopyUnit
-from penstock.pipeline.followed_tables import FollowedTables
-from penstock.pipeline.standing import Standing
-from penstock.snapshot.chunk import Chunk, CopyPlan
-from penstock.snapshot.held_snapshot import HeldSnapshot
+from penstock.model.errors import SnapshotGone, TableChanged
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.pipeline.copy.copy_manager import CopyManager, CopyUnitNow
+from penstock.pipeline.copy.copy_queue import CopyUnit
+from penstock.pipeline.run.standing import Standing
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
 from penstock.store import MemoryStore
-from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
 from tests.fix_pipeline import wait_until
 
 TABLE = TableDefinition(

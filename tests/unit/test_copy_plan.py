@@ -7,11 +7,11 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pg_types import builtin_type
-from penstock.snapshot.chunk import Chunk, CopyPlan
-from penstock.snapshot.plan import MOST_CHUNKS, plan_copy
-from penstock.snapshot.relations import CopySource, Relation
-from penstock.table_schema import ColumnSchema, TableSchema
+from penstock.model.pg_types import builtin_type
+from penstock.model.table_schema import ColumnSchema, TableSchema
+from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.postgres.snapshot.plan import MOST_CHUNKS, plan_copy
+from penstock.source.postgres.snapshot.relations import CopySource, Relation
 
 BLOCK = 8192
 MIB = 1024 * 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.pipeline.copy_queue import MOST_CHUNKS, CopyQueue
-from penstock.snapshot.chunk import Chunk
+from penstock.pipeline.copy.copy_queue import MOST_CHUNKS, CopyQueue
+from penstock.source.postgres.snapshot.chunk import Chunk
 
 UNIT = 100
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.destination.encode.copy_text import copy_lines
-from penstock.destination.encode.text_bytes import text_bytes
+from penstock.decode.copy_text import copy_lines
+from penstock.decode.text_bytes import text_bytes
 
 _SPECIAL = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 

@@ -13,13 +13,13 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.decode.changes import TableChanges
-from penstock.destination.contract import TableRows
-from penstock.destination.encode.debezium import NEW_KEY, OLD_KEY, UNSET, DebeziumFormat
-from penstock.destination.encode.debezium_options import DebeziumOptions
+from penstock.destination.encode.debezium.format import NEW_KEY, OLD_KEY, UNSET, DebeziumFormat
+from penstock.destination.encode.debezium.options import DebeziumOptions
 from penstock.destination.encode.messages import Messages
-from penstock.errors import DecodeError
-from penstock.lsn import Frontier
-from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.errors import DecodeError
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.table_rows import TableRows
 from tests.change_builder import UNSET as NOT_SENT
 from tests.change_builder import ChangeBuilder, Column, Table, table
 

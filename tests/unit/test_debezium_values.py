@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.destination.encode import debezium_defaults
-from penstock.destination.encode.debezium_base64 import base64_of_binary, base64_of_decimals
-from penstock.destination.encode.debezium_options import DebeziumOptions
-from penstock.destination.encode.debezium_types import form_of
-from penstock.errors import DecodeError
-from penstock.pg_types import builtin_type
-from penstock.table_schema import PgType
+from penstock.destination.encode.debezium import defaults as debezium_defaults
+from penstock.destination.encode.debezium.base64 import base64_of_binary, base64_of_decimals
+from penstock.destination.encode.debezium.options import DebeziumOptions
+from penstock.destination.encode.debezium.types import form_of
+from penstock.model.errors import DecodeError
+from penstock.model.pg_types import builtin_type
+from penstock.model.table_schema import PgType
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.demo import run as demo_run
-from penstock.demo.run import Verdict
+from penstock.demo import demonstration as demo_run
+from penstock.demo.demonstration import Verdict
 from penstock.demo.target_reader import Invariant
 from penstock.demo.view import INVARIANT
 

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.demo.progress import Progress, ProgressMeter, state_text
 from penstock.demo.target_reader import Invariant, Look
-from penstock.lsn import NOTHING, Frontier
-from penstock.pipeline.copy_progress import CopyView
+from penstock.model.lsn import NOTHING, Frontier
+from penstock.pipeline.copy.copy_progress import CopyView
 
 TABLES = ("orders", "carts")
 COPIES = {

@@ -11,7 +11,7 @@ from rich.console import Console
 from penstock.demo.progress import Progress, TableProgress
 from penstock.demo.target_reader import Invariant
 from penstock.demo.view import LineView, LiveView, Phase, make_view
-from penstock.lsn import Frontier
+from penstock.model.lsn import Frontier
 
 PROGRESS = Progress(
     (TableProgress("orders", "following", 1234, 56.7), TableProgress("carts", "waiting", 0, 0.0)),

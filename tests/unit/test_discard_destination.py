@@ -7,7 +7,7 @@ import json
 import pytest
 
 from penstock.destination.discard import DiscardWriter
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
 from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
 
 KEYED = table("keyed", Column("id", "int8", key=True), Column("at", "timestamptz"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import errors
-from penstock.error_policy import Action, decide
-from penstock.errors import PenstockError
+from penstock.model import errors
+from penstock.model.error_policy import Action, decide
+from penstock.model.errors import PenstockError
 
 RETRIED: list[type[PenstockError]] = [
     errors.SourceUnavailable,

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from penstock import errors
-from penstock.errors import PenstockError
+from penstock.model import errors
+from penstock.model.errors import PenstockError
 
 
 def kinds(kind: type[PenstockError] = PenstockError) -> list[type[PenstockError]]:

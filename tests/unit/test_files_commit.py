@@ -19,8 +19,8 @@ from penstock.destination.files import (
     staging,
     table_folder,
 )
-from penstock.errors import DestinationError, Fenced
-from penstock.lsn import Frontier
+from penstock.model.errors import DestinationError, Fenced
+from penstock.model.lsn import Frontier
 from tests.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))

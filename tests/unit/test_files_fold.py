@@ -19,9 +19,9 @@ from penstock.destination.files import (
     folded_source,
     list_files,
 )
-from penstock.errors import DestinationError
+from penstock.model.errors import DestinationError
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import UNSET as UNKNOWN
-from penstock.table_schema import TableSchema
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 
 Format = Literal["parquet", "ndjson"]

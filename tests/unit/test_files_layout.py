@@ -14,7 +14,7 @@ from penstock.destination.files.layout import (
     last_commit_lsn,
     table_folder,
 )
-from penstock.lsn import Position
+from penstock.model.lsn import Position
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 positions = st.builds(Position, st.integers(0, 2**63 - 1), st.integers(0, 2**32 - 1))

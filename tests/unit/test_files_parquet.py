@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.destination.files import FilesDestination, FilesOptions, list_files
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 
 DAY_MICROS = 86_400_000_000

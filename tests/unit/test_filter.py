@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from penstock.config.filter_config import OPERATIONS, FilterConfig
 from penstock.decode.changes import ChangeSet
 from penstock.decode.text_image import TextImage
-from penstock.destination.contract import TableRows
-from penstock.errors import ConfigError
-from penstock.lsn import NOTHING
-from penstock.table_schema import TableSchema
+from penstock.model.errors import ConfigError
+from penstock.model.lsn import NOTHING
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import TableSchema
 from penstock.transform.filter import Filter
 from tests.change_builder import ChangeBuilder, Column, table
 

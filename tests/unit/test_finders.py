@@ -12,19 +12,19 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.decode.changes import TableChanges
-from penstock.destination.contract import TableRows
 from penstock.destination.encode.messages import EventFormat
+from penstock.destination.families.queue.events import Encoder
+from penstock.destination.families.queue.formats import FormatOptions, Formats
+from penstock.destination.families.queue.lanes import LaneOptions
+from penstock.destination.families.queue.oversize import Oversize
+from penstock.destination.families.queue.versions import VERSION
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.kafka.routes import Routes
 from penstock.destination.kinesis.options import KinesisOptions
-from penstock.destination.queue.events import Encoder
-from penstock.destination.queue.formats import FormatOptions, Formats
-from penstock.destination.queue.lanes import LaneOptions
-from penstock.destination.queue.oversize import Oversize
-from penstock.destination.queue.versions import VERSION
-from penstock.errors import ConfigError, DestinationError
-from penstock.lsn import Frontier
-from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.errors import ConfigError, DestinationError
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.table_rows import TableRows
 from tests.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table(

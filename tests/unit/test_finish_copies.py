@@ -12,20 +12,20 @@ import pytest
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.contract import Behind, Capabilities, Receipt
 from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
-from penstock.errors import TableRefused
-from penstock.lsn import Frontier
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult
-from penstock.pipeline.apply_batch import BatchCommitter
-from penstock.pipeline.finish_copies import FinishCopies, ReadKeys
-from penstock.pipeline.followed_tables import FollowedTables
-from penstock.pipeline.joins import Joins
-from penstock.pipeline.replay import Replay
-from penstock.pipeline.standing import Standing
-from penstock.pipeline.table_state import DataSync, Init
-from penstock.snapshot.chunk import CopyPlan
+from penstock.model.errors import TableRefused
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import DataSync, Init
+from penstock.pipeline.copy.finish_copies import FinishCopies, ReadKeys
+from penstock.pipeline.copy.replay import Replay
+from penstock.pipeline.run.batch_committer import BatchCommitter
+from penstock.pipeline.run.joins import Joins
+from penstock.pipeline.run.standing import Standing
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.postgres.snapshot.chunk import CopyPlan
 from penstock.store import MemoryStore
-from penstock.table_definition import TableDefinition
 from penstock.transform.floors import Floors
 from tests.fix_pipeline import wait_until
 

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from penstock.destination.encode.bifrost import BifrostFormat
-from penstock.destination.encode.bifrost_options import BifrostOptions
-from penstock.destination.encode.debezium import DebeziumFormat
-from penstock.destination.encode.debezium_options import DebeziumOptions
+from penstock.destination.encode.bifrost.format import BifrostFormat
+from penstock.destination.encode.bifrost.options import BifrostOptions
+from penstock.destination.encode.debezium.format import DebeziumFormat
+from penstock.destination.encode.debezium.options import DebeziumOptions
 from penstock.destination.encode.messages import EventFormat
 from penstock.destination.encode.penstock_json import PenstockFormat
-from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
-from penstock.table_schema import ReplicaIdentity
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.table_schema import ReplicaIdentity
 from penstock.transform.identity import identity_of
 from tests.change_builder import ChangeBuilder, Column, Table, table
 

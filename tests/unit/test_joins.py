@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from penstock.errors import BatchAgain
-from penstock.lsn import Frontier
-from penstock.pipeline.joins import Joins
+from penstock.model.errors import BatchAgain
+from penstock.model.lsn import Frontier
+from penstock.pipeline.run.joins import Joins
 from penstock.transform.floors import Floors
 from tests.fix_pipeline import wait_until
 

@@ -11,15 +11,15 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.destination.contract import SchemaChange
+from penstock.destination.families.queue.lanes import LaneOptions
 from penstock.destination.kafka.destination import KafkaDestination
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import DriverRecord, Sent, lanes_left
 from penstock.destination.kafka.routes import Routes
-from penstock.destination.queue.lanes import LaneOptions
-from penstock.errors import DestinationError
-from penstock.lsn import Frontier, Position
-from penstock.schema_change import TableChange
-from penstock.table_definition import TableDefinition
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Frontier, Position
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TableDefinition
 from tests.change_builder import ChangeBuilder
 from tests.unit.test_queue_events import encoder, some_changes
 

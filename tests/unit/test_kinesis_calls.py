@@ -17,7 +17,7 @@ from penstock.destination.kinesis import delivery
 from penstock.destination.kinesis.calls import MOST_BYTES, MOST_RECORDS, Pending
 from penstock.destination.kinesis.delivery import Delivery
 from penstock.destination.kinesis.records import Records
-from penstock.errors import DestinationError, DestinationUnavailable
+from penstock.model.errors import DestinationError, DestinationUnavailable
 from tests.unit.test_kinesis_options import client_error
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.lsn import NOTHING, Frontier, Position, format_lsn, parse_lsn
+from penstock.model.lsn import NOTHING, Frontier, Position, format_lsn, parse_lsn
 
 lsns = st.integers(0, 2**64 - 1)
 

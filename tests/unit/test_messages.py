@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
 from penstock.pgoutput.messages import (
     POSTGRES_EPOCH_MICROS,
     UNSET,

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.errors import DestinationUnavailable
-from penstock.lsn import Frontier, format_lsn
 from penstock.metrics import catalogue as c
 from penstock.metrics.catalogue import CATALOGUE
 from penstock.metrics.health import STALLED_SECONDS, Health
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.registry import MOST_TABLES, OTHER_TABLES, Registry
 from penstock.metrics.written import JobResult, Written
+from penstock.model.errors import DestinationUnavailable
+from penstock.model.lsn import Frontier, format_lsn
 
 
 @pytest.fixture

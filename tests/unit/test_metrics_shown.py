@@ -9,8 +9,6 @@ import time
 import pytest
 
 from penstock.config.metrics_config import Address, MetricsConfig, ReportConfig, StatsdConfig
-from penstock.errors import ConfigError, DestinationUnavailable
-from penstock.lsn import Frontier
 from penstock.metrics import catalogue as c
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.registry import Registry
@@ -19,6 +17,8 @@ from penstock.metrics.server import MetricsServer
 from penstock.metrics.service import shown_metrics
 from penstock.metrics.statsd import Statsd, datagrams
 from penstock.metrics.written import Written
+from penstock.model.errors import ConfigError, DestinationUnavailable
+from penstock.model.lsn import Frontier
 from tests.fix_pipeline import wait_until
 from tests.http_get import http_get
 from tests.unit.test_metrics import Clock, job

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import LanePart
-from penstock.lsn import Position
 from penstock.metrics.metered import Metered
 from penstock.metrics.written import JobResult, Written, in_turn, together
+from penstock.model.lsn import Position
 from tests.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int4", key=True))

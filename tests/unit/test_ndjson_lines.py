@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.destination.contract import TableRows
+from penstock.decode.text_bytes import text_bytes
 from penstock.destination.encode.json_values import json_values
 from penstock.destination.encode.ndjson import encode_changes, read_lines
-from penstock.destination.encode.text_bytes import text_bytes
-from penstock.lsn import Frontier
-from penstock.pg_types import builtin_type
-from penstock.table_schema import PgType
+from penstock.model.lsn import Frontier
+from penstock.model.pg_types import builtin_type
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import PgType
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.destination.memory import Row
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
 from penstock.transform.net_rows import (
     DELETE,
     INSERT,

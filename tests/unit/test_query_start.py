@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
-from penstock.errors import SparkLost
-from penstock.lsn import NOTHING
+from penstock.model.errors import SparkLost
+from penstock.model.lsn import NOTHING
 from penstock.spark.query import PipelineQuery, QuerySettings
 from penstock.transform.floors import Floors
 

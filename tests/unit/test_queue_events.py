@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.contract import TableRows
 from penstock.destination.encode.penstock_json import PenstockFormat
-from penstock.destination.queue import events as events_module
-from penstock.destination.queue.events import Encoder, unpacked
-from penstock.destination.queue.lanes import LaneBy, LaneOptions
-from penstock.destination.queue.oversize import ClaimCheckOptions, Oversize, OversizeOption
-from penstock.errors import DestinationError
-from penstock.lsn import Frontier
+from penstock.destination.families.queue import events as events_module
+from penstock.destination.families.queue.events import Encoder, unpacked
+from penstock.destination.families.queue.lanes import LaneBy, LaneOptions
+from penstock.destination.families.queue.oversize import ClaimCheckOptions, Oversize, OversizeOption
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Frontier
+from penstock.model.table_rows import TableRows
 from tests.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.destination.encode.json_values import TEXT
-from penstock.destination.queue.lanes import hash_texts
+from penstock.destination.families.queue.lanes import hash_texts
 
 _WORD = 2**64
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.changelog.retention import Retention, passed_by_all
 from penstock.changelog.segment_name import SegmentName
-from penstock.lsn import Frontier
+from penstock.model.lsn import Frontier
 
 
 def segment(sequence: int, after: int, last: int, *, is_open: bool = False) -> SegmentName:

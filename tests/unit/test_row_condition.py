@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.decode.changes import TableChanges
-from penstock.destination.contract import TableRows
-from penstock.errors import ConfigError, DecodeError
-from penstock.lsn import NOTHING
-from penstock.pg_types import builtin_type
-from penstock.table_schema import ColumnSchema, PgType, TableSchema
+from penstock.model.errors import ConfigError, DecodeError
+from penstock.model.lsn import NOTHING
+from penstock.model.pg_types import builtin_type
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import ColumnSchema, PgType, TableSchema
 from penstock.transform.row_condition import RowCondition
 from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
 

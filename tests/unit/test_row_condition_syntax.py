@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from penstock.transform.row_condition_syntax import parse_condition
-from penstock.transform.row_condition_tree import (
+from penstock.config.row_condition_syntax import parse_condition
+from penstock.config.row_condition_tree import (
     ColumnName,
     Comparison,
     ConditionError,

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.capture.assemble import Assembler
 from penstock.changelog import chain
 from penstock.changelog.chain import Pointer
 from penstock.changelog.changelog import ChangeLog, LogWriter
-from penstock.changelog.run import join, read_runs, take
 from penstock.changelog.segment import Segment
-from penstock.errors import LogError
-from penstock.lsn import Frontier
+from penstock.changelog.segment_run import join, read_runs, take
+from penstock.model.errors import LogError
+from penstock.model.lsn import Frontier
+from penstock.source.postgres.capture.assemble import Assembler
 from tests.stream_model import (
     START,
     Change,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.schema_change import TableChange
-from penstock.table_definition import (
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import (
     ColumnDefinition,
     ConstraintDefinition,
     IndexDefinition,
@@ -16,7 +16,7 @@ from penstock.table_definition import (
     TypeDefinition,
     TypeName,
 )
-from penstock.type_change import LabelChange, attribute_changes, label_changes
+from penstock.model.type_change import LabelChange, attribute_changes, label_changes
 
 INT, BIGINT, TEXT = (TypeName("pg_catalog", name) for name in ("integer", "bigint", "text"))
 MOOD = TypeName("public", "mood")

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.schema_change import Difference, TableChange
-from penstock.table_definition import (
+from penstock.model.schema_change import Difference, TableChange
+from penstock.model.table_definition import (
     ColumnDefinition,
     ConstraintDefinition,
     IndexDefinition,

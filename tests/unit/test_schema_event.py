@@ -18,10 +18,10 @@ from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.encode.schema_event import schema_events
 from penstock.destination.files import FilesDestination, FilesOptions, fold
 from penstock.destination.stdout import StdoutDestination, StdoutOptions
-from penstock.errors import Fenced
-from penstock.lsn import Frontier, Position
-from penstock.schema_change import TableChange
-from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.errors import Fenced
+from penstock.model.lsn import Frontier, Position
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from tests.change_builder import ChangeBuilder, Column, table
 
 BIGINT = TypeName("pg_catalog", "bigint")

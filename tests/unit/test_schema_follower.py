@@ -12,18 +12,18 @@ import pytest
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.memory import MemoryDestination, MemoryOptions
-from penstock.errors import TableChanged
-from penstock.lsn import Frontier
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult
-from penstock.pipeline import schema_follower
-from penstock.pipeline.followed_tables import FollowedTables
-from penstock.pipeline.schema_follower import SchemaFollower
-from penstock.pipeline.standing import Standing
-from penstock.pipeline.table_state import Init, Ready
-from penstock.schema_policy import SchemaPolicy
+from penstock.model.errors import TableChanged
+from penstock.model.lsn import Frontier
+from penstock.model.schema_policy import SchemaPolicy
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import Init, Ready
+from penstock.pipeline.run.standing import Standing
+from penstock.pipeline.schema import schema_follower
+from penstock.pipeline.schema.schema_follower import SchemaFollower
+from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.store import MemoryStore
-from penstock.table_definition import TableDefinition
 from tests.unit.test_copy_manager import TABLE
 
 LATER = replace(TABLE, name="renamed")

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cli.tables import named_tables
-from penstock.pipeline.table_state import Init
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.table_state import Init
 from penstock.store import MemoryStore, SchemaVersion
 from penstock.store.memory import PipelineRecords
-from penstock.table_definition import ColumnDefinition, TableDefinition, TypeName
 from tests.fix_cli import CommandLine
 
 INT, TEXT = (TypeName("pg_catalog", name) for name in ("integer", "text"))

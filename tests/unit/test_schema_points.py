@@ -16,9 +16,9 @@ from penstock.changelog.barrier import Barrier
 from penstock.changelog.changelog import ChangeLog, LogWriter
 from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
 from penstock.changelog.segment import Segment
-from penstock.errors import DecodeError
-from penstock.lsn import NOTHING, Frontier, Position
-from penstock.schema_message import PREFIX, SchemaMessage
+from penstock.model.errors import DecodeError
+from penstock.model.lsn import NOTHING, Frontier, Position
+from penstock.model.schema_message import PREFIX, SchemaMessage
 from penstock.spark.source import PenstockSource, PenstockStreamReader
 from tests.change_builder import ChangeBuilder, Column, table
 

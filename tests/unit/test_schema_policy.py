@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from penstock.config import PipelineConfig, load_pipeline
 from penstock.config.models import SchemaChangesConfig
-from penstock.errors import ConfigError
-from penstock.schema_change import ChangeKind, TableChange
-from penstock.schema_policy import FOLLOWED, Action, SchemaPolicy
-from penstock.table_definition import (
+from penstock.model.errors import ConfigError
+from penstock.model.schema_change import ChangeKind, TableChange
+from penstock.model.schema_policy import FOLLOWED, Action, SchemaPolicy
+from penstock.model.table_definition import (
     ColumnDefinition,
     ConstraintDefinition,
     IndexDefinition,

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.capture.assemble import Assembler
 from penstock.changelog.changelog import ChangeLog, LogWriter
 from penstock.changelog.segment import (
     SCHEMA,
@@ -21,7 +20,8 @@ from penstock.changelog.segment import (
     place,
 )
 from penstock.changelog.segment_name import SegmentName
-from penstock.errors import CorruptSegment
+from penstock.model.errors import CorruptSegment
+from penstock.source.postgres.capture.assemble import Assembler
 from tests.stream_model import START, VERSIONS, build, describe
 
 PLAN: list[tuple[object, ...]] = [

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.changelog.segment_name import SegmentName
-from penstock.lsn import Frontier
+from penstock.model.lsn import Frontier
 
 lsns = st.integers(0, 2**64 - 1)
 names = st.builds(

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.errors import SlotError
-from penstock.postgres.slot import SlotState, judge_slot
+from penstock.model.errors import SlotError
+from penstock.source.postgres.subscription.slot import SlotState, judge_slot
 
 GOOD = SlotState(
     name="penstock_shop_0123abcd",

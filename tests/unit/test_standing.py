@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from penstock.lsn import Frontier
-from penstock.pipeline.standing import Standing
+from penstock.model.lsn import Frontier
+from penstock.pipeline.run.standing import Standing
 from penstock.transform.floors import Floors
 from tests.change_builder import ChangeBuilder, Column, table
 

@@ -12,14 +12,14 @@ import pytest
 
 from penstock.destination import stdout
 from penstock.destination.stdout import StdoutDestination, StdoutOptions
-from penstock.errors import DestinationError
-from penstock.lsn import Frontier
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Frontier
 
 # Its reader is gone before the first line; exit must be as silent as the error is clear.
 _PROGRAM = """
 from penstock.destination.stdout import StdoutDestination, StdoutOptions
-from penstock.errors import DestinationError
-from penstock.lsn import Frontier
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Frontier
 import sys
 try:
     StdoutDestination(StdoutOptions(), "p").commit([b"{}" * 2**20], Frontier(1, 2))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.errors import TableRefused
-from penstock.lsn import Frontier
-from penstock.pipeline import followed_tables
-from penstock.pipeline.followed_tables import FollowedTables, StreamPart
-from penstock.pipeline.table_state import (
+from penstock.model.errors import TableRefused
+from penstock.model.lsn import Frontier
+from penstock.model.table_state import (
     Catchup,
     DataSync,
     FinishedCopy,
@@ -17,7 +15,9 @@ from penstock.pipeline.table_state import (
     SyncWait,
     TableState,
 )
-from penstock.snapshot.chunk import CopyPlan
+from penstock.pipeline.tables import followed_tables
+from penstock.pipeline.tables.followed_tables import FollowedTables, StreamPart
+from penstock.source.postgres.snapshot.chunk import CopyPlan
 from penstock.store import MemoryStore
 from tests.unit.test_copy_manager import TABLE
 

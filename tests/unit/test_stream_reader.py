@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 
-from penstock.capture.assemble import HEADER, Assembler
 from penstock.changelog.changelog import ChangeLog, LogWriter
-from penstock.errors import LogError
-from penstock.lsn import Frontier
+from penstock.model.errors import LogError
+from penstock.model.lsn import Frontier
+from penstock.source.postgres.capture.assemble import HEADER, Assembler
 from penstock.spark.source import PenstockSource, PenstockStreamReader
 from penstock.spark.task import error_from_text
 from tests.stream_model import START, build, describe

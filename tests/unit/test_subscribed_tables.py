@@ -11,16 +11,16 @@ import pytest
 
 from penstock.config.models import PipelineConfig
 from penstock.destination.memory import MemoryDestination, MemoryOptions
-from penstock.lsn import Frontier
-from penstock.pipeline import subscribed_tables
-from penstock.pipeline.followed_tables import FollowedTables
-from penstock.pipeline.subscribed_tables import SubscribedTables
-from penstock.postgres.catalogue import TableName
-from penstock.postgres.publications import Membership
-from penstock.postgres.reconcile import Reconciled
-from penstock.postgres.subscription import Subscription
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
+from penstock.pipeline.tables import subscribed_tables
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.pipeline.tables.subscribed_tables import SubscribedTables
+from penstock.source.postgres.catalogue.tables import TableName
+from penstock.source.postgres.subscription.publications import Membership
+from penstock.source.postgres.subscription.reconcile import Reconciled
+from penstock.source.postgres.subscription.subscription import Subscription
 from penstock.store import MemoryStore
-from penstock.table_definition import TableDefinition
 from tests.unit.test_copy_manager import TABLE, Positions
 
 WAL = 1000

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.table_definition import (
+from penstock.model.table_definition import (
     ColumnDefinition,
     TableDefinition,
     TypeDefinition,
     TypeName,
 )
-from penstock.table_schema import ReplicaIdentity
+from penstock.model.table_schema import ReplicaIdentity
 
 text = st.text(max_size=5)
 texts = st.lists(text, max_size=3).map(tuple)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.destination.postgres.table_names import TableNames
-from penstock.errors import ConfigError
-from penstock.table_definition import TableDefinition, TypeDefinition
+from penstock.destination.postgres.targets.table_names import TableNames
+from penstock.model.errors import ConfigError
+from penstock.model.table_definition import TableDefinition, TypeDefinition
 
 
 def table(schema: str, name: str, *types: str) -> TableDefinition:

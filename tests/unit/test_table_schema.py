@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.table_schema import ColumnSchema, PgType, ReplicaIdentity, TableSchema
+from penstock.model.table_schema import ColumnSchema, PgType, ReplicaIdentity, TableSchema
 
 INT4 = PgType(23, "int4")
 oids = st.integers(1, 2**32 - 1)

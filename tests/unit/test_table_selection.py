@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from penstock.config.table_patterns import TablePatterns
-from penstock.postgres.catalogue import CatalogueTable
-from penstock.postgres.table_selection import select_tables
+from penstock.source.postgres.catalogue.tables import CatalogueTable
+from penstock.source.postgres.subscription.table_selection import select_tables
 
 TABLE = CatalogueTable(
     oid=1,

@@ -8,8 +8,8 @@ from itertools import pairwise, product
 
 import pytest
 
-from penstock.errors import StoreError
-from penstock.pipeline.table_state import (
+from penstock.model.errors import StoreError
+from penstock.model.table_state import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
     MOST_ATTEMPTS,

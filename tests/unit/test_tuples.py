@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
 from penstock.pgoutput.messages import UNSET, Delete, Insert, Update, Value, parse_message
 from penstock.pgoutput.tuples import (
     BINARY,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.decode.typed import TypedColumn, decode_text, parse_array
 from penstock.decode.types.array_text import split_array
 from penstock.decode.types.text_column import MalformedTextError
-from penstock.errors import DecodeError
-from penstock.pg_types import builtin_type
-from penstock.table_schema import PgType
+from penstock.model.errors import DecodeError
+from penstock.model.pg_types import builtin_type
+from penstock.model.table_schema import PgType
 
 TEXTS, INTS, NUMERICS, STAMPS, BOOLS, BYTEAS, BOXES = 1009, 1007, 1231, 1185, 1000, 1001, 1020
 DATES, JSONBS, INTERVALS = 1182, 3807, 1187

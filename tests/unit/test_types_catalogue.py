@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.decode.typed import arrow_field, arrow_type, decode_text, parse_array
-from penstock.errors import DecodeError
-from penstock.pg_types import builtin_type, numeric_modifier, type_name
-from penstock.table_schema import ColumnSchema, PgType
+from penstock.model.errors import DecodeError
+from penstock.model.pg_types import builtin_type, numeric_modifier, type_name
+from penstock.model.table_schema import ColumnSchema, PgType
 
 # oid, name, kind, inner oid: from pg_type of a Postgres 18, the same in a 14.
 SEEN_IN_PG_TYPE = [

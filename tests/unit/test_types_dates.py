@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.decode.typed import TypedColumn, decode_text
-from penstock.errors import DecodeError
-from penstock.pg_types import builtin_type
+from penstock.model.errors import DecodeError
+from penstock.model.pg_types import builtin_type
 
 DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL = 1082, 1083, 1114, 1184, 1186
 DAY_US = 86_400_000_000

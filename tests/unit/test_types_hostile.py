@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.decode.typed import TypedColumn, decode_text
-from penstock.errors import DecodeError
-from penstock.pg_types import builtin_type
+from penstock.model.errors import DecodeError
+from penstock.model.pg_types import builtin_type
 
 NUMERIC_10_2 = ((10 << 16) | 2) + 4
 NUMERIC_38_0 = (38 << 16) + 4

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.decode.typed import TypedColumn, decode_text
-from penstock.errors import DecodeError
-from penstock.pg_types import builtin_type
+from penstock.model.errors import DecodeError
+from penstock.model.pg_types import builtin_type
 
 INT2, INT4, INT8, OID, XID8 = 21, 23, 20, 26, 5069
 FLOAT4, FLOAT8, BOOL, NUMERIC, BYTEA, UUID = 700, 701, 16, 1700, 17, 2950

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.lsn import format_lsn, parse_lsn
+from penstock.model.lsn import format_lsn, parse_lsn
 
 BARRIER_FILE = "barrier.json"
 

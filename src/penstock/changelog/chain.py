@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from penstock.changelog.segment_name import SegmentName
-from penstock.errors import LogError
-from penstock.lsn import Frontier, format_lsn
+from penstock.model.errors import LogError
+from penstock.model.lsn import Frontier, format_lsn
 
 
 @dataclass(frozen=True)

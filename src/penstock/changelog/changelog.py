@@ -12,9 +12,9 @@ from penstock.changelog import chain
 from penstock.changelog.segment import Segment, decode_segment, encode_segment
 from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.storage import Storage
-from penstock.errors import ConfigError, Fenced, IdentityChanged, LogError
-from penstock.lsn import Frontier
-from penstock.table_schema import TableSchema
+from penstock.model.errors import ConfigError, Fenced, IdentityChanged, LogError
+from penstock.model.lsn import Frontier
+from penstock.model.table_schema import TableSchema
 
 LOG_FORMAT = 1
 

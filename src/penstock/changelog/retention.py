@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from penstock.changelog.segment_name import SegmentName
-from penstock.lsn import Frontier
+from penstock.model.lsn import Frontier
 
 
 def passed_by_all(

@@ -16,10 +16,10 @@ import numpy as np
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.segment import Segment
 from penstock.changelog.segment_name import SegmentName
-from penstock.lsn import Position
+from penstock.model.lsn import Position
+from penstock.model.schema_message import PREFIX, SchemaMessage
 from penstock.pgoutput.messages import LogicalMessage, parse_message
 from penstock.pgoutput.tuples import Ints
-from penstock.schema_message import PREFIX, SchemaMessage
 
 # Rows, and messages of others.
 _DELIVERED_OPS = [ord(op) for op in "IUDTM"]

@@ -10,8 +10,8 @@ import pyarrow as pa
 import xxhash
 
 from penstock.changelog.segment_name import SegmentName
-from penstock.errors import CorruptSegment
-from penstock.table_schema import TableSchema
+from penstock.model.errors import CorruptSegment
+from penstock.model.table_schema import TableSchema
 
 FORMAT_VERSION = 1
 ENCODING = "pgoutput/1 text"

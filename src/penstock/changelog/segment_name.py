@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from penstock.lsn import Frontier
+from penstock.model.lsn import Frontier
 
 _NAME = re.compile(
     r"(\d{12})\.(\d{6})\.([0-9a-f]{16})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\d+)\.([oc]s?)"

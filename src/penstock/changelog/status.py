@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.changelog.changelog import ChangeLog, ReaderState
-from penstock.lsn import Frontier
+from penstock.model.lsn import Frontier
 
 
 @dataclass(frozen=True)

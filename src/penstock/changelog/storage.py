@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.errors import LogError
+from penstock.model.errors import LogError
 
 
 class Storage:

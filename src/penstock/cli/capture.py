@@ -11,8 +11,8 @@ import typer
 
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.config import PipelineConfig, load_pipeline
-from penstock.errors import PenstockError
-from penstock.lsn import Frontier
+from penstock.model.errors import PenstockError
+from penstock.model.lsn import Frontier
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -48,8 +48,8 @@ def capture(
       penstock capture shop.yaml
     """
     sys.meta_path.insert(0, _WithoutPandas())
-    from penstock.capture.process import Stop, report_failure, run_capture
     from penstock.changelog.changelog import ChangeLog
+    from penstock.source.postgres.capture.process import Stop, report_failure, run_capture
 
     stop = Stop(supervised=supervised)
     stop.install()

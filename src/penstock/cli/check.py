@@ -11,8 +11,8 @@ from rich.text import Text
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import console, say
 from penstock.config import load_pipeline
-from penstock.postgres.finding import Status
-from penstock.postgres.preflight import CheckResult
+from penstock.source.postgres.preflight.all_checks import CheckResult
+from penstock.source.postgres.preflight.finding import Status
 
 _STYLES: dict[Status, str] = {
     "passed": "green",
@@ -32,7 +32,7 @@ def check(file: PipelineFile) -> None:
     Example:
       penstock check shop.yaml
     """
-    from penstock.pipeline.checks import run_all_checks
+    from penstock.pipeline.run.checks import run_all_checks
 
     results = run_all_checks(load_pipeline(file))
     show_results(results)

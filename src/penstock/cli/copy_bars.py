@@ -20,7 +20,7 @@ from rich.progress import (
 )
 
 from penstock.config.quantities import bytes_text
-from penstock.pipeline.copy_progress import CopyView, under_way
+from penstock.pipeline.copy.copy_progress import CopyView, under_way
 
 _MOST_BARS = 10
 _LINE_SECONDS = 10.0

@@ -38,7 +38,7 @@ def demo(
       penstock demo
       penstock demo --seconds 5 --keep
     """
-    from penstock.demo.run import Interrupted, run_demo
+    from penstock.demo.demonstration import Interrupted, run_demo
     from penstock.demo.view import INVARIANT, make_view
 
     stopping = _StopDemo()

@@ -13,11 +13,11 @@ from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import say
 from penstock.config import PipelineConfig, load_pipeline
 from penstock.destination.registry import make_destination
-from penstock.errors import DestinationUnavailable, LogError
-from penstock.postgres.connect import connect
-from penstock.postgres.pipeline_lock import PipelineLock
-from penstock.postgres.schema_tracking import remove_tracking
-from penstock.postgres.subscription import destroy_subscription, has_pipelines
+from penstock.model.errors import DestinationUnavailable, LogError
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.pipeline_lock import PipelineLock
+from penstock.source.postgres.schema_tracking import remove_tracking
+from penstock.source.postgres.subscription.subscription import destroy_subscription, has_pipelines
 from penstock.store import pipeline_store
 
 # What a change log consists of. Anything else in its folder is somebody's, and stays.

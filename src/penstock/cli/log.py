@@ -15,8 +15,9 @@ from penstock.changelog.segment import Segment
 from penstock.changelog.segment_name import SegmentName
 from penstock.cli.terminal import say
 from penstock.config.quantities import bytes_text
-from penstock.errors import ConfigError
-from penstock.lsn import format_lsn
+from penstock.model.errors import ConfigError
+from penstock.model.lsn import format_lsn
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import (
     UNSET,
     Delete,
@@ -27,7 +28,6 @@ from penstock.pgoutput.messages import (
     Value,
     parse_message,
 )
-from penstock.table_schema import TableSchema
 
 log_app = typer.Typer(no_args_is_help=True, help="Look into a change log.")
 

@@ -15,7 +15,7 @@ from penstock.cli.log import log_app
 from penstock.cli.schema import schema_app
 from penstock.cli.tables import tables_app
 from penstock.cli.terminal import show_error
-from penstock.errors import ConfigError, PenstockError
+from penstock.model.errors import ConfigError, PenstockError
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2

@@ -39,9 +39,9 @@ def run(
     from penstock.cli.run_report import RunReport
     from penstock.metrics.pipeline_metrics import Metrics
     from penstock.metrics.service import shown_metrics
-    from penstock.pipeline.checks import run_all_checks
-    from penstock.pipeline.run import Pipeline
-    from penstock.postgres.preflight import require_passed
+    from penstock.pipeline.run.checks import run_all_checks
+    from penstock.pipeline.run.pipeline import Pipeline
+    from penstock.source.postgres.preflight.all_checks import require_passed
 
     config = load_pipeline(file)
     require_passed(run_all_checks(config))

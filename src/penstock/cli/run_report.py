@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.quantities import bytes_text
-from penstock.lsn import format_lsn, parse_lsn
-from penstock.pipeline.apply_batch import Delivered
+from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.pipeline.run.batch_committer import Delivered
 
 _INTERVAL_SECONDS = 10.0
 

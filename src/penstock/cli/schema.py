@@ -12,8 +12,8 @@ from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.tables.named_tables import NAME_HELP, find_tables, recorded_store
 from penstock.cli.terminal import say
 from penstock.config import load_pipeline
-from penstock.lsn import format_lsn
-from penstock.schema_change import TableChange
+from penstock.model.lsn import format_lsn
+from penstock.model.schema_change import TableChange
 from penstock.store import SchemaVersion
 
 schema_app = typer.Typer(no_args_is_help=True, help="Show how tables changed.")

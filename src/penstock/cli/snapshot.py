@@ -6,7 +6,7 @@ import typer
 
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.config import load_pipeline
-from penstock.lsn import format_lsn
+from penstock.model.lsn import format_lsn
 
 
 def snapshot(file: PipelineFile) -> None:
@@ -22,7 +22,7 @@ def snapshot(file: PipelineFile) -> None:
     """
     from penstock.cli.copy_bars import CopyBars
     from penstock.cli.run import StopOnSignal
-    from penstock.pipeline.copy_only import copy_only
+    from penstock.pipeline.copy.copy_only import copy_only
 
     config = load_pipeline(file)
     stopping = StopOnSignal()

@@ -12,10 +12,10 @@ from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import say
 from penstock.config import load_pipeline
 from penstock.config.quantities import bytes_text
-from penstock.lsn import format_lsn
-from penstock.pipeline.table_status import TableStatus, read_table_status
-from penstock.postgres.connect import connect
-from penstock.postgres.source_status import SourceStatus, read_source_status
+from penstock.model.lsn import format_lsn
+from penstock.pipeline.tables.table_status import TableStatus, read_table_status
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.source_status import SourceStatus, read_source_status
 
 
 def status(

@@ -15,7 +15,7 @@ from rich.text import Text
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import console, say
 from penstock.config import load_pipeline
-from penstock.lsn import format_lsn
+from penstock.model.lsn import format_lsn
 
 if TYPE_CHECKING:
     from penstock.verify.compare import Observe
@@ -59,7 +59,7 @@ def verify(
       penstock verify shop.yaml --parallel 4 --show 100
       penstock verify shop.yaml --json | jq '.tables[] | select(.equal | not)'
     """
-    from penstock.verify.run import verify as compare
+    from penstock.verify.verification import verify as compare
 
     config = load_pipeline(file)
 

@@ -70,8 +70,8 @@ def one_table_each(tables: Iterable[str], otherwise: str, twice: str) -> None:
 
 def _conditions(value: dict[str, str]) -> dict[str, str]:
     # Late: sqlglot takes its time, and most files have no conditions.
-    from penstock.transform.row_condition_syntax import parse_condition
-    from penstock.transform.row_condition_tree import SUPPORTED, ConditionError
+    from penstock.config.row_condition_syntax import parse_condition
+    from penstock.config.row_condition_tree import SUPPORTED, ConditionError
 
     one_table_each(value, "name one table", "write one entry")
     for table, text in value.items():

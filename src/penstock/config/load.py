@@ -10,13 +10,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from penstock.config import entry_point
 from penstock.config.environment import KeyPath, substitute
 from penstock.config.models import PipelineConfig
 from penstock.config.problems import describe, format_problems
 from penstock.config.yaml_document import read_yaml
-from penstock.errors import ConfigError
+from penstock.model.errors import ConfigError
 
 DestinationValidator = Callable[[str, dict[str, Any]], object]
+
+DESTINATIONS = "penstock.destinations"
+"""The entry-point group in which packages name their destinations."""
 
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _REMEDY = "docs/pipeline_file.md describes every key."
@@ -90,10 +94,8 @@ def _read_text(path: Path) -> str:
 
 
 def _registered(kind: str, options: dict[str, Any]) -> None:
-    # Late, because destinations bring their own libraries and config must stay cheap to import.
-    from penstock.destination.registry import validate
-
-    validate(kind, options)
+    destination = entry_point.load(DESTINATIONS, kind, "destination.type", "destination")
+    destination.options_model.model_validate(options)
 
 
 def _resolve_log_path(config: PipelineConfig, folder: Path) -> PipelineConfig:

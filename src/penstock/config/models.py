@@ -23,7 +23,7 @@ from penstock.config.table_patterns import (
     TablePatterns,
     split_name,
 )
-from penstock.schema_policy import SchemaPolicy
+from penstock.model.schema_policy import SchemaPolicy
 
 SchemaAction = Literal["apply", "ignore", "stop"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from penstock.errors import ConfigError
+from penstock.model.errors import ConfigError
 
 
 class _StrictLoader(yaml.SafeLoader):

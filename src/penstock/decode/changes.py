@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from penstock.decode.text_image import ImageGroup, Layout, Mask, within
 from penstock.decode.typed import TypedColumn
-from penstock.errors import DecodeError
-from penstock.lsn import Position
+from penstock.model.errors import DecodeError
+from penstock.model.lsn import Position
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput import messages, tuples
 from penstock.pgoutput.tuples import Bytes, Ints
-from penstock.table_schema import TableSchema
 
 _KNOWN = np.zeros(256, bool)
 _KNOWN[list(b"IUDTM")] = True

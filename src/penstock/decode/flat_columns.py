@@ -9,8 +9,8 @@ from functools import lru_cache
 import pyarrow as pa
 
 from penstock.decode.typed import TypedColumn, arrow_field, arrow_type, decode_text
-from penstock.pg_types import builtin_type
-from penstock.table_schema import ColumnSchema, PgType, TableSchema
+from penstock.model.pg_types import builtin_type
+from penstock.model.table_schema import ColumnSchema, PgType, TableSchema
 
 TEXTS = pa.map_(pa.string(), pa.string())
 

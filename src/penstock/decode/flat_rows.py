@@ -16,9 +16,9 @@ from penstock.decode.changes import Stamp, TableChanges, TruncateEvent
 from penstock.decode.flat_columns import TEXTS, flat_table, names
 from penstock.decode.row_lists import lists, maps
 from penstock.decode.row_values import RowValues
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput import tuples
-from penstock.table_schema import TableSchema
 
 _OPS = {tuples.INSERT: "insert", tuples.UPDATE: "update", tuples.DELETE: "delete"}
 _TIME = pa.timestamp("us", "UTC")

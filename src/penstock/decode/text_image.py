@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.decode.typed import TypedColumn, decode_text
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
+from penstock.model.table_schema import PgType, TableSchema
 from penstock.pgoutput import tuples
 from penstock.pgoutput.tuples import Bytes, Ints, RowTuples, Tuples
-from penstock.table_schema import PgType, TableSchema
 
 Mask = npt.NDArray[np.bool_]
 Layout = tuple[tuple[PgType, int], ...]

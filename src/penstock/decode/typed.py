@@ -28,9 +28,9 @@ from penstock.decode.types.numbers import (
     decode_integer,
 )
 from penstock.decode.types.text_column import Decoder, MalformedTextError, TextColumn, TypedColumn
-from penstock.errors import DecodeError
-from penstock.pg_types import FIRST_USER_OID, numeric_modifier, type_name
-from penstock.table_schema import ColumnSchema, PgType
+from penstock.model.errors import DecodeError
+from penstock.model.pg_types import FIRST_USER_OID, numeric_modifier, type_name
+from penstock.model.table_schema import ColumnSchema, PgType
 
 __all__ = [
     "ArrayValue",

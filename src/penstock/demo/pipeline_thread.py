@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 from penstock.config.models import PipelineConfig
-from penstock.pipeline.copy_progress import CopyView
-from penstock.pipeline.run import Pipeline
+from penstock.pipeline.copy.copy_progress import CopyView
+from penstock.pipeline.run.pipeline import Pipeline
 
 
 class PipelineThread:

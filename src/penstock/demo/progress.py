@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.demo.target_reader import Invariant, Look
-from penstock.lsn import Frontier
-from penstock.pipeline.copy_progress import CopyView
+from penstock.model.lsn import Frontier
+from penstock.pipeline.copy.copy_progress import CopyView
 
 # Rates are taken over this long, so that statistics of a second do not make them jump.
 _RATE_SECONDS = 4.0

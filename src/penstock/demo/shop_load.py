@@ -8,7 +8,7 @@ import time
 import psycopg
 
 from penstock.demo.shop_traffic import ShopTraffic, Transaction
-from penstock.errors import SourceError
+from penstock.model.errors import SourceError
 
 QUIET_RATE, BUSY_RATE = 100, 300
 """Transactions a second."""

@@ -14,9 +14,9 @@ from psycopg import sql
 
 from penstock.demo.shop_reviews import REVIEWS
 from penstock.demo.shop_schema import SUMS, TABLES
-from penstock.destination.postgres.session import DESTINATION, as_destination_error
-from penstock.lsn import NOTHING, Frontier, parse_lsn
-from penstock.postgres.connect import connect
+from penstock.destination.postgres.sessions.session import DESTINATION, as_destination_error
+from penstock.model.lsn import NOTHING, Frontier, parse_lsn
+from penstock.source.postgres.connect import connect
 
 _PAUSE_SECONDS = 0.05
 _LONGEST_PAUSE_SECONDS = 1.0

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from penstock.errors import PenstockError
+from penstock.model.errors import PenstockError
 
 _STOP_SECONDS = 10.0
 

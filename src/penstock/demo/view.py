@@ -13,7 +13,7 @@ from rich.text import Text
 
 from penstock.config.quantities import bytes_text
 from penstock.demo.progress import Progress
-from penstock.lsn import format_lsn
+from penstock.model.lsn import format_lsn
 
 INVARIANT = "Σ orders = Σ payments = Σ order_items at the destination"
 

@@ -9,7 +9,6 @@ from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.destination.contract import (
     Behind,
     Capabilities,
-    ChunkReader,
     ChunkReceipt,
     ChunkWriter,
     Destination,
@@ -17,8 +16,9 @@ from penstock.destination.contract import (
     Receipt,
     TaskWriter,
 )
-from penstock.lsn import Frontier
-from penstock.table_definition import TableDefinition
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import ChunkReader
 
 
 class DiscardOptions(DestinationOptions):

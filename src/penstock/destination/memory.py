@@ -14,19 +14,18 @@ from penstock.decode.row_values import READ_ORDINAL
 from penstock.destination.contract import (
     Behind,
     Capabilities,
-    ChunkReader,
     ChunkReceipt,
     ChunkWriter,
     Destination,
     DestinationOptions,
     Receipt,
-    TableRows,
     TaskWriter,
 )
-from penstock.errors import Fenced
-from penstock.lsn import Frontier, Position
-from penstock.table_definition import TableDefinition
-from penstock.table_schema import TableSchema
+from penstock.model.errors import Fenced
+from penstock.model.lsn import Frontier, Position
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import ChunkReader, TableRows
+from penstock.model.table_schema import TableSchema
 
 TableName = tuple[str, str]
 """Schema and name."""

@@ -6,26 +6,22 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from penstock.destination import entry_point
+from penstock.config import entry_point
+from penstock.config.load import DESTINATIONS
 from penstock.destination.contract import Destination
-from penstock.errors import ConfigError
-
-GROUP = "penstock.destinations"
+from penstock.model.errors import ConfigError
 
 
 def destination_names() -> list[str]:
-    return entry_point.names(GROUP)
+    return entry_point.names(DESTINATIONS)
 
 
 def destination_class(name: str) -> type[Destination]:
     """The class behind ``type: name``. A package can add its own to the entry-point group."""
-    loaded: type[Destination] = entry_point.load(GROUP, name, "destination.type", "destination")
+    loaded: type[Destination] = entry_point.load(
+        DESTINATIONS, name, "destination.type", "destination"
+    )
     return loaded
-
-
-def validate(name: str, options: dict[str, Any]) -> None:
-    """Raise ConfigError or pydantic's ValidationError unless ``options`` suit the destination."""
-    destination_class(name).options_model.model_validate(options)
 
 
 def make_destination(name: str, options: dict[str, Any], pipeline: str) -> Destination:

@@ -9,10 +9,10 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from penstock.decode.changes import ChangeSet
+from penstock.decode.text_bytes import text_bytes
 from penstock.destination.contract import (
     Behind,
     Capabilities,
-    ChunkReader,
     ChunkReceipt,
     ChunkWriter,
     Destination,
@@ -24,10 +24,10 @@ from penstock.destination.contract import (
 )
 from penstock.destination.encode.ndjson import encode_changes, read_lines
 from penstock.destination.encode.schema_event import schema_events
-from penstock.destination.encode.text_bytes import text_bytes
-from penstock.errors import DestinationError
-from penstock.lsn import Frontier
-from penstock.table_definition import TableDefinition
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import ChunkReader
 
 
 class StdoutOptions(DestinationOptions):

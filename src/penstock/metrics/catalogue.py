@@ -123,7 +123,7 @@ TABLES = Metric("penstock_tables", "gauge", "Tables by their state.", ("phase",)
 FAILURES = Metric(
     "penstock_failures_total",
     "counter",
-    "Errors that interrupted something, by their kind (the names in src/penstock/errors.py).",
+    "Errors that interrupted something, by their kind (the names in src/penstock/model/errors.py).",
     ("component", "error"),
 )
 RETRIES = Metric(

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
 
-from penstock.errors import PenstockError
-from penstock.lsn import Frontier, parse_lsn
 from penstock.metrics import catalogue as c
 from penstock.metrics.health import Health
 from penstock.metrics.lag import Lag
 from penstock.metrics.registry import Registry
 from penstock.metrics.written import JobResult, Written
+from penstock.model.errors import PenstockError
+from penstock.model.lsn import Frontier, parse_lsn
 
 Component = Literal["capture", "copy", "stream", "task"]
 

@@ -12,9 +12,9 @@ from typing import Self
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from penstock.config.metrics_config import Address
-from penstock.errors import ConfigError
 from penstock.metrics.health import Answer
 from penstock.metrics.pipeline_metrics import Metrics
+from penstock.model.errors import ConfigError
 
 _REQUEST_SECONDS = 10.0
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from penstock.config.metrics_config import MetricsConfig
-from penstock.errors import ConfigError
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.repeated import Repeated
 from penstock.metrics.report import Reporter
 from penstock.metrics.server import MetricsServer
 from penstock.metrics.statsd import Statsd
+from penstock.model.errors import ConfigError
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
 
 # Postgres counts microseconds from 2000-01-01, Arrow and Unix from 1970-01-01.
 POSTGRES_EPOCH_MICROS = 946_684_800_000_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]

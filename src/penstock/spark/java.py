@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.errors import PenstockError
+from penstock.model.errors import PenstockError
 
 OLDEST_JAVA = 17
 IGNORE_SYSTEM = "PENSTOCK_IGNORE_SYSTEM_JAVA"

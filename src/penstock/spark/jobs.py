@@ -14,24 +14,20 @@ from pyspark.sql import SparkSession
 
 from penstock.changelog.chain import Batch
 from penstock.config.connection_url import ConnectionUrl
-from penstock.destination.contract import (
-    ChunkReader,
-    ChunkReceipt,
-    ChunkWriter,
-    LanedWriter,
-    TaskWriter,
-)
-from penstock.errors import (
+from penstock.destination.contract import ChunkReceipt, ChunkWriter, LanedWriter, TaskWriter
+from penstock.failpoints import failpoint
+from penstock.metrics.written import CopyResult, JobResult, Written, together
+from penstock.model.errors import (
     PenstockError,
     SnapshotGone,
     TableRefused,
     TableRewritten,
 )
-from penstock.failpoints import failpoint
-from penstock.lsn import Frontier
-from penstock.metrics.written import CopyResult, JobResult, Written, together
-from penstock.snapshot.chunk import Chunk
-from penstock.snapshot.chunk_reader import SourceChunkReader
+from penstock.model.lsn import Frontier
+from penstock.model.table_rows import ChunkReader
+from penstock.model.table_schema import TableSchema
+from penstock.source.postgres.snapshot.chunk import Chunk
+from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.spark.jvm import jvm_needed
 from penstock.spark.lanes import by_lanes
 from penstock.spark.query import QueryFailed, first_lines
@@ -46,7 +42,6 @@ from penstock.spark.task import (
     marked_errors,
     metered,
 )
-from penstock.table_schema import TableSchema
 from penstock.transform.filter import Filter
 from penstock.transform.filtered_chunk import FilteredChunkReader
 from penstock.transform.floors import Floors

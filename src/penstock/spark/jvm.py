@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
-from penstock.errors import SparkLost
+from penstock.model.errors import SparkLost
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _STOP_SECONDS = 20.0

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame
 
 from penstock.destination.contract import LanedWriter, LanePart
 from penstock.failpoints import failpoint
-from penstock.lsn import Position
 from penstock.metrics.metered import Metered
 from penstock.metrics.written import Written
+from penstock.model.lsn import Position
 from penstock.spark.task import (
     RECEIPT_SCHEMA,
     ChangesOf,

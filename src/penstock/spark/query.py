@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.destination.contract import LanedWriter, TaskWriter
-from penstock.errors import PenstockError
-from penstock.lsn import Frontier
 from penstock.metrics.written import JobResult
+from penstock.model.errors import PenstockError
+from penstock.model.lsn import Frontier
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.lanes import by_lanes
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix

@@ -22,11 +22,11 @@ from penstock.changelog.barrier import held_at
 from penstock.changelog.batch_size import BatchSize
 from penstock.changelog.chain import Pointer
 from penstock.changelog.changelog import ChangeLog, Listing
-from penstock.changelog.run import RUN_BYTES, read_runs
 from penstock.changelog.schema_points import SchemaPoints
+from penstock.changelog.segment_run import RUN_BYTES, read_runs
 from penstock.decode.changes import decode_changes
-from penstock.errors import ConfigError
-from penstock.lsn import NOTHING, Frontier, parse_lsn
+from penstock.model.errors import ConfigError
+from penstock.model.lsn import NOTHING, Frontier, parse_lsn
 from penstock.spark import envelope, typed_rows
 from penstock.spark.table_read_settings import TableReadSettings
 from penstock.spark.table_reader import PenstockTableReader, read_schema

@@ -8,9 +8,13 @@ from pathlib import Path
 
 from penstock.config import ConnectionUrl, load_pipeline
 from penstock.config.quantities import parse_duration, parse_size
-from penstock.errors import ConfigError
-from penstock.postgres.catalogue import TableName
-from penstock.snapshot.held_snapshot import GRACE_SECONDS, IDLE_SECONDS, MAX_AGE_SECONDS
+from penstock.model.errors import ConfigError
+from penstock.source.postgres.catalogue.tables import TableName
+from penstock.source.postgres.snapshot.held_snapshot import (
+    GRACE_SECONDS,
+    IDLE_SECONDS,
+    MAX_AGE_SECONDS,
+)
 from penstock.spark.typed_rows import parse_table
 
 DEFAULT_CHUNK_BYTES = 64 * 1024 * 1024

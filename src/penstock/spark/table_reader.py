@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.config import ConnectionUrl
-from penstock.errors import (
+from penstock.model.errors import (
     ConfigError,
     PenstockError,
     SnapshotGone,
@@ -32,24 +32,24 @@ from penstock.errors import (
     SourceUnavailable,
     TableRewritten,
 )
-from penstock.lsn import NOTHING
-from penstock.postgres.catalogue import TableName
-from penstock.postgres.connect import connect
-from penstock.postgres.definitions import read_definitions
-from penstock.postgres.source_errors import source_errors
-from penstock.snapshot.arrow_columns import typed_schema
-from penstock.snapshot.chunk import Chunk
-from penstock.snapshot.chunk_reader import SourceChunkReader
-from penstock.snapshot.held_snapshot import ProcessSnapshotKeeper
-from penstock.snapshot.plan import plan_copy
-from penstock.snapshot.reading import written
-from penstock.snapshot.relations import CopySource, read_relations
-from penstock.snapshot.shared_read import exported_snapshot, tell_read
-from penstock.snapshot.source_session import close_idle_sessions
+from penstock.model.lsn import NOTHING
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_schema import TableSchema
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import TableName
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.arrow_columns import typed_schema
+from penstock.source.postgres.snapshot.chunk import Chunk
+from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
+from penstock.source.postgres.snapshot.held_snapshot import ProcessSnapshotKeeper
+from penstock.source.postgres.snapshot.plan import plan_copy
+from penstock.source.postgres.snapshot.reading import written
+from penstock.source.postgres.snapshot.relations import CopySource, read_relations
+from penstock.source.postgres.snapshot.shared_read import exported_snapshot, tell_read
+from penstock.source.postgres.snapshot.source_session import close_idle_sessions
+from penstock.source.postgres.source_errors import source_errors
 from penstock.spark.table_read_settings import TableReadSettings
 from penstock.spark.typed_rows import as_spark_schema
-from penstock.table_definition import TableDefinition
-from penstock.table_schema import TableSchema
 
 _APPLICATION = "penstock table read"
 _OTHER_KINDS = {"v": "a view", "m": "a materialised view", "f": "a foreign table"}

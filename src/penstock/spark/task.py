@@ -13,16 +13,16 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Row
 
-from penstock import errors
 from penstock.changelog.chain import Pointer
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.run import read_runs
+from penstock.changelog.segment_run import read_runs
 from penstock.decode.changes import ChangeSet, decode_changes
 from penstock.destination.contract import LanedWriter, Receipt, TaskWriter
 from penstock.failpoints import failpoint
-from penstock.lsn import Frontier
 from penstock.metrics.metered import Metered
 from penstock.metrics.written import JobResult, Pair, Written, together
+from penstock.model import errors
+from penstock.model.lsn import Frontier
 from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section

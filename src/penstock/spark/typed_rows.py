@@ -13,8 +13,8 @@ from penstock.config.table_patterns import split_name
 from penstock.decode.changes import ChangeSet
 from penstock.decode.flat_columns import flat_table
 from penstock.decode.flat_rows import flat_changes, flat_truncate
-from penstock.errors import ConfigError, DecodeError
-from penstock.table_schema import TableSchema
+from penstock.model.errors import ConfigError, DecodeError
+from penstock.model.table_schema import TableSchema
 
 
 def parse_table(name: str) -> tuple[str, str]:

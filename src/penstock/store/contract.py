@@ -17,10 +17,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import Self
 
-from penstock.errors import StoreError
-from penstock.pipeline.table_state import Errored, TableState, transition
+from penstock.model.errors import StoreError
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import Errored, TableState, transition
 from penstock.store.copies import CopyStore
-from penstock.table_definition import TableDefinition
 
 # Nobody asks where nothing is told.
 _MOST_PASSED = 10_000

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Literal
 
 from penstock.config.table_patterns import Rule
-from penstock.errors import Fenced, StoreError
-from penstock.snapshot.chunk import CopyPlan
+from penstock.model.errors import Fenced, StoreError
+from penstock.source.postgres.snapshot.chunk import CopyPlan
 
 Wish = Literal["paused", "cancelled", "resync"]
 """What a person wants of a table: its copy to rest, to be given up, or to be made anew."""

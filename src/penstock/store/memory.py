@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.config.table_patterns import Rule
-from penstock.pipeline.table_state import Errored, TableState
-from penstock.snapshot.chunk import CopyPlan
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import Errored, TableState
+from penstock.source.postgres.snapshot.chunk import CopyPlan
 from penstock.store.contract import SchemaVersion, StateRecord, Store
 from penstock.store.copies import ChunkDone, ChunkKey, CopyProgress, TableKey, Wish
-from penstock.table_definition import TableDefinition
 
 
 @dataclass

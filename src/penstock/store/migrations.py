@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import errors, sql
 
-from penstock.errors import StoreError
+from penstock.model.errors import StoreError
 
 # "penstock" in ASCII. The lock is the same in every database, and only ours takes it.
 _LOCK = 0x70656E73746F636B
@@ -61,7 +61,7 @@ CREATE TABLE penstock.table_state (
 );
 
 -- A table's definitions, each from the transaction with commit LSN "lsn" on.
-CREATE TABLE penstock.table_schema (
+CREATE TABLE penstock.model.table_schema (
     pipeline text NOT NULL,
     table_oid oid NOT NULL,
     lsn pg_lsn NOT NULL,

@@ -14,15 +14,16 @@ from psycopg import errors, sql
 from psycopg.types.json import Json, Jsonb
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.errors import StoreError, StoreUnavailable
-from penstock.lsn import format_lsn, parse_lsn
-from penstock.pipeline.table_state import (
+from penstock.model.errors import StoreError, StoreUnavailable
+from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import (
     Errored,
     TableState,
     state_from_json,
     state_to_json,
 )
-from penstock.postgres.connect import Party, connect, without_secrets
+from penstock.source.postgres.connect import Party, connect, without_secrets
 from penstock.store.contract import SchemaVersion, StateRecord, Store
 from penstock.store.migrations import (
     TABLES,
@@ -33,7 +34,6 @@ from penstock.store.migrations import (
     migrate,
 )
 from penstock.store.postgres_copies import Connection, PostgresCopies
-from penstock.table_definition import TableDefinition
 
 _CURRENT_STATES = """
 SELECT DISTINCT ON (table_oid) table_oid, state::text, since
@@ -54,20 +54,20 @@ UPDATE penstock.table_state SET since = now()
  WHERE pipeline = %s AND table_oid = %s::oid AND step = %s
 """
 _DELETE_VERSION = """
-DELETE FROM penstock.table_schema
+DELETE FROM penstock.model.table_schema
  WHERE pipeline = %(pipeline)s AND table_oid = %(table)s::oid AND lsn = %(lsn)s::pg_lsn
 """
 _APPEND_VERSION = """
-INSERT INTO penstock.table_schema (pipeline, table_oid, lsn, definition)
+INSERT INTO penstock.model.table_schema (pipeline, table_oid, lsn, definition)
 SELECT %(pipeline)s, %(table)s::oid, %(lsn)s::pg_lsn, %(definition)s
  WHERE %(definition)s IS DISTINCT FROM (
-       SELECT definition FROM penstock.table_schema
+       SELECT definition FROM penstock.model.table_schema
         WHERE pipeline = %(pipeline)s AND table_oid = %(table)s::oid AND lsn < %(lsn)s::pg_lsn
         ORDER BY lsn DESC LIMIT 1)
 """
 _SCHEMAS = """
 SELECT table_oid, lsn::text, definition::text
-  FROM penstock.table_schema WHERE pipeline = %s ORDER BY table_oid, lsn
+  FROM penstock.model.table_schema WHERE pipeline = %s ORDER BY table_oid, lsn
 """
 _SET_MAPPING = """
 INSERT INTO penstock.table_mapping (pipeline, table_oid, destination) VALUES (%s, %s::oid, %s)

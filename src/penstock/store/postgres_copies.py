@@ -13,9 +13,9 @@ import psycopg
 from psycopg.types.json import Json
 
 from penstock.config.table_patterns import Rule
-from penstock.errors import StoreError
-from penstock.lsn import format_lsn, parse_lsn
-from penstock.snapshot.chunk import CopyPlan
+from penstock.model.errors import StoreError
+from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.source.postgres.snapshot.chunk import CopyPlan
 from penstock.store.copies import (
     WISHES,
     ChunkDone,

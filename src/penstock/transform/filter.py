@@ -24,10 +24,10 @@ from penstock.decode.changes import (
     TruncateEvent,
     take_rows,
 )
-from penstock.destination.contract import TableRows
-from penstock.errors import ConfigError
+from penstock.model.errors import ConfigError
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.tuples import ROW_OPS, Ints
-from penstock.table_schema import TableSchema
 from penstock.transform.row_condition import RowCondition
 
 _NO_ROWS: Ints = np.zeros(0, np.int64)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from penstock.decode.copy_text import copy_lines
 from penstock.decode.flat_columns import flat_table
 from penstock.decode.flat_rows import decode_columns
-from penstock.destination.contract import ChunkReader, TableRows
-from penstock.destination.encode.copy_text import copy_lines
-from penstock.destination.encode.text_bytes import text_bytes
+from penstock.decode.text_bytes import text_bytes
+from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.transform.filter import Filter
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.decode.changes import ChangeSet, TableChanges
-from penstock.schema_message import PREFIX
+from penstock.model.schema_message import PREFIX
 
 
 @dataclass(frozen=True)

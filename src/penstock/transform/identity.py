@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.table_definition import TableDefinition
-from penstock.table_schema import TableSchema
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_schema import TableSchema
 
 
 def identity_of(table: TableDefinition) -> tuple[str, ...]:

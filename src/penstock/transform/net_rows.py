@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.decode.changes import TableChanges
 from penstock.decode.row_values import RowValues
-from penstock.errors import DecodeError
+from penstock.model.errors import DecodeError
 from penstock.pgoutput import tuples
 
 Ints = npt.NDArray[np.int64]

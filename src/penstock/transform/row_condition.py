@@ -12,18 +12,18 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from penstock.config.row_condition_tree import SUPPORTED, ConditionError, Node
 from penstock.decode.changes import TableChanges
 from penstock.decode.row_values import RowValues
 from penstock.decode.text_image import Mask
 from penstock.decode.typed import TypedColumn, decode_text
-from penstock.destination.contract import TableRows
-from penstock.errors import ConfigError, DecodeError
+from penstock.model.errors import ConfigError, DecodeError
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput import tuples
 from penstock.pgoutput.tuples import Ints
-from penstock.table_schema import TableSchema
 from penstock.transform.row_condition_binding import bind
 from penstock.transform.row_condition_operators import Run
-from penstock.transform.row_condition_tree import SUPPORTED, ConditionError, Node
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class RowCondition:
     def parse(cls, text: str) -> RowCondition:
         """Raises ConditionError."""
         # Late: sqlglot takes its time, and executors get trees.
-        from penstock.transform.row_condition_syntax import parse_condition
+        from penstock.config.row_condition_syntax import parse_condition
 
         return cls(text, parse_condition(text))
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from penstock.table_schema import TableSchema
-from penstock.transform import row_condition_tree as tree
+from penstock.config import row_condition_tree as tree
+from penstock.config.row_condition_tree import ConditionError, Node
+from penstock.model.table_schema import TableSchema
 from penstock.transform import row_condition_values as values
 from penstock.transform.row_condition_operators import (
     NUMBERS,
@@ -29,7 +30,6 @@ from penstock.transform.row_condition_operators import (
     named,
     operand,
 )
-from penstock.transform.row_condition_tree import ConditionError, Node
 from penstock.transform.row_condition_types import (
     BOOLEAN,
     INT4,

@@ -13,11 +13,11 @@ from typing import Literal as OneOf
 import numpy as np
 import pyarrow as pa
 
+from penstock.config.row_condition_tree import ConditionError, Literal
 from penstock.decode.types.binary import UUID
 from penstock.decode.types.numbers import decimal_type
-from penstock.pg_types import numeric_modifier, type_name
-from penstock.table_schema import ColumnSchema
-from penstock.transform.row_condition_tree import ConditionError, Literal
+from penstock.model.pg_types import numeric_modifier, type_name
+from penstock.model.table_schema import ColumnSchema
 
 Family = OneOf[
     "boolean", "integer", "numeric", "float", "quotient", "text", "bpchar", "enum",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from penstock.lsn import format_lsn
+from penstock.model.lsn import format_lsn
 
 DifferenceKind = Literal["missing", "extra", "different"]
 

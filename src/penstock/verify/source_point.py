@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.postgres.connect import connect
-from penstock.postgres.source_errors import source_errors
-from penstock.snapshot.slot_snapshot import slot_snapshot
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot
+from penstock.source.postgres.source_errors import source_errors
 from penstock.verify.snapshot import Snapshot
 
 

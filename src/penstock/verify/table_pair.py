@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.postgres.catalogue import TableName
+from penstock.source.postgres.catalogue.tables import TableName
 
 
 class TablePair(NamedTuple):

@@ -10,10 +10,10 @@ import psycopg
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.postgres.progress import Progress, read_progress
-from penstock.destination.postgres.session import DESTINATION, destination_errors
-from penstock.errors import DestinationError
-from penstock.lsn import Frontier, format_lsn
-from penstock.postgres.connect import connect
+from penstock.destination.postgres.sessions.session import DESTINATION, destination_errors
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Frontier, format_lsn
+from penstock.source.postgres.connect import connect
 from penstock.verify.snapshot import Snapshot
 
 _TURN_SECONDS = 0.05

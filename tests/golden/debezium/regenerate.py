@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psycopg
 
-from penstock.demo.embedded_postgres import EmbeddedPostgres
+from penstock.embedded.postgres import EmbeddedPostgres
 from tests.golden.debezium.scenarios import DATABASE, FOLDER, SCENARIOS, SERVER, Scenario
 
 JARS = FOLDER.parents[2] / ".cache" / "debezium"

@@ -16,8 +16,8 @@ from penstock.cli.tables.named_tables import (
 )
 from penstock.cli.terminal import say
 from penstock.config import load_pipeline
-from penstock.errors import ConfigError, StoreError
-from penstock.pipeline.table_state import Errored, Ready
+from penstock.model.errors import ConfigError, StoreError
+from penstock.model.table_state import Errored, Ready
 from penstock.store import Store, Wish
 
 Judge = Callable[[Store, int], StoreError | None]

@@ -13,8 +13,8 @@ from penstock.cli.tables.named_tables import phase_text, quoted, shown_name, som
 from penstock.cli.terminal import say
 from penstock.config import load_pipeline
 from penstock.config.quantities import bytes_text
-from penstock.lsn import format_lsn
-from penstock.pipeline.table_state import Errored, TimedRetry, state_to_json
+from penstock.model.lsn import format_lsn
+from penstock.model.table_state import Errored, TimedRetry, state_to_json
 from penstock.store import CopyProgress, Store, Wish, pipeline_store
 
 _WISHES: dict[Wish, str] = {

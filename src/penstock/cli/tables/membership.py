@@ -9,10 +9,14 @@ from penstock.cli.tables.named_tables import TAKEN_UP, TableNames, parse_names, 
 from penstock.cli.terminal import say
 from penstock.config import PipelineConfig, load_pipeline
 from penstock.config.table_patterns import Rule
-from penstock.errors import CheckFailed, SourceError
-from penstock.postgres.catalogue import CatalogueTable, TableName, read_tables
-from penstock.postgres.connect import connect
-from penstock.postgres.table_selection import TableSelection, select_tables, why_not_added
+from penstock.model.errors import CheckFailed, SourceError
+from penstock.source.postgres.catalogue.tables import CatalogueTable, TableName, read_tables
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.subscription.table_selection import (
+    TableSelection,
+    select_tables,
+    why_not_added,
+)
 from penstock.store import Store, pipeline_store
 
 Rules = dict[tuple[str, str], Rule]

@@ -11,10 +11,10 @@ import typer
 
 from penstock.config import PipelineConfig
 from penstock.config.table_patterns import split_name
-from penstock.errors import ConfigError, StoreError
-from penstock.lsn import format_lsn
-from penstock.pipeline.table_state import Catchup, SyncDone, TableState
-from penstock.postgres.catalogue import TableName
+from penstock.model.errors import ConfigError, StoreError
+from penstock.model.lsn import format_lsn
+from penstock.model.table_state import Catchup, SyncDone, TableState
+from penstock.source.postgres.catalogue.tables import TableName
 from penstock.store import Store, pipeline_store
 
 NAME_HELP = "As in the pipeline file: schema.table, or table for one of public."

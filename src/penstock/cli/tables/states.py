@@ -17,8 +17,8 @@ from penstock.cli.tables.named_tables import (
 )
 from penstock.cli.terminal import say
 from penstock.config import load_pipeline
-from penstock.errors import StoreError
-from penstock.pipeline.table_state import Errored
+from penstock.model.errors import StoreError
+from penstock.model.table_state import Errored
 
 
 def retry(file: PipelineFile, tables: TableNames) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.decode.row_values import Ints
-from penstock.table_schema import PgType
+from penstock.model.table_schema import PgType
 
 # Sixty-four bit offsets: JSON is longer than the text it holds, and a batch may be large.
 TEXT = pa.large_string()

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from penstock.decode.changes import MessageEvent, TableChanges, TruncateEvent
 from penstock.decode.row_values import Ints
-from penstock.destination.contract import SchemaChange, TableRows
+from penstock.destination.contract import SchemaChange
 from penstock.destination.encode.json_values import TEXT
-from penstock.schema_change import TableChange
+from penstock.model.schema_change import TableChange
+from penstock.model.table_rows import TableRows
 
 
 @dataclass(frozen=True)

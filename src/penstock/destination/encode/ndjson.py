@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 
 from penstock.decode.changes import ChangeSet, MessageEvent, Stamp, TableChanges, TruncateEvent
 from penstock.decode.row_values import READ_ORDINAL, Ints, Mask, RowValues
-from penstock.destination.contract import TableRows
 from penstock.destination.encode.commit_time import commit_time_text
 from penstock.destination.encode.json_values import TEXT, join, json_values, listed, repeat, spread
-from penstock.lsn import format_lsn
+from penstock.model.lsn import format_lsn
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput import tuples
-from penstock.table_schema import TableSchema
 from penstock.transform.identity import identity_columns
 
 FORMAT_VERSION = 1

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from penstock.decode.changes import MessageEvent, TableChanges, TruncateEvent
 from penstock.decode.flat_rows import op_names
 from penstock.decode.row_values import Ints, RowValues
-from penstock.destination.contract import SchemaChange, TableRows
+from penstock.destination.contract import SchemaChange
 from penstock.destination.encode.json_values import TEXT, repeat
 from penstock.destination.encode.messages import EventFormat, Messages, in_order
 from penstock.destination.encode.ndjson import (
@@ -25,9 +25,10 @@ from penstock.destination.encode.ndjson import (
     truncate_object,
 )
 from penstock.destination.encode.schema_event import schema_events
+from penstock.model.schema_change import TableChange
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput import tuples
-from penstock.schema_change import TableChange
-from penstock.table_schema import TableSchema
 from penstock.transform.identity import identity_columns
 
 

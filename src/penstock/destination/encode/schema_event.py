@@ -8,9 +8,9 @@ from typing import Any
 from penstock.destination.contract import SchemaChange
 from penstock.destination.encode.commit_time import commit_time_text
 from penstock.destination.encode.ndjson import event_object
-from penstock.lsn import format_lsn
-from penstock.schema_change import TableChange
-from penstock.table_definition import ColumnDefinition
+from penstock.model.lsn import format_lsn
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import ColumnDefinition
 
 
 def schema_events(change: SchemaChange) -> Iterator[tuple[TableChange, bytes]]:

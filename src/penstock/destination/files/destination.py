@@ -35,10 +35,10 @@ from penstock.destination.files.manifest import (
 )
 from penstock.destination.files.options import FilesOptions
 from penstock.destination.files.writers import FilesChunkWriter, FilesWriter
-from penstock.errors import DestinationError, Fenced
 from penstock.failpoints import failpoint
-from penstock.lsn import Frontier
-from penstock.table_definition import TableDefinition
+from penstock.model.errors import DestinationError, Fenced
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
 
 # A driver that opens competes only with one that commits at the same moment.
 _MOST_CLAIMS = 100

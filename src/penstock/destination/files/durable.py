@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from penstock.errors import DestinationError
+from penstock.model.errors import DestinationError
 
 TEMPORARY = ".tmp-"
 _PARALLEL_SYNCS = 16

@@ -23,10 +23,10 @@ import pyarrow as pa
 from penstock.destination.files.committed_files import list_files
 from penstock.destination.files.layout import table_folder
 from penstock.destination.files.stored_changes import StoredChange, Values, read_changes, values_of
-from penstock.errors import DestinationError
-from penstock.lsn import Position
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Position
+from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import UNSET
-from penstock.table_schema import TableSchema
 
 
 @dataclass(frozen=True)

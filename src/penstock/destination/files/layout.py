@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from pathlib import Path
 
-from penstock.lsn import Position
+from penstock.model.lsn import Position
 
 MESSAGES = "_messages"
 """The folder of logical messages. No table's folder has this name: each has a dot in it."""

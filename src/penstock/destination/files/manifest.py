@@ -14,8 +14,8 @@ from typing import Any
 
 from penstock.destination.files import durable
 from penstock.destination.files.layout import ControlFolder
-from penstock.errors import DestinationError
-from penstock.lsn import Frontier
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Frontier
 
 VERSION = 1
 # As many are kept behind the newest, for people who look; nothing reads them again.

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from penstock.decode.changes import MessageEvent, TableChanges, TruncateEvent
-from penstock.destination.contract import ChunkReader
 from penstock.destination.encode.ndjson import (
     message_line,
     read_lines,
     table_lines,
     truncate_line,
 )
-from penstock.table_schema import TableSchema
+from penstock.model.table_rows import ChunkReader
+from penstock.model.table_schema import TableSchema
 
 
 class NdjsonEncoding:

@@ -15,8 +15,8 @@ from penstock.decode.flat_rows import (
     stamp_columns,
 )
 from penstock.decode.row_values import READ_ORDINAL
-from penstock.destination.contract import ChunkReader
-from penstock.table_schema import TableSchema
+from penstock.model.table_rows import ChunkReader
+from penstock.model.table_schema import TableSchema
 
 
 class ParquetEncoding:

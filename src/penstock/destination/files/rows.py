@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from penstock.decode.changes import ChangeSet, MessageEvent, Stamp, TableChanges, TruncateEvent
 from penstock.decode.row_values import Ints
-from penstock.destination.contract import ChunkReader
 from penstock.destination.files.layout import MESSAGES, table_folder
-from penstock.lsn import Position
-from penstock.table_schema import TableSchema
+from penstock.model.lsn import Position
+from penstock.model.table_rows import ChunkReader
+from penstock.model.table_schema import TableSchema
 
 _DAY_MICROS = 86_400_000_000
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.decode.row_values import READ_ORDINAL
-from penstock.destination.contract import ChunkReader
-from penstock.destination.encode.text_bytes import text_bytes
+from penstock.decode.text_bytes import text_bytes
 from penstock.destination.files import durable
 from penstock.destination.files.layout import (
     ControlFolder,
@@ -25,8 +24,9 @@ from penstock.destination.files.layout import (
 )
 from penstock.destination.files.manifest import StagedFile
 from penstock.destination.files.rows import Part
-from penstock.lsn import Position
-from penstock.table_schema import TableSchema
+from penstock.model.lsn import Position
+from penstock.model.table_rows import ChunkReader
+from penstock.model.table_schema import TableSchema
 
 # Each open file holds a descriptor and the metadata of its row groups.
 _MOST_OPEN = 64

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 
 from penstock.decode.flat_columns import flat_table
 from penstock.destination.files.layout import ControlFolder
-from penstock.errors import DestinationError
-from penstock.lsn import Position, parse_lsn
-from penstock.table_schema import PgType, TableSchema
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Position, parse_lsn
+from penstock.model.table_schema import PgType, TableSchema
 
 Values = dict[str, Any]
 """Values by column; a column that was not sent is not there."""

@@ -7,13 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.contract import (
-    ChunkReader,
-    ChunkReceipt,
-    ChunkWriter,
-    Receipt,
-    TaskWriter,
-)
+from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
 from penstock.destination.files import durable
 from penstock.destination.files.layout import ControlFolder
 from penstock.destination.files.manifest import files_to_json
@@ -23,6 +17,7 @@ from penstock.destination.files.parquet_encoding import ParquetEncoding
 from penstock.destination.files.rows import Encoding, parts
 from penstock.destination.files.staging import Staging
 from penstock.failpoints import failpoint
+from penstock.model.table_rows import ChunkReader
 
 
 class FilesWriter(TaskWriter):

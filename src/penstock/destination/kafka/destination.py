@@ -12,6 +12,11 @@ from penstock.destination.contract import (
     Capabilities,
     Receipt,
 )
+from penstock.destination.families.queue.destination import QueueDestination
+from penstock.destination.families.queue.events import Encoder
+from penstock.destination.families.queue.formats import Formats
+from penstock.destination.families.queue.names import names_tables
+from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import (
     DRIVER,
@@ -33,14 +38,9 @@ from penstock.destination.kafka.sender import (
 )
 from penstock.destination.kafka.topics import Topics
 from penstock.destination.kafka.transactions import TransactionalProducer
-from penstock.destination.queue.destination import QueueDestination
-from penstock.destination.queue.events import Encoder
-from penstock.destination.queue.formats import Formats
-from penstock.destination.queue.names import names_tables
-from penstock.destination.queue.oversize import Oversize
-from penstock.errors import DestinationError
-from penstock.lsn import Frontier, Position
-from penstock.table_definition import TableDefinition
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Frontier, Position
+from penstock.model.table_definition import TableDefinition
 
 
 class KafkaDestination(QueueDestination):

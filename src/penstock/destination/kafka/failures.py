@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.destination.kafka.troubles import Troubles
-from penstock.errors import DestinationError, DestinationUnavailable
+from penstock.model.errors import DestinationError, DestinationUnavailable
 
 _RIGHTS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "the topic",

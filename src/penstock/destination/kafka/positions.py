@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from penstock.destination.families.queue.lanes import LaneOptions
 from penstock.destination.kafka.failures import failure, failure_of, unavailable
 from penstock.destination.kafka.options import KafkaOptions
-from penstock.destination.queue.lanes import LaneOptions
-from penstock.errors import DestinationError, DestinationUnavailable
-from penstock.lsn import Frontier
+from penstock.model.errors import DestinationError, DestinationUnavailable
+from penstock.model.lsn import Frontier
 
 DRIVER = 0
 _TIMEOUT_SECONDS = 30.0

@@ -12,8 +12,8 @@ import pyarrow as pa
 from penstock.decode.row_values import Ints
 from penstock.destination.encode.json_values import TEXT, join
 from penstock.destination.encode.ndjson import lsn_texts
+from penstock.destination.families.queue.events import format_headers, kinds_of
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
-from penstock.destination.queue.events import format_headers, kinds_of
 
 Headers = list[tuple[str, str | bytes | None]]
 _ANY = -1

@@ -12,6 +12,13 @@ from penstock.destination.contract import (
     LaneSender,
     Receipt,
 )
+from penstock.destination.families.queue.events import unpacked
+from penstock.destination.families.queue.senders import (
+    EventChunkWriter,
+    EventSender,
+    EventWriter,
+    count_receipt,
+)
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import (
     Sent,
@@ -22,15 +29,8 @@ from penstock.destination.kafka.positions import (
 from penstock.destination.kafka.producers import forget_producer, kept_producer
 from penstock.destination.kafka.routes import Routes
 from penstock.destination.kafka.transactions import TransactionalProducer
-from penstock.destination.queue.events import unpacked
-from penstock.destination.queue.senders import (
-    EventChunkWriter,
-    EventSender,
-    EventWriter,
-    count_receipt,
-)
-from penstock.errors import DestinationUnavailable, Fenced
 from penstock.failpoints import failpoint
+from penstock.model.errors import DestinationUnavailable, Fenced
 
 
 @dataclass(frozen=True)

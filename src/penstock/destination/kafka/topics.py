@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from penstock.destination.kafka.failures import failure
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.kafka.troubles import Troubles
-from penstock.errors import DestinationError
+from penstock.model.errors import DestinationError
 
 _TIMEOUT_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0

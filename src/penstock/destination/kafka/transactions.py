@@ -12,7 +12,7 @@ from penstock.destination.kafka.failures import failure
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.kafka.producers import KeptProducer
 from penstock.destination.kafka.routes import Outgoing
-from penstock.errors import Fenced, PenstockError
+from penstock.model.errors import Fenced, PenstockError
 
 _FENCED = (
     KafkaError._FENCED,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.decode.row_values import Ints
-from penstock.destination.queue.lanes import Hashes
+from penstock.destination.families.queue.lanes import Hashes
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 2**20

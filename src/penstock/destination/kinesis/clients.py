@@ -10,7 +10,7 @@ from botocore.exceptions import BotoCoreError
 
 from penstock.destination.kinesis.failures import failure
 from penstock.destination.kinesis.options import KinesisOptions
-from penstock.errors import DestinationError
+from penstock.model.errors import DestinationError
 
 _CONNECT_SECONDS = 10
 _READ_SECONDS = 20

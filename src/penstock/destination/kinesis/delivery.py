@@ -13,8 +13,8 @@ from penstock.backoff import Backoff
 from penstock.destination.kinesis.calls import Pending
 from penstock.destination.kinesis.failures import failure, unavailable
 from penstock.destination.kinesis.records import Records
-from penstock.errors import DestinationUnavailable
 from penstock.failpoints import failpoint
+from penstock.model.errors import DestinationUnavailable
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 5.0

@@ -12,6 +12,11 @@ from penstock.destination.contract import (
     Capabilities,
     Receipt,
 )
+from penstock.destination.families.queue.destination import QueueDestination
+from penstock.destination.families.queue.events import Encoder
+from penstock.destination.families.queue.formats import Formats
+from penstock.destination.families.queue.names import names_tables
+from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.kinesis.clients import forget_client
 from penstock.destination.kinesis.options import KinesisOptions
 from penstock.destination.kinesis.records import LARGEST
@@ -22,13 +27,8 @@ from penstock.destination.kinesis.sender import (
     Routes,
 )
 from penstock.destination.kinesis.streams import Streams
-from penstock.destination.queue.destination import QueueDestination
-from penstock.destination.queue.events import Encoder
-from penstock.destination.queue.formats import Formats
-from penstock.destination.queue.names import names_tables
-from penstock.destination.queue.oversize import Oversize
-from penstock.lsn import Frontier, Position
-from penstock.table_definition import TableDefinition
+from penstock.model.lsn import Frontier, Position
+from penstock.model.table_definition import TableDefinition
 
 
 class KinesisDestination(QueueDestination):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as BotoConnectionError
 
-from penstock.errors import DestinationError, DestinationUnavailable
+from penstock.model.errors import DestinationError, DestinationUnavailable
 
 _RIGHTS = "grant the user or role the actions that docs/destinations/kinesis.md lists"
 _CREDENTIALS = "see which credentials boto3 finds (environment, ~/.aws, the instance's role)"

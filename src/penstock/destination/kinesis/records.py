@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from penstock.decode.row_values import Ints
 from penstock.destination.encode.json_values import TEXT, join
 from penstock.destination.encode.ndjson import hex_texts
-from penstock.destination.queue.lanes import Hashes
+from penstock.destination.families.queue.lanes import Hashes
 
 LARGEST = 2**20
 """Bytes of one record, with its partition key."""

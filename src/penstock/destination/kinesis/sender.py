@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.destination.contract import Receipt
-from penstock.destination.kinesis.clients import forget_client, kept_client
-from penstock.destination.kinesis.delivery import Delivery
-from penstock.destination.kinesis.options import STREAMS, KinesisOptions
-from penstock.destination.kinesis.records import records
-from penstock.destination.queue.events import PART_BYTES, in_one, kinds_of
-from penstock.destination.queue.senders import (
+from penstock.destination.families.queue.events import PART_BYTES, in_one, kinds_of
+from penstock.destination.families.queue.senders import (
     EventChunkWriter,
     EventSender,
     EventWriter,
     count_receipt,
 )
+from penstock.destination.kinesis.clients import forget_client, kept_client
+from penstock.destination.kinesis.delivery import Delivery
+from penstock.destination.kinesis.options import STREAMS, KinesisOptions
+from penstock.destination.kinesis.records import records
 
 _OTHERS = ("message", "schema")
 

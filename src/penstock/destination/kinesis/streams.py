@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from penstock.destination.kinesis.clients import admin_client
 from penstock.destination.kinesis.failures import failure, unavailable
 from penstock.destination.kinesis.options import KinesisOptions
-from penstock.errors import DestinationError
+from penstock.model.errors import DestinationError
 
 _LOOK_SECONDS = 0.5
 _LONGEST_SECONDS = 300.0

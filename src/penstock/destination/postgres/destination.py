@@ -18,15 +18,13 @@ from penstock.destination.contract import (
     Receipt,
     Rows,
     SchemaChange,
-    TableRows,
 )
-from penstock.destination.postgres import history
-from penstock.destination.postgres.batch_merge import BatchMerge
-from penstock.destination.postgres.chunk_writer import PostgresChunkWriter, passes_binary
-from penstock.destination.postgres.dead_letters import count_letters, forget_staged
-from penstock.destination.postgres.driver_session import DriverSession
-from penstock.destination.postgres.fit_table import fit_target
-from penstock.destination.postgres.merge import Odd, is_odd
+from penstock.destination.postgres.copying.chunk_writer import PostgresChunkWriter, passes_binary
+from penstock.destination.postgres.copying.table_copies import TableCopies
+from penstock.destination.postgres.merging import history
+from penstock.destination.postgres.merging.batch_merge import BatchMerge
+from penstock.destination.postgres.merging.dead_letters import count_letters, forget_staged
+from penstock.destination.postgres.merging.table_merge import Odd, is_odd
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.own_tables import (
     check_rights,
@@ -36,15 +34,16 @@ from penstock.destination.postgres.own_tables import (
     refuse_actions,
 )
 from penstock.destination.postgres.progress import Progress, advance, read_progress, take_over
-from penstock.destination.postgres.receipt import StagedBatch, total
-from penstock.destination.postgres.sections import change_tables, refusals, stages_after
-from penstock.destination.postgres.session import (
+from penstock.destination.postgres.sessions.driver_session import DriverSession
+from penstock.destination.postgres.sessions.session import (
     Connection,
     as_destination_error,
     destination_errors,
 )
-from penstock.destination.postgres.session_pool import SessionPool
-from penstock.destination.postgres.stage import (
+from penstock.destination.postgres.sessions.session_pool import SessionPool
+from penstock.destination.postgres.staging.receipt import StagedBatch, total
+from penstock.destination.postgres.staging.sections import change_tables, refusals, stages_after
+from penstock.destination.postgres.staging.stage import (
     CATCHUP_LANE,
     LANES,
     Stage,
@@ -53,17 +52,18 @@ from penstock.destination.postgres.stage import (
     empty_stages,
     ensure_stages,
 )
-from penstock.destination.postgres.staging_plan import planned_stages
-from penstock.destination.postgres.table_copies import TableCopies
-from penstock.destination.postgres.table_names import TableNames
-from penstock.destination.postgres.target_record import read_records, recorded_target
-from penstock.destination.postgres.target_sequences import advance_sequences
-from penstock.destination.postgres.target_table import TargetTable, ensure_targets
-from penstock.destination.postgres.task_writer import PostgresWriter
-from penstock.errors import DestinationUnavailable
+from penstock.destination.postgres.staging.staging_plan import planned_stages
+from penstock.destination.postgres.staging.task_writer import PostgresWriter
+from penstock.destination.postgres.targets.fit_table import fit_target
+from penstock.destination.postgres.targets.table_names import TableNames
+from penstock.destination.postgres.targets.target_record import read_records, recorded_target
+from penstock.destination.postgres.targets.target_sequences import advance_sequences
+from penstock.destination.postgres.targets.target_table import TargetTable, ensure_targets
 from penstock.failpoints import failpoint
-from penstock.lsn import Frontier, Position
-from penstock.table_definition import TableDefinition
+from penstock.model.errors import DestinationUnavailable
+from penstock.model.lsn import Frontier, Position
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import TableRows
 
 # A staging table that is scanned with less than this left over in it is not worth emptying.
 _SWEEP_BYTES = 8 * 2**20

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
-from penstock.destination.postgres import dead_letters, progress, target_record
-from penstock.destination.postgres.session import Connection, destination_errors
-from penstock.destination.postgres.stage import SCHEMA
-from penstock.destination.postgres.target_table import TargetTable
-from penstock.errors import DestinationError
+from penstock.destination.postgres import progress
+from penstock.destination.postgres.merging import dead_letters
+from penstock.destination.postgres.sessions.session import Connection, destination_errors
+from penstock.destination.postgres.staging.stage import SCHEMA
+from penstock.destination.postgres.targets import target_record
+from penstock.destination.postgres.targets.target_table import TargetTable
+from penstock.model.errors import DestinationError
 
 # So that two pipelines that start at once do not both create.
 _LOCK = 0x70656E73746F636B

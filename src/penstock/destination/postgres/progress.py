@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from psycopg import errors
 
 from penstock.destination.contract import Behind
-from penstock.destination.postgres.session import Connection, session_name
-from penstock.errors import Fenced
-from penstock.lsn import Frontier, format_lsn, parse_lsn
+from penstock.destination.postgres.sessions.session import Connection, session_name
+from penstock.model.errors import Fenced
+from penstock.model.lsn import Frontier, format_lsn, parse_lsn
 
 _PATIENCE = "15s"
 

@@ -1,0 +1,28 @@
+"""What packages bring along, found by name through entry points."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any
+
+from penstock.model.errors import ConfigError
+
+
+def names(group: str) -> list[str]:
+    return sorted({entry.name for entry in entry_points(group=group)})
+
+
+def load(group: str, name: str, option: str, kind: str) -> Any:
+    """What stands in the group under this name. ``option`` is where the pipeline file names it,
+    ``kind`` what it is. Raises ConfigError where there is none.
+    """
+    found = entry_points(group=group, name=name)
+    if not found:
+        known = names(group)
+        raise ConfigError(
+            f"{option}: there is no {kind} {name!r}",
+            remedy=f"use one of: {', '.join(known)}"
+            if known
+            else f"install a package that has one in its entry points {group}",
+        )
+    return next(iter(found)).load()

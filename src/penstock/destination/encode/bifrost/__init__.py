@@ -1,0 +1,1 @@
+"""pg-bifrost's JSON."""

@@ -1,0 +1,1 @@
+"""What destinations of one kind have in common."""

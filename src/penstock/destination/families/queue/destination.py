@@ -1,0 +1,54 @@
+"""The driver's side of what all queues share: events of schema changes go between those of rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.destination.contract import Behind, Destination, Rows, SchemaChange, TaskWriter
+from penstock.destination.families.queue.events import Encoder
+from penstock.model.lsn import Frontier, Position
+from penstock.model.table_definition import TableDefinition
+
+
+class QueueDestination(Destination):
+    """Sends every change, and keeps all that was sent."""
+
+    def section_writer(self, changes: Sequence[SchemaChange]) -> TaskWriter:
+        """Rows behind a schema change are sent at once, so its event goes before them."""
+        self._follow(changes)
+        return self.task_writer()
+
+    def commit_sections(
+        self,
+        sections: Sequence[SchemaChange | Rows],
+        frontier: Frontier,
+        behind: Behind | None = None,
+    ) -> None:
+        self._follow([section for section in sections if isinstance(section, SchemaChange)])
+        super().commit_sections(sections, frontier, behind)
+
+    def truncate_table(self, table: TableDefinition) -> None:
+        """A queue keeps its history."""
+
+    def _follow(self, changes: Sequence[SchemaChange]) -> None:
+        """Send the events of schema changes that were not sent yet, and go by what they tell."""
+        for change in changes:
+            if self._was_told(change.position):
+                continue
+            self.prepare([table.after for table in change.tables if table.after is not None])
+            self._tell_schema(change.position, self._encoder().schema_change(change))
+
+    @abstractmethod
+    def _encoder(self) -> Encoder:
+        """For events of tables as they are known now."""
+
+    @abstractmethod
+    def _was_told(self, position: Position) -> bool:
+        """Whether the events of the schema change at this position were sent."""
+
+    @abstractmethod
+    def _tell_schema(self, position: Position, events: pa.RecordBatch) -> None:
+        """Send them, and remember it."""

@@ -1,0 +1,73 @@
+"""Which messages a queue gets: its format, by the options that all queues share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from penstock.destination.contract import DestinationOptions
+from penstock.destination.encode.bifrost.format import BifrostFormat
+from penstock.destination.encode.bifrost.options import BifrostOptions
+from penstock.destination.encode.debezium.format import DebeziumFormat
+from penstock.destination.encode.debezium.options import DebeziumOptions
+from penstock.destination.encode.messages import EventFormat
+from penstock.destination.encode.penstock_json import PenstockFormat
+from penstock.destination.encode.penstock_options import PenstockOptions
+from penstock.destination.families.queue.finders import (
+    IdentityName,
+    VersionName,
+    identity_by,
+    version_finder,
+)
+from penstock.destination.families.queue.versions import VersionedFormat
+from penstock.model.table_definition import TableDefinition
+
+
+class FormatOptions(DestinationOptions):
+    """``identity`` and ``version`` name finders of entry points (finders.py)."""
+
+    format: Literal["penstock", "debezium", "bifrost"] = "penstock"
+    penstock: PenstockOptions = PenstockOptions()
+    debezium: DebeziumOptions = DebeziumOptions()
+    bifrost: BifrostOptions = BifrostOptions()
+    identity: IdentityName | None = None
+    version: VersionName | None = None
+
+
+class Formats:
+    """Makes the format that the options choose, with what is known of tables so far."""
+
+    def __init__(self, options: FormatOptions, pipeline: str) -> None:
+        self._options = options
+        self._pipeline = pipeline
+        self._definitions: dict[int, TableDefinition] = {}
+        self._keys: dict[int, tuple[str, ...]] = {}
+
+    def know(self, tables: Iterable[TableDefinition]) -> None:
+        """From now on these tables are so. Raises DestinationError where a finder is wrong."""
+        for table in tables:
+            self._keys[table.oid] = identity_by(self._options.identity, table)
+            self._definitions[table.oid] = table
+
+    def format(self) -> EventFormat:
+        """For events of tables as they are known now."""
+        made = self._plain()
+        if self._options.version is None:
+            return made
+        in_events = self._options.format == "penstock"
+        return VersionedFormat(made, version_finder(self._options.version), in_events)
+
+    def _plain(self) -> EventFormat:
+        options = self._options
+        if options.format == "debezium":
+            named = options.debezium.of(self._pipeline)
+            return DebeziumFormat(named, self._definitions, self._keys)
+        if options.format == "bifrost":
+            return BifrostFormat(options.bifrost, self._definitions, self._keys)
+        if not options.penstock.column_ids:
+            return PenstockFormat(self._keys)
+        ids = {
+            table.oid: {column.name: column.attnum for column in table.columns}
+            for table in self._definitions.values()
+        }
+        return PenstockFormat(self._keys, ids)

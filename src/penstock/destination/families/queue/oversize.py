@@ -1,0 +1,95 @@
+"""Events that are larger than a queue takes: an error, or a claim check. Never dropped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from penstock.changelog.storage import Storage
+from penstock.destination.contract import DestinationOptions
+from penstock.destination.encode.json_values import TEXT
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import Position, format_lsn
+
+# What headers and the wire format add to key and value.
+_ROOM = 1024
+
+
+class ClaimCheckOptions(DestinationOptions):
+    """``claim_check`` is a folder that executors and consumers see."""
+
+    claim_check: str = Field(min_length=1)
+
+
+OversizeOption = Literal["error"] | ClaimCheckOptions
+
+
+@dataclass(frozen=True)
+class Oversize:
+    """What becomes of events of more than ``limit`` bytes."""
+
+    destination: str
+    limit: int
+    option: OversizeOption
+    remedy: str
+
+    def checked(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        """The events, each small enough. Raises DestinationError where one is not."""
+        size = pc.add(
+            pc.fill_null(pc.binary_length(events.column("value")), 0),
+            pc.fill_null(pc.binary_length(events.column("key")), 0),
+        )
+        rows = np.flatnonzero(np.asarray(size) > self.limit - _ROOM)
+        if not len(rows):
+            return events
+        if self.option == "error":
+            raise self._error(events, int(rows[0]), int(np.asarray(size)[rows[0]]))
+        storage = Storage(self.option.claim_check)
+        checks = [self._stored(storage, events, row) for row in rows.tolist()]
+        mask = np.zeros(len(events), bool)
+        mask[rows] = True
+        place = events.schema.get_field_index("value")
+        values = pc.replace_with_mask(events.column(place), pa.array(mask), pa.array(checks, TEXT))
+        return events.set_column(place, "value", values)
+
+    def _stored(self, storage: Storage, events: pa.RecordBatch, row: int) -> str:
+        """Put a value aside, always under the same name; what stands in for it."""
+        event = {name: events.column(name)[row].as_py() for name in events.schema.names}
+        value = event["value"].encode()
+        digest = hashlib.sha256(value).hexdigest()
+        # Copied rows share a position: only the content tells them apart.
+        name = f"{_place(events, row).replace('/', '-')}-{digest[:16]}.json"
+        storage.write(name, value, durable=True)
+        commit_lsn, ordinal = format_lsn(event["commit_lsn"]), event["ordinal"]
+        stand_in = {
+            "op": event["op"],
+            "schema": event["schema"],
+            "table": event["table"],
+            "position": {"commit_lsn": commit_lsn, "ordinal": ordinal},
+            "key": json.loads(event["key"]) if event["by_key"] else None,
+            "claim_check": {"path": storage.full(name), "bytes": len(value), "sha256": digest},
+        }
+        return json.dumps(stand_in, separators=(",", ":"), ensure_ascii=False)
+
+    def _error(self, events: pa.RecordBatch, row: int, size: int) -> DestinationError:
+        table = f"{events.column('schema')[row]}.{events.column('table')[row]}"
+        return DestinationError(
+            f"destination {self.destination}: the event of table {table} at {_place(events, row)} "
+            f"has {size:,} bytes; at most {self.limit - _ROOM:,} are taken",
+            remedy=f"{self.remedy}, or let such events be put aside with "
+            "`destination.oversize: {claim_check: FOLDER}`",
+        )
+
+
+def _place(events: pa.RecordBatch, row: int) -> str:
+    commit_lsn, ordinal, part = (
+        events.column(name)[row].as_py() for name in ("commit_lsn", "ordinal", "part")
+    )
+    return f"{Position(commit_lsn, ordinal)}" + (f"+{part}" if part else "")

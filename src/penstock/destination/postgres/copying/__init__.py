@@ -1,0 +1,1 @@
+"""Copied rows, and changes that are replayed over them."""

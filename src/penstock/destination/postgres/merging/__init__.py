@@ -1,0 +1,1 @@
+"""From staging tables into the targets, in one transaction."""

@@ -1,0 +1,197 @@
+"""All tables of a batch, merged inside the driver's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import psycopg
+from psycopg import errors, sql
+
+from penstock.destination.postgres.merging import history
+from penstock.destination.postgres.merging.dead_letters import deliver_letters, refusal
+from penstock.destination.postgres.merging.merge_sql import count_parts
+from penstock.destination.postgres.merging.table_merge import Odd, TableMerge, is_odd
+from penstock.destination.postgres.sessions.session import Connection, is_refusal, said
+from penstock.destination.postgres.staging.receipt import Part, StagedBatch, total
+from penstock.destination.postgres.staging.stage import Stage
+from penstock.model.errors import BatchAgain
+from penstock.model.lsn import Position
+
+# How many tables one counting statement names: one of all would take long to plan.
+_TABLES_A_COUNT = 100
+
+
+class BatchMerge:
+    """One try at a batch."""
+
+    def __init__(
+        self,
+        conn: Connection,
+        pipeline: str,
+        stages: Mapping[int, Stage],
+        batch: StagedBatch,
+        *,
+        position: Position,
+        strict: bool,
+        dead_letter: bool,
+        replayed: frozenset[int] = frozenset(),
+    ) -> None:
+        """``position`` is where the batch ends; ``replayed`` are tables whose changes come over
+        copied rows.
+        """
+        self._conn = conn
+        self._pipeline = pipeline
+        self._stages = stages
+        self._batch = batch
+        self._position = position
+        self._strict = strict
+        self._letters_of = pipeline if dead_letter else None
+        self._replayed = replayed
+
+    def run(self, *, thorough: bool) -> None:
+        """Merge every table. Quickly, which raises Odd or psycopg's error where that does not do;
+        or thoroughly, which raises TableRefused where a row is refused.
+        """
+        # A history keeps what a TRUNCATE made void.
+        is_history = any(stage.kind == "history" for stage in self._stages.values())
+        parts = self._batch.parts(with_truncated=is_history)
+        merges = {
+            oid: TableMerge(
+                self._conn,
+                self._pipeline,
+                self._stages[oid],
+                parts[oid],
+                strict=self._strict,
+                replayed=oid in self._replayed,
+            )
+            for oid in sorted(parts)
+        }
+        self._count(
+            {oid: p for oid, p in parts.items() if thorough or not merges[oid].is_only_inserts}
+        )
+        self._truncate()
+        if thorough:
+            for merge in merges.values():
+                self._thorough(merge)
+            self._check_deferred()
+        else:
+            self._quick(list(merges.values()))
+        letters = [
+            (self._stages[p.table].source, p.part)
+            for found in parts.values()
+            for p in found
+            if p.refused
+        ]
+        if letters and deliver_letters(self._conn, letters) != sum(
+            total(found, "refused") for found in parts.values()
+        ):
+            raise _lost("dead letters")
+
+    def _quick(self, merges: Sequence[TableMerge]) -> None:
+        """All tables at once: one answer a step for all of them, not one a statement."""
+        failures: list[Exception] = []
+        try:
+            with self._conn.pipeline() as pipeline:
+                # Raised outside: psycopg would log what it meets while it leaves with an error.
+                try:
+                    under_way = [merge.steps() for merge in merges]
+                    while under_way:
+                        under_way = [steps for steps in under_way if next(steps, steps) is None]
+                        pipeline.sync()
+                except (Odd, psycopg.Error) as error:
+                    failures.append(error)
+        except psycopg.Error as error:
+            # What comes while leaving follows from the first.
+            failures.append(error)
+        if failures:
+            raise failures[0]
+
+    def _thorough(self, merge: TableMerge) -> None:
+        try:
+            with self._conn.transaction():
+                merge.quick()
+        except (Odd, psycopg.Error) as error:
+            if not is_odd(error):
+                raise
+            merge.thorough(self._letters_of)
+
+    def _count(self, parts: Mapping[int, Sequence[Part]]) -> None:
+        """A crash of the server empties staging tables: then the batch is to be staged again."""
+        expected = {(p.table, p.part): p.rows for some in parts.values() for p in some if p.rows}
+        found: dict[tuple[int, int], int] = {}
+        tables = sorted(parts)
+        for first in range(0, len(tables), _TABLES_A_COUNT):
+            some = tables[first : first + _TABLES_A_COUNT]
+            numbers = [p.part for oid in some for p in parts[oid]]
+            statement = count_parts([self._stages[oid] for oid in some])
+            rows = self._conn.execute(statement, {"parts": numbers})
+            # All tables of a run have its number, also one whose rows a later TRUNCATE made void.
+            wanted = {(p.table, p.part) for oid in some for p in parts[oid]}
+            found.update({(t, part): count for t, part, count in rows if (t, part) in wanted})
+        if found != expected:
+            raise _lost("rows")
+
+    def _truncate(self) -> None:
+        """Tables that the source emptied: all in one statement, as there."""
+        truncates = self._batch.truncates
+        if not truncates:
+            return
+        oids = sorted({oid for event in truncates for oid in event.tables})
+        stages = [self._stages[oid] for oid in oids]
+        if stages and stages[0].kind == "history":
+            for event in truncates:
+                history.write_truncate(self._conn, [self._stages[o] for o in event.tables], event)
+            return
+        if not stages:
+            return
+        restart = any(event.restart_identity for event in truncates)
+        try:
+            self._truncate_at_once(stages, restart=restart)
+        except errors.FeatureNotSupported:
+            # A table that we do not follow refers to one of them by a foreign key.
+            for stage in stages:
+                self._empty(stage)
+
+    def _truncate_at_once(self, stages: Sequence[Stage], *, restart: bool) -> None:
+        statement = sql.SQL("TRUNCATE {} {}").format(
+            sql.SQL(", ").join(stage.target_id for stage in stages),
+            sql.SQL("RESTART IDENTITY" if restart else "CONTINUE IDENTITY"),
+        )
+        try:
+            with self._conn.transaction():
+                self._conn.execute(statement)
+        except errors.InsufficientPrivilege:
+            if not restart:
+                raise
+            # Only the owner of a sequence can restart it.
+            self._truncate_at_once(stages, restart=False)
+
+    def _empty(self, stage: Stage) -> None:
+        try:
+            self._conn.execute(sql.SQL("DELETE FROM {}").format(stage.target_id))
+        except psycopg.Error as error:
+            if not is_refusal(error):
+                raise
+            raise refusal(stage, None, self._last_truncate(), said(error)) from error
+
+    def _last_truncate(self) -> Position:
+        return max(Position(event.commit_lsn, event.ordinal) for event in self._batch.truncates)
+
+    def _check_deferred(self) -> None:
+        """Constraints that wait for the commit: there nobody could tell which table they stop."""
+        try:
+            self._conn.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        except psycopg.Error as error:
+            place = (error.diag.schema_name, error.diag.table_name)
+            stage = next((s for s in self._stages.values() if s.target == place), None)
+            if stage is None or not is_refusal(error):
+                raise
+            raise refusal(stage, None, self._position, said(error)) from error
+
+
+def _lost(what: str) -> BatchAgain:
+    return BatchAgain(
+        f"the destination no longer has all {what} that were staged: its server was restarted "
+        "after a crash; the batch is staged again",
+        remedy="nothing to do, unless it happens all the time: then look at the server's log",
+    )

@@ -1,0 +1,161 @@
+"""Connections to the destination, and its errors as errors for people."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg import errors
+from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq.abc import PGresult
+
+from penstock.config.connection_url import ConnectionUrl
+from penstock.model.errors import DestinationError, DestinationUnavailable
+from penstock.source.postgres.connect import Party, connect
+
+DESTINATION = Party("destination.url", DestinationError, DestinationUnavailable)
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+# The forms in which capture asks the source for its values, so that every text means the same here.
+_SETTINGS = {
+    "client_encoding": "UTF8",
+    "datestyle": "ISO",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "lc_monetary": "C",
+    "xmloption": "content",
+    "search_path": "pg_catalog",
+    "row_security": "off",
+    # Ours is work that must end by itself, however long the defaults of the role allow.
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "jit": "off",
+    "work_mem": "64MB",
+}
+# Shutdown, crash and start of the server; no connection, memory or disk left; a deadlock or a
+# cancelled statement: all of them pass.
+_PASSING = ("57P", "57014", "08", "53", "40", "55P03", "25006")
+
+
+def open_session(url: ConnectionUrl, application: str, settings: dict[str, str]) -> Connection:
+    """A connection in autocommit mode whose texts mean what the source's mean."""
+    conn = connect(url, application_name=application, party=DESTINATION)
+    with destination_errors("preparing the connection"):
+        wanted = _SETTINGS | settings
+        conn.execute(
+            "SELECT set_config(name, value, false)"
+            " FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)",
+            [list(wanted), list(wanted.values())],
+        )
+    # Plans are kept from the second use on: every batch has the same statements.
+    conn.prepare_threshold = 2
+    conn.prepared_max = None
+    return conn
+
+
+def is_passing(error: psycopg.Error) -> bool:
+    """Whether another try may succeed: the connection or the server is at fault, not the data."""
+    if error.sqlstate is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return error.sqlstate.startswith(_PASSING)
+
+
+def is_refusal(error: psycopg.Error) -> bool:
+    """Whether the server refused a row: a value, a constraint or a limit is at fault."""
+    return error.sqlstate is not None and error.sqlstate[:2] in ("22", "23", "44", "54", "P0")
+
+
+def said(error: psycopg.Error) -> str:
+    """What the server said, on one line, without the statement that it quotes."""
+    primary = error.diag.message_primary or str(error)
+    detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
+    return " ".join(f"{primary}{detail}".split()).rstrip(".")
+
+
+@contextmanager
+def destination_errors(action: str) -> Iterator[None]:
+    """Turn psycopg errors inside the block into DestinationError or DestinationUnavailable."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise as_destination_error(error, action) from error
+
+
+def as_destination_error(error: psycopg.Error, action: str) -> DestinationError:
+    if is_passing(error):
+        return DestinationUnavailable(
+            f"While {action}, the destination was lost: {said(error)}",
+            remedy="check that the server is up; Penstock tries again by itself",
+        )
+    remedy = "the message says what it refused; docs/destinations/postgres.md lists what it needs"
+    if isinstance(error, errors.InsufficientPrivilege):
+        remedy = (
+            "grant the right that the message names; docs/destinations/postgres.md lists what the "
+            "role needs"
+        )
+    return DestinationError(
+        f"While {action}, the destination refused: {said(error)}", remedy=remedy
+    )
+
+
+def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]]) -> None:
+    """Run several COPY … FROM STDIN in one transaction and one request, each with its data.
+
+    By libpq itself: for many small tables, the way through a cursor costs more than the rows.
+    """
+    pgconn = conn.pgconn
+    statements = b";".join(statement for statement, _ in loads)
+    pgconn.nonblocking = 0
+    try:
+        result: PGresult | None = pgconn.exec_(statements) if loads else None
+        for _, data in loads:
+            if result is None or result.status != ExecStatus.COPY_IN:
+                break
+            try:
+                for part in data:
+                    pgconn.put_copy_data(part)
+            except BaseException:
+                with suppress(psycopg.Error):
+                    pgconn.put_copy_end(b"what was to be copied could not be made")
+                    while pgconn.get_result() is not None:
+                        pass
+                raise
+            pgconn.put_copy_end()
+            result = pgconn.get_result()
+            if result is None or result.status != ExecStatus.COMMAND_OK:
+                break
+            result = pgconn.get_result()
+        while (following := pgconn.get_result()) is not None:
+            result = result or following
+        if pgconn.status != ConnStatus.OK:
+            raise psycopg.OperationalError(pgconn.get_error_message())
+        if result is not None and result.status != ExecStatus.COMMAND_OK:
+            raise errors.error_from_result(result)
+    finally:
+        if pgconn.status == ConnStatus.OK:
+            pgconn.nonblocking = 1
+
+
+def session_name(pipeline: str, purpose: str) -> str:
+    """What the server shows of a session; those of a purpose are found by it."""
+    return f"penstock {pipeline} {purpose}"
+
+
+def is_lost(conn: Connection) -> bool:
+    """Whether the server has ended a session that nobody uses at the moment; closes it then."""
+    poll = select.poll()
+    poll.register(conn.fileno(), select.POLLIN)
+    if not poll.poll(0):
+        return False
+    # Something came unasked: news of a setting, or the end.
+    try:
+        conn.execute("SELECT")
+    except psycopg.OperationalError:
+        conn.close()
+        return True
+    return False

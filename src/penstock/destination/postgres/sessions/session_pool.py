@@ -1,0 +1,39 @@
+"""Sessions for work beside the commits, which other threads do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from penstock.destination.postgres.sessions.session import Connection
+
+
+class SessionPool:
+    """Keeps sessions that are not in use. One that an error was raised in is not used again."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._lock = Lock()
+        self._idle: list[Connection] = []
+
+    @contextmanager
+    def session(self) -> Iterator[Connection]:
+        """A session that nobody else has."""
+        with self._lock:
+            conn = self._idle.pop() if self._idle else None
+        if conn is None or conn.closed:
+            conn = self._connect()
+        try:
+            yield conn
+        except BaseException:
+            conn.close()
+            raise
+        with self._lock:
+            self._idle.append(conn)
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for conn in idle:
+            conn.close()

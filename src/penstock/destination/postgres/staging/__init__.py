@@ -1,0 +1,1 @@
+"""Rows of a batch on their way into staging tables."""

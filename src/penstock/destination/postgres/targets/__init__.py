@@ -1,0 +1,1 @@
+"""The tables at the destination: made, compared, changed."""

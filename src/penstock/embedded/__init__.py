@@ -1,0 +1,1 @@
+"""Servers that come with a package, for demo, tests and bench."""

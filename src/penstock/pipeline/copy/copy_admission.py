@@ -1,0 +1,218 @@
+"""How tables come to be copied: those that lack a copy, and copies that others began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from penstock.destination.contract import Destination
+from penstock.model.errors import DestinationError, DestinationUnavailable, TableRefused, as_refusal
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import DataSync, Init
+from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
+from penstock.store import CopyProgress, Store
+
+
+class Snapshots(Protocol):
+    """Those who hold snapshots."""
+
+    def found(self) -> dict[int, HeldSnapshot]:
+        """Those that an earlier run left and that still live, by number."""
+
+    def take(self) -> tuple[int, HeldSnapshot]:
+        """A new one, and its number."""
+
+    def keep(self) -> None:
+        """Called often while they are needed."""
+
+    def release(self, number: int) -> None: ...
+
+
+Define = Callable[[Collection[int]], Mapping[int, TableDefinition]]
+"""What tables (by oid) are like in the source now; those that are gone are left out."""
+
+Plan = Callable[[Sequence[TableDefinition]], Mapping[int, CopyPlan | TableRefused]]
+"""What to read of each table, or why it cannot be copied; those that are gone, or are not as given
+any more, are left out."""
+
+
+class CopyAdmission:
+    """Takes snapshots, and puts what is to be read under them into the queue.
+
+    With ``one_snapshot`` all tables are read under the same, or begin anew.
+    """
+
+    def __init__(
+        self,
+        state: CopyState,
+        destination: Destination,
+        store: Store,
+        tables: FollowedTables,
+        positions: Positions,
+        snapshots: Snapshots,
+        define: Define,
+        plan: Plan,
+        worker: str,
+        *,
+        one_snapshot: bool,
+    ) -> None:
+        self._state = state
+        self._destination = destination
+        self._store = store
+        self._tables = tables
+        self._positions = positions
+        self._snapshots = snapshots
+        self._define = define
+        self._plan = plan
+        self._worker = worker
+        self._one_snapshot = one_snapshot
+
+    def admit(self) -> None:
+        """Begin the copies of tables that have none."""
+        new = [
+            oid
+            for oid in self._state.phase(Init)
+            if self._is_known_to_stream(oid)
+            # The chunks of a copy that was given up come to their end before the next begins.
+            and not self._state.queue.is_under_way(oid)
+            and self._store.get_wish(oid) is None
+            and self._state.may_begin(oid)
+        ]
+        mine = self._store.claim_copies(self._worker, new) if new else set()
+        if not mine:
+            return
+        if self._destination.capabilities.mode == "merge":
+            # From before the snapshot on: its point is where the stream may be already.
+            frontier = self._positions.standing.frontier
+            self._positions.place(dict.fromkeys(mine, frontier))
+        before = self._define(mine)
+        number, snapshot = self._snapshots.take()
+        plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
+        if self._destination.capabilities.mode == "merge":
+            self._positions.free([oid for oid in mine if oid not in plans])
+            at = Frontier.before(snapshot.lsn)
+            self._positions.place(dict.fromkeys(plans, at))
+        self._store.start_copies(plans, snapshot.lsn)
+        self._store.update_table_states({oid: DataSync() for oid in plans})
+        self._state.readings[number] = Reading(number, snapshot, set(plans))
+        for plan in plans.values():
+            self._state.queue.add(plan.chunks)
+
+    def _renewed(
+        self, oids: Sequence[int], before: Mapping[int, TableDefinition], lsn: int
+    ) -> list[TableDefinition]:
+        """The tables as they are at the snapshot, also at the destination: they may have changed
+        while they waited. What changes after the snapshot is told in the stream, and they begin
+        again; those that changed between ``before`` it and now do so at once, since nobody knows on
+        which side of it they did.
+        """
+        known = {table.oid: table for table in self._state.definitions(oids)}
+        now = self._define(list(known))
+        self._start_again([oid for oid in known if oid not in now], "it is gone from the source")
+        unsteady = [oid for oid, table in now.items() if before.get(oid) != table]
+        if unsteady and self._one_snapshot:
+            unsteady = list(now)
+        self._start_again(unsteady, "it was changed just when its snapshot was taken")
+        tables = [now[oid] for oid in known if oid in now and oid not in unsteady]
+        changed = [table for table in tables if table != known[table.oid]]
+        unsure = {table.oid for table in changed} | self._tables.unprepared
+        refused = self._fit([table for table in tables if table.oid in unsure])
+        self._tables.unprepared.difference_update({table.oid for table in tables} - refused)
+        self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
+        return [table for table in tables if table.oid not in refused]
+
+    def _start_again(self, tables: Collection[int], why: str) -> None:
+        if tables:
+            self._state.start_again(tables, why)
+
+    def _fit(self, tables: Sequence[TableDefinition]) -> set[int]:
+        """Let the destination have these tables as they are now; those that it refuses."""
+        refused = set()
+        for table in tables:
+            former = [v.definition for v in self._store.get_schema_versions(table.oid)]
+            try:
+                self._destination.fit_table(table, former)
+                self._destination.prepare([table])
+            except DestinationUnavailable:
+                raise
+            except DestinationError as error:
+                refused.add(table.oid)
+                self._state.refuse(as_refusal(error, table.oid))
+        return refused
+
+    def _is_known_to_stream(self, oid: int) -> bool:
+        """Only then may its snapshot be taken. To an append destination the stream brings all
+        changes, so the query has to know the table before its rows are copied; to others it brings
+        none until then, so a query that still does has to end.
+        """
+        if self._destination.capabilities.mode == "append":
+            return oid in self._tables.part.known
+        return not self._tables.is_delivered(oid)
+
+    def _plans(self, tables: Sequence[TableDefinition]) -> dict[int, CopyPlan]:
+        """What to read, with every target empty; tables that cannot be copied are refused."""
+        plans = {}
+        found = self._plan(tables)
+        gone = [table.oid for table in tables if table.oid not in found]
+        self._start_again(gone, "it was changed just now, or is gone from the source")
+        for table in (table for table in tables if table.oid in found):
+            plan = found[table.oid]
+            try:
+                if isinstance(plan, TableRefused):
+                    raise plan
+                self._destination.truncate_table(table)
+            except TableRefused as error:
+                self._state.refuse(error)
+            else:
+                plans[table.oid] = plan
+        return plans
+
+    def adopt(self) -> None:
+        """Go on with copies that an earlier run began, or that lost their snapshot."""
+        copies, in_hand = self._store.get_copies(), self._state.in_hand
+        # One whose chunks are all there needs no snapshot any more.
+        lost = [
+            oid
+            for oid in self._state.phase(DataSync)
+            if oid not in in_hand
+            and self._store.get_wish(oid) != "cancelled"
+            and not (oid in copies and copies[oid].is_complete)
+        ]
+        if not lost:
+            return
+        lost = sorted(self._store.claim_copies(self._worker, lost))
+        for reading in [r for r in self._state.readings.values() if not r.is_gone]:
+            lsn = reading.snapshot.lsn
+            here = [oid for oid in lost if oid in copies and copies[oid].last_lsn == lsn]
+            self._take_in(here, reading)
+            lost = [oid for oid in lost if oid not in here]
+        if lost and self._one_snapshot:
+            self._state.queue.drop(copies)
+            every = [oid for oid in copies if not self._state.is_busy(oid)]
+            self._state.start_again(every, "the snapshot is gone, and all tables share one")
+            return
+        schemas = self._store.get_table_schemas()
+        keyless = [oid for oid in lost if oid not in copies or not schemas[oid].merge_key]
+        if keyless:
+            # Without a key nothing tells a row that was copied before from one that was not.
+            self._state.start_again(keyless, "its snapshot is gone, and it has no key")
+        keyed = [oid for oid in lost if oid not in keyless]
+        if keyed:
+            number, snapshot = self._snapshots.take()
+            self._store.copy_snapshots(keyed, snapshot.lsn)
+            self._state.readings[number] = Reading(number, snapshot)
+            self._take_in(keyed, self._state.readings[number])
+
+    def _take_in(self, oids: Collection[int], reading: Reading) -> None:
+        copies = self._store.get_copies()
+        for oid in oids:
+            reading.tables.add(oid)
+            self._state.queue.add(_missing(copies[oid]))
+
+
+def _missing(copy: CopyProgress) -> list[Chunk]:
+    return [chunk for chunk in copy.plan.chunks if chunk.number not in copy.done]

@@ -1,0 +1,387 @@
+"""The import manager: copies the tables that are to be copied, beside the stream.
+
+It compares what is followed with what was copied, takes a snapshot for the tables that lack a copy,
+puts their chunks into one queue and keeps the tasks busy that empty it. A table whose chunks are
+all written is finished (finish_copies.py) in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+from penstock.backoff import Backoff
+from penstock.destination.contract import Destination
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import CopyResult
+from penstock.model.error_policy import Action, decide
+from penstock.model.errors import (
+    PenstockError,
+    SlotError,
+    SnapshotGone,
+    TableChanged,
+    TableRefused,
+    TableRewritten,
+)
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import (
+    Catchup,
+    DataSync,
+    FinishedCopy,
+    Init,
+    Ready,
+    SyncDone,
+    SyncWait,
+)
+from penstock.pipeline.copy.copy_admission import CopyAdmission, Define, Plan, Snapshots
+from penstock.pipeline.copy.copy_progress import CopyView, copy_view, under_way
+from penstock.pipeline.copy.copy_queue import CopyUnit
+from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
+from penstock.pipeline.copy.replay import TablesChanged
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
+from penstock.store import Store
+
+_TURN_SECONDS = 0.05
+_LOOK_SECONDS = 0.5
+_VIEW_SECONDS = 0.5
+
+
+class Finish(Protocol):
+    """What comes after a table's last chunk."""
+
+    def finish(self, tables: Sequence[TableDefinition]) -> None: ...
+
+
+CopyUnitNow = Callable[
+    [CopyUnit, HeldSnapshot, Mapping[int, CopyPlan], Collection[int]], CopyResult
+]
+"""Copies the chunks of a unit in one Spark task; the last argument are tables that are read under
+a later snapshot than their first chunks were."""
+
+
+class CopyManager:
+    """Runs in a thread of its own from ``start`` to ``stop``; ``check`` raises what ended it."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        store: Store,
+        tables: FollowedTables,
+        committer: Positions,
+        snapshots: Snapshots,
+        define: Define,
+        plan: Plan,
+        copy_unit: CopyUnitNow,
+        finish: Finish,
+        *,
+        parallelism: int,
+        leaves_room: bool,
+        unit_bytes: int,
+        worker: str,
+        one_snapshot: bool,
+        over_budget: Callable[[], str | None],
+        pause_over_budget: bool,
+        say: Callable[[str], None],
+        metrics: Metrics,
+    ) -> None:
+        self._destination = destination
+        self._store = store
+        self._tables = tables
+        self._snapshots = snapshots
+        self._copy_unit = copy_unit
+        self._finish = finish
+        self._parallelism = parallelism
+        self._leaves_room = leaves_room
+        self._worker = worker
+        self._over_budget = over_budget
+        self._pause_over_budget = pause_over_budget
+        self._say = say
+        self._metrics = metrics
+        self._state = CopyState(store, tables, committer, unit_bytes, worker, say)
+        self._admission = CopyAdmission(
+            self._state,
+            destination,
+            store,
+            tables,
+            committer,
+            snapshots,
+            define,
+            plan,
+            worker,
+            one_snapshot=one_snapshot,
+        )
+        self._units: dict[Future[CopyResult], tuple[CopyUnit, Reading]] = {}
+        self._finishing: Future[None] | None = None
+        self._pause = Backoff()
+        self._next_look = self._next_view = 0.0
+        self._stopping = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-copies", daemon=True)
+        self._pool = ThreadPoolExecutor(parallelism + 1, "penstock-copy")
+
+    # -- its life --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._store.begin_claims(self._worker)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let what is under way come to its end; snapshots stay, for whoever comes next."""
+        self._stopping.set()
+        self._thread.join()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def check_stopping(self) -> None:
+        if self._stopping.is_set():
+            raise CopiesStopped("the pipeline is stopping")
+
+    def views(self) -> list[CopyView]:
+        """How far each table's copy is."""
+        now, states = time.time(), self._store.get_table_states()
+        return [
+            copy_view(self._tables.qualified_name(oid), states[oid].phase, copy, now)
+            for oid, copy in self._store.get_copies().items()
+            if oid in states
+        ]
+
+    def show(self, observe: Callable[[list[CopyView]], None]) -> None:
+        """Called often; lets somebody see how far the copies are now and then."""
+        if time.monotonic() >= self._next_view:
+            self._next_view = time.monotonic() + _VIEW_SECONDS
+            views = self.views()
+            self._metrics.copying(
+                {v.table: max(0, v.bytes - v.bytes_done) for v in under_way(views)}
+            )
+            observe(views)
+
+    def _run(self) -> None:
+        try:
+            self._state.readings = {
+                n: Reading(n, held) for n, held in self._snapshots.found().items()
+            }
+            while not self._stopping.is_set():
+                try:
+                    if not self._turn():
+                        self._stopping.wait(_TURN_SECONDS)
+                except PenstockError as error:
+                    # A snapshot waits for open transactions; they will end.
+                    if decide(error) is not Action.RETRY and not isinstance(error, SlotError):
+                        raise
+                    self._retry(error)
+                    self._say(error.message)
+                    self._pause.wait(self._stopping.is_set)
+        except BaseException as error:
+            self._failure = error
+
+    def _turn(self) -> bool:
+        """One look at everything; whether something was done."""
+        self._snapshots.keep()
+        busy = self._collect_units()
+        busy |= self._collect_finished()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _LOOK_SECONDS
+            self._store.load_wishes()
+            self._heed_wishes()
+            self._heed_budget()
+            self._admission.adopt()
+            self._admission.admit()
+        busy |= self._hand_out()
+        busy |= self._begin_finishing()
+        self._release_readings()
+        return busy
+
+    # -- chunks ----------------------------------------------------------------------------------
+
+    def _hand_out(self) -> bool:
+        resting = {
+            oid
+            for oid in self._state.queue.tables
+            if self._store.get_wish(oid) in ("paused", "resync")
+        }
+        handed = False
+        allowed = self._allowed()
+        while len(self._units) < allowed:
+            # Chunks of one task are read under one snapshot.
+            for reading in self._state.readings.values():
+                others = self._state.queue.tables - reading.tables
+                unit = self._state.queue.take(resting | others)
+                if unit is not None:
+                    break
+            else:
+                break
+            copies = self._store.get_copies()
+            plans = {oid: copies[oid].plan for oid in unit.tables}
+            again = {oid for oid in unit.tables if copies[oid].snapshots > 1}
+            future = self._pool.submit(self._copy_unit, unit, reading.snapshot, plans, again)
+            self._units[future] = (unit, reading)
+            handed = True
+        return handed
+
+    def _allowed(self) -> int:
+        """How many tasks may copy now: one is left to the stream, if somebody waits for that."""
+        if self._leaves_room and self._state.phase(Ready, SyncDone):
+            return max(1, self._parallelism - 1)
+        return self._parallelism
+
+    def _collect_units(self) -> bool:
+        done = [future for future in self._units if future.done()]
+        for future in done:
+            unit, reading = self._units.pop(future)
+            self._state.queue.done(unit)
+            try:
+                result = future.result()
+            except PenstockError as error:
+                self._unit_failed(unit, reading, error)
+                self._retry(error)
+                continue
+            self._destination.commit_chunks(result.receipts)
+            copies = self._store.get_copies()
+            written = {
+                (chunk.table, chunk.number): (receipt.rows, receipt.bytes)
+                for chunk, receipt in zip(unit.chunks, result.receipts, strict=True)
+                if chunk.table in copies and chunk.table in reading.tables
+            }
+            self._store.chunks_done(written)
+            self._metrics.copied(
+                (
+                    (self._tables.qualified_name(table), rows, size)
+                    for (table, _), (rows, size) in written.items()
+                ),
+                result.written,
+            )
+            self._pause = Backoff()
+        return bool(done)
+
+    def _unit_failed(self, unit: CopyUnit, reading: Reading, error: PenstockError) -> None:
+        copies = self._store.get_copies()
+        chunks = [c for c in unit.chunks if c.table in reading.tables and c.table in copies]
+        if isinstance(error, TableRewritten | TableChanged):
+            self._state.queue.again([chunk for chunk in chunks if chunk.table != error.table])
+            self._state.start_again([error.table], error.message)
+        elif isinstance(error, TableRefused):
+            self._state.drop(error.table)
+            self._state.refuse(error)
+            self._state.queue.again([chunk for chunk in chunks if chunk.table != error.table])
+        elif isinstance(error, SnapshotGone):
+            self._say(f"{error.message}; a new one is taken")
+            self._state.queue.drop(reading.tables)
+            reading.tables.clear()
+            reading.is_gone = True
+        elif decide(error) in (Action.RETRY, Action.AGAIN):
+            self._say(error.message)
+            self._state.queue.again(chunks)
+            self._pause.wait(self._stopping.is_set)
+        else:
+            raise error
+
+    # -- tables go on ----------------------------------------------------------------------------
+
+    def _begin_finishing(self) -> bool:
+        if self._finishing is not None:
+            return False
+        copies = self._store.get_copies()
+        waiting = self._state.queue.tables
+        done = [
+            oid
+            for oid in self._state.phase(DataSync)
+            if oid in copies
+            and copies[oid].is_complete
+            and oid not in waiting
+            and self._store.get_wish(oid) is None
+        ]
+        done += [
+            oid
+            for oid in self._state.phase(FinishedCopy, SyncWait, Catchup)
+            if self._store.get_wish(oid) is None
+        ]
+        if not done:
+            return False
+        for oid in done:
+            for reading in self._state.readings.values():
+                reading.tables.discard(oid)
+        self._state.finishing = frozenset(done)
+        self._finishing = self._pool.submit(self._finish.finish, self._state.definitions(done))
+        return True
+
+    def _collect_finished(self) -> bool:
+        if self._finishing is None or not self._finishing.done():
+            return False
+        finished, tables = self._finishing, self._state.finishing
+        self._finishing, self._state.finishing = None, frozenset()
+        try:
+            finished.result()
+        except CopiesStopped:
+            pass
+        except TablesChanged as error:
+            self._retry(error)
+            self._state.start_again(error.tables, error.message)
+        except TableChanged as error:
+            self._retry(error)
+            self._state.start_again([error.table], error.message)
+        except TableRefused as error:
+            self._metrics.failed("copy", error)
+            self._state.refuse(error)
+        except PenstockError as error:
+            if decide(error) not in (Action.RETRY, Action.AGAIN):
+                raise
+            self._retry(error)
+            # The tables stay where they are on their way, and are taken up again from there.
+            self._say(error.message)
+            self._pause.wait(self._stopping.is_set)
+            return True
+        self._store.release_claims(self._worker, tables)
+        return True
+
+    def _retry(self, error: PenstockError) -> None:
+        """Count what is begun again."""
+        self._metrics.failed("copy", error)
+        self._metrics.retried("copy")
+
+    def _release_readings(self) -> None:
+        used = {reading.number for _unit, reading in self._units.values()}
+        for number in [
+            n for n, r in self._state.readings.items() if not r.tables and n not in used
+        ]:
+            del self._state.readings[number]
+            self._snapshots.release(number)
+
+    # -- wishes and trouble ----------------------------------------------------------------------
+
+    def _heed_wishes(self) -> None:
+        for oid, state in self._store.get_table_states().items():
+            wish = self._store.get_wish(oid)
+            if wish not in ("cancelled", "resync"):
+                continue
+            self._state.queue.drop([oid])
+            if self._state.is_busy(oid):
+                continue
+            if not isinstance(state, Init):
+                self._state.give_up([oid])
+            if wish == "resync":
+                self._store.fulfil_wishes({oid: "resync"})
+
+    def _heed_budget(self) -> None:
+        """Give copies up before what they hold back fills the source's disk."""
+        holding = [oid for oid in self._state.phase(DataSync) if oid not in self._state.finishing]
+        why = self._over_budget() if holding else None
+        if why is None:
+            return
+        if self._pause_over_budget:
+            self._say(f"{why}; the copies are given up and rest until `penstock tables resume`")
+            self._store.set_wishes(dict.fromkeys(holding, "paused"))
+        else:
+            self._say(f"{why}; the copies start again")
+        self._state.give_up(holding)
+
+
+class CopiesStopped(PenstockError):
+    """Raised inside a copy that the pipeline's end cuts short; nothing is wrong."""

@@ -1,0 +1,120 @@
+"""`penstock snapshot`: every table as it is at one point, and nothing after that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config.models import PipelineConfig
+from penstock.model.errors import CheckFailed
+from penstock.model.lsn import Frontier
+from penstock.model.table_state import Errored, Ready
+from penstock.pipeline.copy.copies import make_copies_only
+from penstock.pipeline.copy.copy_progress import CopyView
+from penstock.pipeline.run.opened import opened_destination, spark_session
+from penstock.pipeline.run.standing import Standing
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import read_tables
+from penstock.source.postgres.pipeline_lock import KeptLock
+from penstock.source.postgres.subscription.table_selection import select_tables
+from penstock.store import Store, pipeline_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TURN_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """What was copied: rows by table, as of the point ``lsn``; why others were not."""
+
+    lsn: int
+    rows: Mapping[str, int]
+    refused: Mapping[str, str]
+
+
+class NoStream:
+    """Stands where the stream's position would be: copied tables wait for nobody."""
+
+    standing = Standing()
+
+    def place(self, tables: Mapping[int, Frontier]) -> None: ...
+
+    def free(self, tables: Collection[int]) -> None: ...
+
+
+def copy_only(
+    config: PipelineConfig,
+    file: Path,
+    stopping: Callable[[], bool],
+    *,
+    spark: SparkSession | None = None,
+    observe_copies: Callable[[list[CopyView]], None] = lambda _views: None,
+    say: Callable[[str], None] = print,
+) -> CopyReport | None:
+    """Copy every table that source.tables names, all at one point; None where it was stopped.
+
+    After a crash, a run that finds its snapshot alive goes on under it; else it begins anew.
+    """
+    with (
+        KeptLock(config.source.url, config.name, f"penstock {config.name} snapshot") as lock,
+        opened_destination(config) as destination,
+        _store(config) as store,
+    ):
+        selection = select_tables(read_tables(lock.conn), config.source.tables.patterns)
+        unlogged = [t for t in selection.skipped if t.kind in ("r", "p")]
+        names = [table.table_name for table in (*selection.published, *unlogged)]
+        if not names:
+            raise CheckFailed(
+                "No table of the source matches source.tables; there is nothing to copy.",
+                remedy="Correct include and exclude; `penstock check` lists what matches.",
+            )
+        definitions = read_definitions(lock.conn, names, ())
+        destination.prepare(definitions)
+        tables = FollowedTables(store, say, merges=True, copies=True)
+        tables.enrol(definitions, 0)
+        tables.take_part()
+        with spark_session(config, spark) as session:
+            copies = make_copies_only(
+                config, file, session, destination, store, tables, NoStream(), say
+            )
+            copies.start()
+            try:
+                while not stopping() and not tables.are_settled:
+                    copies.check()
+                    lock.keep()
+                    copies.show(observe_copies)
+                    time.sleep(_TURN_SECONDS)
+            finally:
+                copies.stop()
+            copies.check()
+            observe_copies(copies.views())
+        if not tables.are_settled:
+            return None
+        report = _report(store, tables)
+        store.forget_pipeline()
+        return report
+
+
+def _report(store: Store, tables: FollowedTables) -> CopyReport:
+    copies, states = store.get_copies(), store.get_table_states()
+    names = {oid: tables.qualified_name(oid) for oid in states}
+    return CopyReport(
+        max((copy.last_lsn for copy in copies.values()), default=0),
+        {names[oid]: copies[oid].rows_done for oid, s in states.items() if isinstance(s, Ready)},
+        {names[oid]: s.reason for oid, s in states.items() if isinstance(s, Errored)},
+    )
+
+
+@contextmanager
+def _store(config: PipelineConfig) -> Iterator[Store]:
+    # Not the states of the pipeline itself, which may have a stream.
+    with pipeline_store(config.model_copy(update={"name": f"{config.name}/snapshot"})) as store:
+        store.open()
+        yield store

@@ -1,0 +1,186 @@
+"""From the last chunk of a table to its place among the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import pairwise
+
+from penstock.destination.contract import Destination
+from penstock.metrics.written import JobResult
+from penstock.model.errors import TableRefused
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import TableRows
+from penstock.model.table_state import (
+    Catchup,
+    DataSync,
+    FinishedCopy,
+    Ready,
+    SyncDone,
+    SyncWait,
+    TableState,
+)
+from penstock.pipeline.copy.replay import Replay
+from penstock.pipeline.run.batch_committer import BatchCommitter
+from penstock.pipeline.run.joins import Joins
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.store import Store
+
+Keys = Sequence[tuple[str, ...]]
+ReadKeys = Callable[[TableDefinition, Keys], TableRows]
+SnapshotOfNow = Callable[[], AbstractContextManager[tuple[int, ReadKeys]]]
+"""For as long as the block: the point of a new snapshot, and how to read rows under it."""
+
+
+class FinishCopies:
+    """Takes tables whose chunks are all written as far as ``sync_done``.
+
+    Every step may be made again after a crash.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        store: Store,
+        committer: BatchCommitter,
+        replay: Replay,
+        snapshot_of_now: SnapshotOfNow,
+        tables: FollowedTables,
+        joins: Callable[[], Joins | None],
+        check: Callable[[], None],
+    ) -> None:
+        """``joins`` gives those of the query that is under way; ``check`` raises what ends all."""
+        self._destination = destination
+        self._store = store
+        self._committer = committer
+        self._replay = replay
+        self._snapshot_of_now = snapshot_of_now
+        self._tables = tables
+        self._refuse = tables.refuse
+        self._joins = joins
+        self._check = check
+
+    def finish(self, tables: Sequence[TableDefinition]) -> None:
+        """Returns when all of them are in sync, but for those that were refused."""
+        go_on(self._store, tables, DataSync, FinishedCopy())
+        tables = each(tables, self._destination.finish_copy, self._refuse)
+        go_on(self._store, tables, FinishedCopy, SyncWait())
+        end_lsn = self._committer.standing.frontier.end_lsn
+        go_on(self._store, tables, SyncWait, Catchup(end_lsn))
+        if self._destination.capabilities.mode == "append":
+            # Its changes were delivered all the while; their positions say which value is newer.
+            go_on(self._store, tables, Catchup, SyncDone(end_lsn))
+            go_on(self._store, tables, SyncDone, Ready())
+            return
+        if tables:
+            self._catch_up(tables)
+
+    def _catch_up(self, tables: Sequence[TableDefinition]) -> None:
+        oids = frozenset(table.oid for table in tables)
+        copies = self._store.get_copies()
+        consistent = max((copies[oid].last_lsn for oid in oids if oid in copies), default=0)
+        self._destination.replaying(oids)
+        try:
+            self._replay.bring_near(oids, consistent)
+            if any(self._destination.parked_keys(oid) for oid in oids):
+                self._read_parked(tables)
+        finally:
+            self._destination.replaying(())
+        tables = each(tables, self._destination.complete_table, self._refuse)
+        if not tables:
+            return
+        # That may have taken long.
+        self._replay.bring_near([table.oid for table in tables])
+        # Where little was left, nothing was replayed, and the destination need not have heard where
+        # the tables stand. The next driver would take them for being where all others are.
+        reached = {table.oid: self._committer.standing.at(table.oid) for table in tables}
+        self._committer.commit_aside(JobResult(), reached)
+        if not self._join(reached):
+            # The next query brings them on.
+            done = {oid: SyncDone(at.end_lsn) for oid, at in reached.items()}
+            self._store.update_table_states(done)
+
+    def _join(self, tables: Mapping[int, Frontier]) -> bool:
+        """Let tables that are near join the query of now; False where there is none."""
+        joins = self._joins()
+        point = None if joins is None else joins.point(tables, self._check)
+        if joins is None or point is None:
+            return False
+
+        def act() -> None:
+            standing = self._committer.standing
+            self._committer.release(tables)
+            self._tables.join({oid: SyncDone(standing.at(oid).end_lsn) for oid in tables})
+
+        try:
+            self._replay.bring_to(tables, point.end_lsn)
+        except BaseException:
+            # Batches that hold their changes must not be committed.
+            joins.end()
+            raise
+        return joins.join(tables, act)
+
+    def _read_parked(self, tables: Sequence[TableDefinition]) -> None:
+        """Read again what could not be replayed.
+
+        First a snapshot, then the replay exactly up to its point: so all that was parked until then
+        is known, and is what the snapshot says, and nothing is parked after it.
+        """
+        with self._snapshot_of_now() as (point, read_keys):
+            self._replay.bring_to([table.oid for table in tables], point)
+            for table in tables:
+                keys = self._destination.parked_keys(table.oid)
+                if keys:
+                    self._destination.settle_parked(read_keys(table, keys), keys)
+
+
+def go_on(
+    store: Store,
+    tables: Collection[TableDefinition],
+    before: type[TableState],
+    state: TableState,
+) -> None:
+    """Set the state of those that are where it follows: a crash may have left others further on.
+
+    All at once: each write waits for the store's disk.
+    """
+    states = store.get_table_states()
+    here = [table.oid for table in tables if isinstance(states.get(table.oid), before)]
+    if here:
+        store.update_table_states(dict.fromkeys(here, state))
+
+
+def each(
+    tables: Sequence[TableDefinition],
+    step: Callable[[TableDefinition], None],
+    refuse: Callable[[TableRefused], None],
+) -> list[TableDefinition]:
+    """Take the step for each of the tables; those for which it was not refused."""
+    done = []
+    for table in tables:
+        try:
+            step(table)
+        except TableRefused as error:
+            refuse(error)
+        else:
+            done.append(table)
+    return done
+
+
+class FinishAtOnce:
+    """A table whose chunks are written is done: no changes come after them."""
+
+    def __init__(
+        self, destination: Destination, store: Store, refuse: Callable[[TableRefused], None]
+    ) -> None:
+        self._destination = destination
+        self._store = store
+        self._refuse = refuse
+
+    def finish(self, tables: Sequence[TableDefinition]) -> None:
+        tables = each(tables, self._destination.finish_copy, self._refuse)
+        tables = each(tables, self._destination.complete_table, self._refuse)
+        path: list[TableState] = [FinishedCopy(), SyncWait(), Catchup(0), SyncDone(0), Ready()]
+        for before, state in pairwise([DataSync(), *path]):
+            go_on(self._store, tables, type(before), state)

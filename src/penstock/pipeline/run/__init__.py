@@ -1,0 +1,1 @@
+"""One run: capture, query, commits."""

@@ -1,0 +1,207 @@
+"""What the driver does with one micro-batch's receipts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from penstock.changelog.changelog import ChangeLog
+from penstock.destination.contract import Behind, Destination, Rows, SchemaChange
+from penstock.failpoints import failpoint
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import JobResult
+from penstock.model.errors import BatchAgain, LogError, PenstockError
+from penstock.model.lsn import NOTHING, Frontier
+from penstock.pipeline.run.standing import Standing
+
+Commit = Callable[[Frontier, Behind], None]
+
+
+@dataclass(frozen=True)
+class Delivered:
+    """One batch that the destination holds durably."""
+
+    frontier: Frontier
+    tasks: int
+    at: float
+
+
+class BatchCommitter:
+    """Commits batches to the destination, then lets capture confirm them.
+
+    Batches of the stream and those that bring single tables on come from two threads; they are
+    committed one at a time.
+    """
+
+    def __init__(
+        self,
+        destination: Destination,
+        log: ChangeLog,
+        reader: str,
+        wanted_lsn: int,
+        observe: Callable[[Delivered], None],
+        metrics: Metrics,
+    ) -> None:
+        self._destination = destination
+        self._log = log
+        self._reader = reader
+        self._wanted_lsn = wanted_lsn
+        self._observe = observe
+        self._metrics = metrics
+        self._in_doubt: tuple[JobResult, Frontier] | None = None
+        """A batch whose commit failed, and where the destination stands if it holds it after all:
+        then nobody brings it again, and it is counted when that is known.
+        """
+        self._read_up_to = NOTHING
+        self._set_aside: Collection[int] = ()
+        self.is_unsure = True
+        """Whether nobody knows where the destination stands, until it is asked."""
+        self._placed: dict[int, Frontier] = {}
+        self._kept: frozenset[int] = frozenset()
+        """Those that were placed and not freed since, also if nobody else says that they wait."""
+        self.lock = threading.RLock()
+        """Held while something is committed: who changes the destination otherwise takes it."""
+        self.standing = Standing()
+
+    def take_up(
+        self,
+        begin: Frontier,
+        known: Collection[int],
+        set_aside: Collection[int],
+        waiting: Mapping[int, Frontier | None],
+    ) -> Standing:
+        """Ask the destination where it stands, before a query reads on from there.
+
+        ``begin`` is where it stands if it does not know. ``known`` are all tables; ``waiting`` are
+        those that are set aside while their changes wait, and where they stood when that began, as
+        far as known.
+        """
+        with self.lock:
+            held = self.held()
+            # What was placed since the last commit is newer than what the destination knows, and so
+            # is that a table was let go: the destination hears of that with the next commit.
+            told = {**self._destination.behind(), **self._placed}
+            delivered = frozenset(known) - frozenset(set_aside)
+            wanted = {*delivered, *waiting, *self._kept}
+            standing = Standing(
+                held or begin, {oid: at for oid, at in told.items() if oid in wanted}
+            )
+            for oid, at in waiting.items():
+                places = [*filter(None, [at, told.get(oid)])]
+                standing = standing.placed({oid: max(places, default=standing.frontier)})
+            self.standing = standing = standing.together(set_aside)
+            self._settle_doubt(held)
+            self._set_aside = frozenset(set_aside)
+            self._read_up_to = standing.start(set_aside)
+            self.is_unsure = False
+            self._record()
+            return standing
+
+    def held(self) -> Frontier | None:
+        """Where the destination stands or, if it does not know, where it was last seen."""
+        held = self._destination.committed()
+        if held is None and not self._destination.capabilities.remembers:
+            recorded = self._log.reader(self._reader)
+            held = recorded.frontier if recorded else None
+        return held
+
+    @property
+    def read_up_to(self) -> Frontier:
+        """Where the reading goes on: all that comes before was committed."""
+        return self._read_up_to
+
+    def __call__(self, job: JobResult, frontier: Frontier) -> None:
+        self._go_on(frontier, job, partial(self._destination.commit, job.receipts))
+
+    def commit_sections(
+        self, sections: Sequence[SchemaChange | Rows], frontier: Frontier, job: JobResult
+    ) -> None:
+        """Commit a transaction with schema changes, between which its rows stand; ``job`` are all
+        that wrote them.
+        """
+        self._go_on(frontier, job, partial(self._destination.commit_sections, sections))
+
+    def _go_on(self, frontier: Frontier, job: JobResult, commit: Commit) -> None:
+        with self.lock:
+            if frontier < self._read_up_to:
+                raise LogError(
+                    f"a batch would take the destination back from {self._read_up_to} to "
+                    f"{frontier}; nothing of it was committed",
+                    remedy="this is a bug in Penstock: please report it, with the change log's "
+                    "listing (`penstock log inspect`)",
+                )
+            standing = self.standing.after(frontier, self._set_aside)
+            failpoint("driver.before_commit")
+            began, moves = time.monotonic(), standing.frontier > self.standing.frontier
+            self._in_doubt = (job, standing.frontier) if moves else None
+            self._commit(commit, standing)
+            self._in_doubt = None
+            failpoint("driver.committed")
+            self._read_up_to = frontier
+            self._record()
+        self._metrics.committed(job, standing.frontier, began)
+        self._observe(Delivered(standing.frontier, len(job.receipts), time.time()))
+
+    def _settle_doubt(self, held: Frontier | None) -> None:
+        if self._in_doubt is not None and held is not None and held >= self._in_doubt[1]:
+            self._metrics.committed(*self._in_doubt, time.monotonic())
+        self._in_doubt = None
+
+    def commit_aside(self, job: JobResult, tables: Mapping[int, Frontier]) -> None:
+        """Commit a batch that brings only ``tables`` on, each to where it stands then."""
+        with self.lock:
+            commit = partial(self._destination.commit, job.receipts)
+            self._commit(commit, self.standing.placed(tables))
+            self._record()
+        self._metrics.replayed(job.written)
+
+    def place(self, tables: Mapping[int, Frontier]) -> None:
+        """Set tables aside, and say where they stand; the next commit tells the destination."""
+        with self.lock:
+            # Also those that came after the query had begun: batches do not bring them on.
+            self._set_aside = frozenset((*self._set_aside, *tables))
+            self._placed.update(tables)
+            self._kept |= tables.keys()
+            self.standing = self.standing.placed(tables)
+            self.want(max((at.end_lsn for at in tables.values()), default=0))
+
+    def want(self, lsn: int) -> None:
+        """Capture is to say when it has got there, also if nothing happens in the source."""
+        with self.lock:
+            self._wanted_lsn = max(self._wanted_lsn, lsn)
+            self._record()
+
+    def release(self, tables: Collection[int]) -> None:
+        """Batches bring these tables on from now on; they stand where the next one begins."""
+        with self.lock:
+            self._set_aside = frozenset(self._set_aside) - frozenset(tables)
+
+    def free(self, tables: Collection[int]) -> None:
+        """Keep nothing for these tables any more."""
+        with self.lock:
+            self._placed = {oid: at for oid, at in self._placed.items() if oid not in tables}
+            self._kept -= frozenset(tables)
+            self.standing = self.standing.freed(tables)
+            self._record()
+
+    def _commit(self, commit: Commit, standing: Standing) -> None:
+        if self.is_unsure:
+            raise BatchAgain("the last commit failed, and the destination was not asked since")
+        try:
+            commit(standing.frontier, standing.behind)
+        except PenstockError:
+            # It may have been committed nevertheless.
+            self.is_unsure = True
+            raise
+        self.standing = standing
+        self._placed = {}
+
+    def _record(self) -> None:
+        """Tell capture what the destination holds and no query reads any more: one may have begun
+        further back, for a table that was given up since.
+        """
+        held = min(self.standing.held, self._read_up_to)
+        self._log.set_reader(self._reader, held, self._wanted_lsn)

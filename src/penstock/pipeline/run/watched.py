@@ -1,0 +1,58 @@
+"""What the driver looks at now and then, for the metrics alone."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import get_args
+
+import psycopg
+
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.model.errors import PenstockError
+from penstock.model.table_state import Phase
+from penstock.pipeline.run.capture_child import CaptureChild
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.postgres.subscription.slot import current_wal_lsn
+from penstock.store import Store
+
+_LOOK_SECONDS = 1.0
+
+
+class Watched:
+    """Capture, the source's WAL and the tables' states. Nothing that goes wrong here matters."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        capture: CaptureChild,
+        store: Store,
+        tables: FollowedTables,
+    ) -> None:
+        self._metrics = metrics
+        self._capture = capture
+        self._store = store
+        self._tables = tables
+        self._next = 0.0
+
+    def look(self, conn: psycopg.Connection[object]) -> None:
+        """Called often; does something once a second."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _LOOK_SECONDS
+        # Whoever needs the source, or the report, finds out by himself that it is not to be had.
+        with suppress(PenstockError):
+            self._metrics.source_is_at(current_wal_lsn(conn))
+            self._metrics.captured(self._capture.report())
+        found = Counter(state.phase for state in self._store.get_table_states().values())
+        phases = {phase: found[phase] for phase in get_args(Phase)}
+        self._metrics.tables(phases)
+        unsettled = 0 if self._tables.are_settled else _on_their_way(phases)
+        self._metrics.health.tables(unsettled=unsettled, errored=phases["errored"])
+        self._metrics.health.turned(has_work=bool(self._metrics.lag.bytes or unsettled))
+
+
+def _on_their_way(phases: dict[str, int]) -> int:
+    """How many tables are neither ready nor wait for a person."""
+    return sum(count for phase, count in phases.items() if phase not in ("ready", "errored"))

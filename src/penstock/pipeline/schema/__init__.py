@@ -1,0 +1,1 @@
+"""Schema changes in the stream."""

@@ -1,0 +1,339 @@
+"""Schema changes, as they come in the stream.
+
+Ordinary batches end before a transaction that changes tables. The driver brings that one itself:
+the rows between two changes are written by tasks as always, and the destination commits rows and
+changes together, in their order. Then the query goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import psycopg
+
+from penstock.changelog import chain
+from penstock.changelog.changelog import ChangeLog, Listing
+from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
+from penstock.destination.contract import Destination, Rows, SchemaChange, TaskWriter
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.written import JobResult, in_turn
+from penstock.model.errors import TableChanged, TableRefused
+from penstock.model.lsn import Frontier, Position
+from penstock.model.schema_change import Difference, TableChange
+from penstock.model.schema_policy import FOLLOWED, SchemaPolicy, setting
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import Catchup, DataSync, FinishedCopy, SyncWait
+from penstock.pipeline.run.batch_committer import BatchCommitter
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.pipeline.tables.subscribed_tables import SubscribedTables
+from penstock.source.postgres.catalogue.definitions import (
+    published_columns,
+    read_definitions_by_oid,
+)
+from penstock.source.postgres.catalogue.described_tables import Published, tables_in
+from penstock.source.postgres.source_errors import source_errors
+from penstock.store import Store
+from penstock.transform.filter import Filter
+from penstock.transform.floors import Floors
+from penstock.transform.section import END, Section
+
+RunSection = Callable[[chain.Batch, Floors, TaskWriter, Section | None], JobResult]
+"""Runs one Spark job."""
+
+
+class SchemaFollower:
+    """Brings the transactions that ordinary batches leave out."""
+
+    def __init__(
+        self,
+        destination: Destination,
+        store: Store,
+        tables: FollowedTables,
+        committer: BatchCommitter,
+        log: ChangeLog,
+        subscribed: SubscribedTables,
+        policy: SchemaPolicy,
+        max_bytes: int,
+        run_section: RunSection,
+        wanted: Filter | None,
+        say: Callable[[str], None],
+        metrics: Metrics,
+    ) -> None:
+        self._destination = destination
+        self._store = store
+        self._tables = tables
+        self._committer = committer
+        self._log = log
+        self._subscribed = subscribed
+        self._policy = policy
+        self._max_bytes = max_bytes
+        self._run_section = run_section
+        self._filter = wanted
+        self._say = say
+        self._metrics = metrics
+        self._points = SchemaPoints(log)
+
+    def is_due(self) -> bool:
+        """Whether nothing is left to do before the next transaction that changes tables."""
+        point = self._next(self._log.list())
+        return point is not None and self._committer.read_up_to.end_lsn >= point
+
+    def _next(self, listing: Listing) -> int | None:
+        """The commit LSN of the next such transaction, once the log has all of it."""
+        point = self._points.next_after(listing, self._committer.read_up_to.commit_lsn)
+        if point is None or listing.frontier is None or listing.frontier.commit_lsn < point:
+            return None
+        return point
+
+    def follow(self, conn: psycopg.Connection[Any], may_go_on: Callable[[], bool]) -> bool:
+        """Bring all such transactions that the log has, and what lies between them: a query that is
+        started only to end again soon takes longer. No query may be under way.
+
+        False where it may not go on: ``may_go_on`` is asked before each of them.
+        """
+        self._prepare_left()
+        while (point := self._next(listing := self._log.list())) is not None:
+            if not may_go_on():
+                return False
+            if self._committer.read_up_to.end_lsn < point:
+                self._reach(listing, point)
+            else:
+                self._bring(conn, listing, point)
+        return True
+
+    def _prepare_left(self) -> None:
+        """The answer to a commit may have been lost: the tables that it changed are as they should
+        be where the destination stands, but are not prepared as such.
+        """
+        left = self._tables.unprepared & self._tables.part.delivered
+        if not left:
+            return
+        standing = self._committer.standing
+        tables = [self._store.get_table_schema(o, standing.at(o).end_lsn - 1) for o in left]
+        with self._committer.lock:
+            self._destination.prepare([table for table in tables if table is not None])
+        self._tables.unprepared -= left
+
+    def notice(self, conn: psycopg.Connection[Any], seen: TableChanged) -> None:
+        """Follow a change of which nothing told but the rows behind it: without event triggers, and
+        in sessions that opted out. What the catalogue says now stands in for what it said then.
+
+        Where that does not explain the rows, the table is copied anew, or if tables are not copied,
+        what was given is raised. No query may be under way.
+        """
+        while self._committer.read_up_to.end_lsn < seen.commit_lsn:
+            self._reach(self._log.list(), seen.commit_lsn)
+        before = self._store.get_table_schema(seen.table, seen.commit_lsn - 1)
+        now = read_definitions_by_oid(conn, [seen.table], self._subscribed.publications)
+        change = TableChange(before, now.get(seen.table))
+        position = Position(seen.commit_lsn - 1, 0)
+        if stop := self._policy.stops_at(change):
+            raise _stopped(change, stop, position, "seen in its rows")
+        change = self._policy.resolved(change)
+        if change.after is None or not change.differences():
+            if not self._tables.copy_anew(seen.table):
+                raise seen
+            self._say(f"{seen.message}, and the catalogue does not say how; it is copied anew")
+            return
+        self._store.store_table_schemas([change.after], position.commit_lsn)
+        told = SchemaChange(
+            position, 0, "seen in its rows", (change,), _silent(self._filter, [change])
+        )
+        self._committer.commit_sections([told], Frontier.before(seen.commit_lsn), JobResult())
+        with self._committer.lock:
+            self._destination.prepare([change.after])
+        self._tell([told])
+
+    def _reach(self, listing: Listing, point: int) -> None:
+        """Bring a batch of what comes before ``point``."""
+        batch = chain.next_batch(
+            listing.segments,
+            listing.sizes,
+            self._committer.read_up_to,
+            self._max_bytes,
+            point,
+        )
+        assert batch is not None  # noqa: S101 (the log is further on than that)
+        writer = self._destination.section_writer([])
+        job = self._run_section(batch, self._floors(), writer, None)
+        self._committer.commit_sections([Rows(tuple(job.receipts))], batch.frontier, job)
+
+    def _floors(self) -> Floors:
+        part = self._tables.part
+        return self._committer.standing.floors(part.set_aside, part.known)
+
+    def _bring(self, conn: psycopg.Connection[Any], listing: Listing, commit_lsn: int) -> None:
+        floors = self._floors()
+        with source_errors("reading the columns that are published"):
+            published = published_columns(conn, self._subscribed.publications)
+        points = self._points.of(listing, commit_lsn)
+        changes = _Changes(self._store, self._policy, floors, published, self._filter).of(points)
+        batch = chain.Batch(
+            # The commit record ends further on; how far is of no interest.
+            Frontier(commit_lsn, commit_lsn + 1),
+            chain.between(listing.segments, listing.sizes, commit_lsn - 1, commit_lsn),
+        )
+        after = _newest(changes)
+        # First, and for this position alone: whoever starts anew finds what holds where it stands.
+        self._store.store_table_schemas(after, commit_lsn)
+        # Should one be copied before this has come to its end.
+        oids = {table.oid for table in after}
+        self._tables.unprepared |= oids
+        sections, jobs = self._sections(batch, floors, points, changes)
+        self._committer.commit_sections(sections, batch.frontier, in_turn(jobs))
+        with self._committer.lock:
+            self._destination.prepare(after)
+        self._tables.unprepared -= oids
+        self._tell(changes)
+        # Rows that came, went or got new values without changes of rows.
+        again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}
+        again |= self._copied_before(points)
+        if again:
+            self._store.set_wishes(dict.fromkeys(again, "resync"))
+        known = self._store.get_table_states()
+        touched = [each for point in points for each in point.message.tables]
+        if any(oid not in known or document is None for oid, document in touched):
+            self._subscribed.look_soon()
+        self._acknowledge(conn, points)
+
+    def _copied_before(self, points: Sequence[SchemaPoint]) -> set[int]:
+        """Tables that were changed after the snapshot that they are being copied under."""
+        copies, states = self._store.get_copies(), self._store.get_table_states()
+        return {
+            oid
+            for point in points
+            for oid, _ in point.message.tables
+            if isinstance(states.get(oid), DataSync | FinishedCopy | SyncWait | Catchup)
+            and oid in copies
+            and copies[oid].first_lsn <= point.position.commit_lsn
+        }
+
+    def _acknowledge(self, conn: psycopg.Connection[Any], points: Sequence[SchemaPoint]) -> None:
+        """Say in the source's log that the destination holds these changes. Nothing depends on it:
+        a role without the right leaves it.
+        """
+        versions = [point.message.version for point in points]
+        with suppress(psycopg.Error):
+            conn.execute(
+                "UPDATE penstock.schema_log SET acknowledged_at = now()"
+                " WHERE version = ANY (%s) AND acknowledged_at IS NULL",
+                [versions],
+            )
+
+    def _sections(
+        self,
+        batch: chain.Batch,
+        floors: Floors,
+        points: Sequence[SchemaPoint],
+        changes: Sequence[SchemaChange],
+    ) -> tuple[list[SchemaChange | Rows], list[JobResult]]:
+        bounds = [-1, *(point.position.ordinal for point in points), END]
+        sections: list[SchemaChange | Rows] = []
+        jobs: list[JobResult] = []
+        for number, (before, next_one) in enumerate(pairwise(bounds)):
+            if number:
+                sections.append(changes[number - 1])
+            first = before + 1
+            if first < next_one and self._points.has_rows(
+                [pointer.segment for pointer in batch.pointers],
+                batch.frontier.commit_lsn,
+                first,
+                next_one,
+            ):
+                writer = self._destination.section_writer(changes[:number])
+                jobs.append(self._run_section(batch, floors, writer, Section(first, next_one)))
+                sections.append(Rows(tuple(jobs[-1].receipts)))
+        return sections, jobs
+
+    def _tell(self, changes: Sequence[SchemaChange]) -> None:
+        for change in changes:
+            for table in change.tables:
+                known = table.before or table.after
+                assert known is not None  # noqa: S101 (one of both is there)
+                self._metrics.schema_changed()
+                for difference in table.differences():
+                    self._say(f"table {known.qualified_name}: {difference.text}")
+
+
+class _Changes:
+    """What the messages of one transaction mean for the tables that are followed."""
+
+    def __init__(
+        self,
+        store: Store,
+        policy: SchemaPolicy,
+        floors: Floors,
+        published: Published,
+        wanted: Filter | None,
+    ) -> None:
+        self._store = store
+        self._filter = wanted
+        self._policy = policy
+        self._floors = floors
+        self._published = published
+        self._held: dict[int, TableDefinition | None] = {}
+
+    def of(self, points: Sequence[SchemaPoint]) -> list[SchemaChange]:
+        return [self._of(point) for point in points]
+
+    def _of(self, point: SchemaPoint) -> SchemaChange:
+        tables = tuple(
+            self._change(point, oid, document)
+            for oid, document in point.message.tables
+            if self._floors.wants(oid, point.position.commit_lsn)
+        )
+        return SchemaChange(
+            point.position,
+            point.commit_micros,
+            point.message.tag,
+            tables,
+            _silent(self._filter, tables),
+        )
+
+    def _change(self, point: SchemaPoint, oid: int, document: str | None) -> TableChange:
+        before = self._held.get(oid) or self._store.get_table_schema(
+            oid, point.position.commit_lsn - 1
+        )
+        after = None if document is None else tables_in(document, self._published).get(oid)
+        change = TableChange(before, after, point.message.is_rewrite)
+        if stop := self._policy.stops_at(change):
+            raise _stopped(change, stop, point.position, point.message.tag)
+        change = self._policy.resolved(change)
+        if change.moves_partitions(are_new=point.message.tag == "CREATE TABLE"):
+            change = replace(change, is_rewrite=True)
+        self._held[oid] = change.after
+        return change
+
+
+def _stopped(change: TableChange, stop: Difference, position: Position, tag: str) -> TableRefused:
+    known = change.before or change.after
+    assert known is not None  # noqa: S101 (one of both is there)
+    name, key = known.qualified_name, setting(stop.kind)
+    choice = "apply" if stop.kind in FOLLOWED else "apply or ignore"
+    return TableRefused(
+        f"table {name} was changed at {position} ({tag}): {stop.text}; "
+        f"schema_changes says to stop at {key}",
+        remedy=f"set schema_changes.{key} to {choice} in the pipeline file, start "
+        f"`penstock run` again, and run `penstock tables retry` for {name}",
+        table=change.oid,
+    )
+
+
+def _silent(wanted: Filter | None, tables: Sequence[TableChange]) -> frozenset[int]:
+    """Tables of whose changes no event is to tell."""
+    if wanted is None:
+        return frozenset()
+    known = [(table.oid, table.after or table.before) for table in tables]
+    return frozenset(
+        oid for oid, t in known if t is None or not wanted.passes_schema_event(t.schema, t.name)
+    )
+
+
+def _newest(changes: Sequence[SchemaChange]) -> list[TableDefinition]:
+    """The tables as they are after all of them."""
+    found = {table.oid: table.after for change in changes for table in change.tables}
+    return [table for table in found.values() if table is not None]

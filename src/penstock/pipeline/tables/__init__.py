@@ -1,0 +1,1 @@
+"""Which tables are followed, and where each stands."""

@@ -1,0 +1,291 @@
+"""The subscription manager: which tables are followed, compared again and again with what the
+pipeline file and `penstock tables add | remove` ask for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from penstock.config.models import PipelineConfig
+from penstock.destination.contract import Destination
+from penstock.model.errors import (
+    DestinationError,
+    DestinationUnavailable,
+    SourceUnavailable,
+    StoreUnavailable,
+    as_refusal,
+)
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import Errored, Init, Ready, SyncDone, TableState
+from penstock.pipeline.run.batch_committer import BatchCommitter
+from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import TableName
+from penstock.source.postgres.subscription.publications import read_membership
+from penstock.source.postgres.subscription.reconcile import Reconciled, reconcile_publication
+from penstock.source.postgres.subscription.slot import current_wal_lsn
+from penstock.source.postgres.subscription.subscription import Subscription
+from penstock.store import Store
+
+_LOOK_SECONDS = 2.0
+
+
+class SubscribedTables:
+    """Enrols new tables and lets others go."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        destination: Destination,
+        store: Store,
+        tables: FollowedTables,
+        committer: BatchCommitter,
+        say: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._destination = destination
+        self._store = store
+        self._tables = tables
+        self._committer = committer
+        self._say = say
+        self._copies = config.source.copy_rows is not None
+        self.publications: tuple[str, ...] = ()
+        self._rules: dict[tuple[str, str], Any] | None = None
+        self._skipped: dict[TableName, str] = {}
+        self._leaving: set[int] = set()
+        self._gone: dict[int, int] = {}
+        self._held_back: frozenset[int] = frozenset()
+        self._next_look = self._next_time = 0.0
+
+    def enrol(self, conn: psycopg.Connection[Any], subscription: Subscription) -> None:
+        """At the start: all tables that are published. Those that are so no longer are let go by
+        and by: what was written to them before comes first.
+        """
+        self.publications = subscription.publications
+        self._take_in(conn, subscription.tables, subscription.start_lsn)
+        published = read_membership(conn, self._config.name).homes
+        states = self._store.get_table_states()
+        gone = self._known(
+            oid
+            for oid, state in states.items()
+            if oid not in published and not isinstance(state, Init | Errored)
+        )
+        self._prepare(gone, gone.values())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no table waits to come or to go."""
+        return not self._gone and not self._held_back
+
+    def look_soon(self) -> None:
+        """Something in the source tells that there may be other tables."""
+        self._next_look = self._next_time = 0.0
+
+    def reconcile(self, conn: psycopg.Connection[Any]) -> None:
+        """Called often; looks now and then. What cannot be asked now is asked the next time."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_SECONDS
+        try:
+            rules = self._store.load_rules()
+            if rules == self._rules and now < self._next_time:
+                return
+            self._next_time = now + self._config.source.tables.reconcile
+            before = self._committer.standing.frontier
+            found = reconcile_publication(conn, self._config, rules)
+            self._rules = rules
+            self._heed(conn, found, before)
+        except (SourceUnavailable, StoreUnavailable, psycopg.OperationalError):
+            return
+
+    def _heed(self, conn: psycopg.Connection[Any], found: Reconciled, before: Frontier) -> None:
+        for name, why in found.skipped.items():
+            if self._skipped.get(name) != why:
+                self._say(f"table {name} matches and is not followed: {why}")
+        self._skipped = dict(found.skipped)
+        known = set(self._store.get_table_states())
+        new = {oid: name for oid, name in found.published.items() if oid not in known}
+        # A name that another table has at the destination is free once that one was renamed there
+        # or let go.
+        taken = self._names()
+        self._held_back = frozenset(oid for oid, name in new.items() if name in taken)
+        new = {oid: name for oid, name in new.items() if oid not in self._held_back}
+        if self._held_back:
+            self._next_time = 0.0
+        if new:
+            if not self._copies:
+                # Its changes begin where the stream stood before it was published.
+                self._committer.place(dict.fromkeys(new, before))
+            self._take_in(conn, list(new.values()), current_wal_lsn(conn))
+            self._say(f"following {_listed(new.values())} from now on")
+        if back := self._leaving & found.published.keys():
+            # What changed meanwhile did not come.
+            self._store.set_wishes(dict.fromkeys(back, "resync" if self._copies else None))
+            self._leaving -= back
+        if found.moved and self._copies:
+            # Updates and deletes were not followed before, or will not be: begin with what is.
+            self._store.set_wishes(dict.fromkeys(found.moved, "resync"))
+        gone = known - found.published.keys()
+        # What takes the name of a table that was dropped takes its place.
+        names = {*found.published.values()}
+        replaced = {oid for oid in gone if names & self._names([oid])}
+        self._let_go(self._passed(conn, gone), replaced)
+
+    def _names(self, oids: Collection[int] | None = None) -> set[TableName]:
+        """What tables are called where the destination stands."""
+        schemas = self._store.get_table_schemas()
+        wanted = schemas.keys() if oids is None else oids
+        return {TableName(schemas[o].schema, schemas[o].name) for o in wanted if o in schemas}
+
+    def _passed(self, conn: psycopg.Connection[Any], gone: Collection[int]) -> set[int]:
+        """Those of which nothing is to come any more."""
+        self._gone = {oid: at for oid, at in self._gone.items() if oid in gone}
+        if new := [oid for oid in gone if oid not in self._gone]:
+            lsn = current_wal_lsn(conn)
+            self._committer.want(lsn)
+            self._gone.update(dict.fromkeys(new, lsn))
+        if self._gone:
+            self._next_time = 0.0
+        reached = self._committer.read_up_to.end_lsn
+        return {
+            oid
+            for oid, at in self._gone.items()
+            if at <= reached or oid in self._leaving or not self._tables.is_delivered(oid)
+        }
+
+    def _take_in(
+        self, conn: psycopg.Connection[Any], names: Collection[TableName], lsn: int
+    ) -> None:
+        found = read_definitions(conn, list(names), self.publications)
+        known = self._known([table.oid for table in found])
+        # One whose name another table still has comes later.
+        others = self._names() if known else set()
+        new = [
+            table
+            for table in found
+            if table.oid not in known and TableName(table.schema, table.name) not in others
+        ]
+        self._prepare(known, [known[t.oid] for t in found if t.oid in known] + new)
+        # No commit begins at the byte before: whoever stands at the LSN itself is past that.
+        self._tables.enrol(new, lsn - 1)
+
+    def _prepare(self, known: Collection[int], tables: Iterable[TableDefinition]) -> None:
+        # Those that a copy begins for are made what they are then (copy_admission.py).
+        states = self._store.get_table_states()
+        waiting = {oid for oid in known if isinstance(states[oid], Init)}
+        self._tables.unprepared |= waiting
+        tables = [table for table in tables if table.oid not in waiting]
+        with self._committer.lock:
+            try:
+                self._destination.prepare(tables)
+            except DestinationUnavailable:
+                raise
+            except DestinationError:
+                if not states or not self._destination.capabilities.tables_fail_alone:
+                    raise
+                self._prepare_each(tables, states)
+
+    def _prepare_each(
+        self, tables: Sequence[TableDefinition], states: Mapping[int, TableState]
+    ) -> None:
+        """Those that do not fit are set aside. What is new may need types that others have brought
+        at an earlier state: its copy begins with that.
+        """
+        for table in tables:
+            try:
+                self._destination.prepare([table])
+            except DestinationUnavailable:
+                raise
+            except DestinationError as error:
+                if table.oid in states:
+                    self._tables.refuse(as_refusal(error, table.oid))
+                elif self._copies:
+                    self._tables.unprepared.add(table.oid)
+                else:
+                    raise
+
+    def _known(self, oids: Iterable[int]) -> dict[int, TableDefinition]:
+        """Tables that were followed before, as the destination has them: the source may have gone
+        further since, of which the stream tells.
+        """
+        behind, frontier = self._destination.behind(), self._committer.held()
+        states = self._store.get_table_states()
+        found = {}
+        for oid in oids:
+            if (state := states.get(oid)) is None:
+                continue
+            at = None
+            if isinstance(state, Ready | SyncDone | Errored):
+                at = behind.get(oid, frontier)
+            schema = self._store.get_table_schema(oid, at and at.end_lsn - 1)
+            if schema is not None:
+                found[oid] = schema
+        return found
+
+    def _let_go(self, oids: Collection[int], replaced: Collection[int]) -> None:
+        """What is followed no longer leaves the state and, as configured, the destination; those
+        that are ``replaced`` make room there.
+
+        A table that is being copied comes to rest first, and one that the stream brings on leaves
+        it: what is left of it at the destination must not change any more. Then it is looked at
+        again.
+        """
+        self._tables.leave(oids)
+        if not oids:
+            return
+        oids = {oid for oid in self._at_rest(oids) if not self._tables.is_delivered(oid)}
+        self._next_time = 0.0
+        if not oids:
+            return
+        schemas = self._store.get_table_schemas()
+        gone = [schemas[oid] for oid in oids if oid in schemas]
+        is_merged = self._destination.capabilities.mode == "merge"
+        for table in gone:
+            action = self._config.source.tables.on_remove
+            if table.oid in replaced and is_merged:
+                action = "drop"
+            try:
+                if action == "truncate":
+                    self._destination.truncate_table(table)
+                elif action == "drop":
+                    self._destination.drop_table(table)
+            except DestinationError as error:
+                self._say(f"{error.message}; the destination keeps {table.qualified_name}")
+        self._store.forget_tables(oids)
+        self._committer.free(oids)
+        self._gone = {oid: at for oid, at in self._gone.items() if oid not in oids}
+        names = [TableName(table.schema, table.name) for table in gone]
+        self._say(f"following {_listed(names)} no longer")
+
+    def _at_rest(self, oids: Collection[int]) -> set[int]:
+        states = self._store.get_table_states()
+        moving = {
+            oid
+            for oid in oids
+            if not isinstance(states[oid], Ready | Errored)
+            or (self._copies and self._tables.is_delivered(oid))
+        }
+        if not moving:
+            return set(oids)
+        claims = self._store.load_claims()
+        # Whoever takes a copy looks at the wish first: later than that, nobody does.
+        resting = {
+            oid for oid in moving if self._store.get_wish(oid) == "cancelled" and oid not in claims
+        }
+        if moving - resting:
+            self._store.set_wishes(dict.fromkeys(moving - resting, "cancelled"))
+            self._leaving |= moving - resting
+        return set(oids) - (moving - resting)
+
+
+def _listed(names: Collection[TableName]) -> str:
+    shown = sorted(map(str, names))
+    if len(shown) > 5:
+        return f"{', '.join(shown[:5])} and {len(shown) - 5} more tables"
+    return ", ".join(shown)

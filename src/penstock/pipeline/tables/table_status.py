@@ -1,0 +1,76 @@
+"""What `penstock status` says of the tables: their states, and rows that were refused."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock.config.models import PipelineConfig
+from penstock.destination.registry import make_destination
+from penstock.model.errors import PenstockError
+from penstock.model.table_state import Errored, Ready
+from penstock.pipeline.copy.copy_progress import CopyView, copy_view
+from penstock.store import pipeline_store
+
+
+@dataclass
+class TableStatus:
+    """``phases`` counts tables by state; ``errored`` says why; ``dead_letters`` counts rows.
+    ``copies`` are those that are under way.
+
+    ``problems`` name what could not be asked.
+    """
+
+    phases: dict[str, int] = field(default_factory=dict)
+    copies: dict[str, CopyView] = field(default_factory=dict)
+    errored: dict[str, str] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        copies = {table: view.to_json() for table, view in self.copies.items()}
+        return {**asdict(self), "copies": copies}
+
+
+def read_table_status(config: PipelineConfig) -> TableStatus:
+    """Ask store and destination; one that does not answer is a problem, not an error."""
+    status = TableStatus()
+    try:
+        _ask_store(config, status)
+    except PenstockError as error:
+        status.problems.append(error.message)
+    try:
+        _ask_destination(config, status)
+    except PenstockError as error:
+        status.problems.append(error.message)
+    return status
+
+
+def _ask_store(config: PipelineConfig, status: TableStatus) -> None:
+    with pipeline_store(config) as store:
+        if not store.exists():
+            return
+        store.load_table_states()
+        store.load_table_schemas()
+        store.load_copies()
+        states = store.get_table_states()
+        status.phases = dict(Counter(state.phase for state in states.values()))
+        for oid, copy in store.get_copies().items():
+            schema, state = store.get_table_schema(oid), states.get(oid)
+            if schema is not None and state is not None and not isinstance(state, Ready):
+                name = schema.qualified_name
+                status.copies[name] = copy_view(name, state.phase, copy, time.time())
+        for oid, state in states.items():
+            if isinstance(state, Errored):
+                schema = store.get_table_schema(oid)
+                status.errored[schema.qualified_name if schema else str(oid)] = state.reason
+
+
+def _ask_destination(config: PipelineConfig, status: TableStatus) -> None:
+    destination = make_destination(config.destination_type, config.destination_options, config.name)
+    try:
+        status.dead_letters = dict(destination.dead_letters())
+    finally:
+        destination.close()

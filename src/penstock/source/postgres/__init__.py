@@ -1,0 +1,1 @@
+"""Postgres as a source: catalogue, subscription, capture, snapshots."""

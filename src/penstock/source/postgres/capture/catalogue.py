@@ -1,0 +1,50 @@
+"""The connection beside the stream: it holds the pipeline's lock, and answers what types are."""
+
+from __future__ import annotations
+
+import select
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
+
+from penstock.model.errors import SourceUnavailable
+from penstock.model.table_schema import PgType
+from penstock.source.postgres.catalogue.tables import resolve_types
+
+
+class CatalogueConnection:
+    """Used by the thread that reads the stream and by the one that publishes it."""
+
+    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+        self._conn = conn
+        # Whoever reads the socket while another waits for an answer takes the answer, and the other
+        # waits for ever.
+        self._lock = threading.Lock()
+
+    def resolve_types(self, oids: Iterable[int]) -> dict[int, PgType]:
+        with self._lock:
+            try:
+                return resolve_types(self._conn, oids)
+            except psycopg.OperationalError as error:
+                raise SourceUnavailable(f"the catalogue connection was lost: {error}") from error
+
+    def check_open(self) -> None:
+        """Raise SourceUnavailable once the server has closed the connection.
+
+        A server that shuts down closes it at once, but waits for a walsender until everything sent
+        is confirmed, and what the destination lacks is not: without this, shutting down would hang.
+        """
+        if not self._lock.acquire(blocking=False):
+            # Who asks something finds out.
+            return
+        try:
+            while select.select([self._conn.fileno()], [], [], 0)[0]:
+                self._conn.pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise SourceUnavailable(
+                f"the server closed the connection that holds the pipeline's lock: {error}"
+            ) from error
+        finally:
+            self._lock.release()

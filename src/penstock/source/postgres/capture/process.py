@@ -1,0 +1,207 @@
+"""The capture process: sessions one after another, until it is told to stop or must not go on."""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+import psycopg
+
+from penstock.backoff import Backoff
+from penstock.changelog.changelog import ChangeLog, Identity, LogWriter
+from penstock.config.models import PipelineConfig
+from penstock.model.errors import PenstockError, SlotError, SourceUnavailable
+from penstock.model.lsn import Frontier
+from penstock.source.postgres.capture.catalogue import CatalogueConnection
+from penstock.source.postgres.capture.relations import RelationDescriber
+from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
+from penstock.source.postgres.capture.stream import ReplicationStream, SlotBusy
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.pipeline_lock import PipelineLock
+from penstock.source.postgres.subscription.slot import judge_slot, slot_state
+from penstock.source.postgres.subscription.subscription import Subscription, find_subscription
+from penstock.source.postgres.value_settings import VALUE_SETTINGS
+
+# A slot of a process that just died frees itself within moments; longer means a living holder.
+_SLOT_BUSY_SECONDS = 20.0
+
+
+class Stop:
+    """Why and when to stop: SIGTERM, SIGINT, or the supervisor's end of our standard input."""
+
+    def __init__(self, *, supervised: bool) -> None:
+        self._supervised = supervised
+        self._signalled = False
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+
+    def install(self) -> None:
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    @property
+    def wake(self) -> int:
+        """Readable once there is a reason to stop."""
+        return sys.stdin.fileno() if self._supervised else self._wake_read
+
+    def __call__(self) -> bool:
+        if self._signalled:
+            return True
+        if self._supervised:
+            # The supervisor holds the other end and never writes: readable means it is gone.
+            readable, _, _ = select.select([sys.stdin.fileno()], [], [], 0)
+            return bool(readable)
+        return False
+
+    def wait(self, seconds: float) -> None:
+        select.select([self.wake], [], [], seconds)
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if self._signalled:
+            # A second one: at once, and as the signal would have ended us.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        self._signalled = True
+        os.write(self._wake_write, b"x")
+
+
+def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, stop: Stop) -> None:
+    """Capture until ``stop``; reconnects by itself, raises what a person has to look at.
+
+    ``destination_frontier`` is what the destination holds; it counts where the log is empty.
+    """
+    # The hot loop makes many objects and no cycles.
+    gc.disable()
+    log = ChangeLog(config.change_log.path)
+    backoff = Backoff()
+    busy_since: float | None = None
+    while not stop():
+        began = time.monotonic()
+        try:
+            _run_session(config, log, destination_frontier, stop)
+            return
+        except SlotBusy as error:
+            busy_since = busy_since or began
+            if time.monotonic() - busy_since > _SLOT_BUSY_SECONDS:
+                raise SlotError(
+                    error.message,
+                    remedy="find the process behind that pid (SELECT * FROM pg_stat_activity) and "
+                    "stop it; two readers of one slot would each get a part of the changes",
+                ) from None
+            stop.wait(1.0)
+        except SourceUnavailable as error:
+            busy_since = None
+            pause = backoff.next_pause()
+            log.set_capture_report(
+                {
+                    "state": "reconnecting",
+                    "pid": os.getpid(),
+                    "at": time.time(),
+                    "error": str(error),
+                }
+            )
+            print(f"capture: {error}; trying again in {pause:.1f} s", file=sys.stderr, flush=True)
+            stop.wait(pause)
+
+
+def _run_session(
+    config: PipelineConfig, log: ChangeLog, destination_frontier: Frontier | None, stop: Stop
+) -> None:
+    application = f"penstock {config.name} capture"
+    with connect(config.source.url, application_name=application) as conn:
+        subscription = find_subscription(conn, config.name)
+        if subscription is None:
+            raise SlotError(
+                f"pipeline {config.name} has no publication and slot in the source",
+                remedy="`penstock init FILE` makes them; `penstock run FILE` does so by itself",
+            )
+        with PipelineLock(conn, config.name, what="capture"):
+            stream = ReplicationStream(
+                connect(config.source.url, replication=True, application_name=application),
+                VALUE_SETTINGS,
+            )
+            try:
+                _stream(config, conn, stream, subscription, log, destination_frontier, stop)
+            finally:
+                stream.close()
+
+
+def _stream(
+    config: PipelineConfig,
+    conn: psycopg.Connection[Any],
+    stream: ReplicationStream,
+    subscription: Subscription,
+    log: ChangeLog,
+    destination_frontier: Frontier | None,
+    stop: Stop,
+) -> None:
+    source = stream.identify()
+    log.claim_identity(
+        Identity(source.system_id, source.timeline, source.database, subscription.slot)
+    )
+    writer = LogWriter(log)
+    state = slot_state(conn, subscription.slot)
+    confirmed = (state.confirmed_flush if state else None) or subscription.start_lsn
+    reader = log.reader(config.name)
+    start = start_frontier(
+        writer.frontier, reader.frontier if reader else None, destination_frontier, confirmed
+    ) or Frontier(0, subscription.start_lsn)
+    judge_slot(state, subscription.slot, expected_start=start.end_lsn)
+    writer.start_at(start)
+    stream.start(subscription.slot, subscription.publications, start.end_lsn)
+    catalogue = CatalogueConnection(conn)
+    session = CaptureSession(
+        stream,
+        log,
+        writer,
+        start,
+        RelationDescriber(catalogue.resolve_types),
+        CaptureSettings(
+            confirm_log=config.change_log.confirm == "log",
+            segment_bytes=config.change_log.segment_bytes,
+            segment_age=config.change_log.segment_age,
+            max_bytes=config.change_log.max_bytes,
+            grace=config.change_log.grace,
+        ),
+        confirmed=confirmed,
+        check_lock=catalogue.check_open,
+    )
+    session.run(stop, stop.wake)
+
+
+def start_frontier(
+    log_end: Frontier | None,
+    reader: Frontier | None,
+    destination: Frontier | None,
+    confirmed: int,
+) -> Frontier | None:
+    """Where to go on: the log's end, else what the reader holds, which is what all of its tables
+    hold; None where nothing is known.
+
+    A reader behind what was ``confirmed`` to the slot means that an older log was put in place.
+    Then the destination itself counts, so that nothing is asked of the slot that it no longer has;
+    else it does not: some of its tables may be behind it.
+    """
+    known = [log_end, reader]
+    if reader is None or reader.end_lsn < confirmed:
+        known.append(destination)
+    return max(filter(None, known), default=None)
+
+
+def report_failure(log: ChangeLog, error: PenstockError) -> None:
+    """Leave the reason where `penstock run` and `penstock status` find it."""
+    log.set_capture_report(
+        {
+            "state": "failed",
+            "pid": os.getpid(),
+            "at": time.time(),
+            "error": error.message,
+            "remedy": error.remedy,
+            "kind": type(error).__name__,
+        }
+    )

@@ -1,0 +1,87 @@
+"""Cuts and publishes segments on a thread of its own, so that reading never waits for the disk.
+
+A reader that pauses lets the server's send buffer fill, and a walsender that has to wait for it
+does so message by message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from penstock.changelog.changelog import LogWriter
+from penstock.failpoints import failpoint
+from penstock.model.lsn import Frontier
+from penstock.model.table_schema import TableSchema
+from penstock.source.postgres.capture.assemble import Assembler, Collected
+
+ShareTables = Callable[[dict[int, TableSchema]], None]
+
+
+class Publisher:
+    """At most one segment is under way: what is held in memory stays bounded.
+
+    While one is, the assembler's state belongs to it.
+    """
+
+    def __init__(self, assembler: Assembler, writer: LogWriter, share_tables: ShareTables) -> None:
+        self._assembler = assembler
+        self._writer = writer
+        self._share_tables = share_tables
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
+        self._under_way: Future[None] | None = None
+        self.messages = 0
+        self.received_bytes = 0
+        self.transactions = 0
+        self.changes = 0
+        self.bytes = 0
+
+    @property
+    def frontier(self) -> Frontier | None:
+        """What the log durably holds."""
+        return self._writer.frontier
+
+    @property
+    def busy(self) -> bool:
+        """Settles a finished publication; True while one is under way."""
+        if self._under_way is not None and self._under_way.done():
+            self.wait()
+        return self._under_way is not None
+
+    def publish(self, *, also_empty: bool = False) -> None:
+        """Cut what was collected and publish it, after the one before it.
+
+        Raises what went wrong with that one. Without rows there is nothing to publish, unless
+        ``also_empty``: then the segment says how far the log is.
+        """
+        self.wait()
+        self._under_way = self._pool.submit(self._publish, self._assembler.collect(), also_empty)
+
+    def wait(self) -> None:
+        if self._under_way is not None:
+            under_way, self._under_way = self._under_way, None
+            under_way.result()
+
+    def close(self) -> None:
+        """Let what is under way finish; whether it succeeded no longer matters to the caller."""
+        self._pool.shutdown(wait=True)
+
+    def _publish(self, collected: Collected, also_empty: bool) -> None:
+        cut = self._assembler.cut(collected)
+        self.messages += cut.messages
+        self.received_bytes += sum(map(len, collected.chunks))
+        self.transactions += cut.transactions
+        # Before the rows: whoever sees a row may ask what its table looks like.
+        self._share_tables(self._assembler.tables)
+        if not cut.has_rows and not also_empty:
+            return
+        failpoint("capture.before_publish")
+        self._writer.publish(
+            cut.segment,
+            cut.frontier,
+            is_open=cut.is_open,
+            has_schema_changes=cut.has_schema_changes,
+        )
+        self.changes += cut.segment.rows.num_rows
+        self.bytes += cut.segment.rows.nbytes
+        failpoint("capture.published")

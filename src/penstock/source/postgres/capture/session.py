@@ -1,0 +1,241 @@
+"""One replication session: from a started stream to its end, for whatever reason."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.changelog.changelog import ChangeLog, Listing, LogWriter
+from penstock.changelog.retention import Retention, passed_by_all
+from penstock.changelog.segment_name import SegmentName
+from penstock.failpoints import failpoint
+from penstock.model.errors import LogError
+from penstock.model.lsn import Frontier, format_lsn
+from penstock.model.table_schema import TableSchema
+from penstock.source.postgres.capture.assemble import Assembler
+from penstock.source.postgres.capture.publisher import Publisher
+from penstock.source.postgres.capture.relations import RelationDescriber
+from penstock.source.postgres.capture.stream import ReplicationStream
+
+# How often readers' positions are looked at, and the longest silence towards the server.
+_FEEDBACK_SECONDS = 0.2
+_STATUS_SECONDS = 5.0
+_HOUSEKEEPING_SECONDS = 1.0
+# How often the log's end moves while nothing of ours is written.
+_IDLE_ADVANCE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class CaptureSettings:
+    """What a session needs to know of the pipeline file."""
+
+    confirm_log: bool
+    segment_bytes: int
+    segment_age: float
+    max_bytes: int
+    grace: float
+
+
+class CaptureSession:
+    """Reads one stream into the log until ``stop`` says so or something breaks."""
+
+    def __init__(
+        self,
+        stream: ReplicationStream,
+        log: ChangeLog,
+        writer: LogWriter,
+        start: Frontier,
+        describe: RelationDescriber,
+        settings: CaptureSettings,
+        confirmed: int,
+        check_lock: Callable[[], None],
+    ) -> None:
+        self._stream = stream
+        self._log = log
+        self._assembler = Assembler(start, describe)
+        self._publisher = Publisher(self._assembler, writer, self._share_tables)
+        self._settings = settings
+        self._retention = Retention(settings.grace)
+        self._confirmed = confirmed
+        self._check_lock = check_lock
+        self._wanted = 0
+        self._oldest: float | None = None
+        self._shared_tables: dict[int, str] = {}
+        self._paused = False
+        self._started = time.time()
+        self._next_feedback = self._next_status = self._next_housekeeping = 0.0
+        self._last_advance = time.monotonic()
+
+    def run(self, stopping: Callable[[], bool], wake: int | None = None) -> None:
+        """Capture until ``stopping()``; then publish what is whole and confirm once more."""
+        try:
+            self._report("starting")
+            while not stopping():
+                self._turn(wake)
+            self._cut()
+            self._publisher.wait()
+            self._feedback(force=True)
+            self._report("stopped")
+        finally:
+            self._publisher.close()
+
+    def _turn(self, wake: int | None) -> None:
+        now = time.monotonic()
+        messages: list[memoryview] = []
+        if self._paused:
+            time.sleep(_FEEDBACK_SECONDS)
+        elif self._stream.wait(self._patience(now), wake):
+            messages = self._stream.receive()
+        now = time.monotonic()
+        if messages:
+            failpoint("capture.received")
+            self._assembler.add(messages)
+            if self._oldest is None:
+                self._oldest = now
+        del messages
+        if self._due(now):
+            self._cut()
+        elif self._oldest is None:
+            self._advance_idle(now)
+        if now >= self._next_feedback or self._stream.reply_requested:
+            self._next_feedback = now + _FEEDBACK_SECONDS
+            self._feedback()
+        if now >= self._next_housekeeping:
+            self._next_housekeeping = now + _HOUSEKEEPING_SECONDS
+            self._housekeeping(now)
+
+    def _patience(self, now: float) -> float:
+        if self._oldest is None:
+            return _FEEDBACK_SECONDS
+        return max(0.0, min(_FEEDBACK_SECONDS, self._oldest + self._settings.segment_age - now))
+
+    # -- segments --------------------------------------------------------------------------------
+
+    def _due(self, now: float) -> bool:
+        if self._oldest is None:
+            return False
+        if self._assembler.buffered_bytes >= self._settings.segment_bytes:
+            return True
+        # While a segment is being written a small one gains nothing: let it grow.
+        return now - self._oldest >= self._settings.segment_age and not self._publisher.busy
+
+    def _cut(self) -> None:
+        if self._oldest is None:
+            return
+        self._oldest = None
+        self._publisher.publish()
+
+    def _share_tables(self, tables: dict[int, TableSchema]) -> None:
+        """Tell readers that plan a schema about tables that are new or have changed."""
+        seen = {oid: table.fingerprint for oid, table in tables.items()}
+        if seen != self._shared_tables:
+            self._shared_tables = seen
+            known = {table.oid: table for table in self._log.tables()}
+            self._log.set_tables(known | tables)
+
+    def _advance_idle(self, now: float) -> None:
+        """Record that the WAL up to the server's position held nothing for us.
+
+        An empty segment carries it: readers store it at their destinations, and only then is it
+        confirmed. So a slot never stands beyond what log or destination know of.
+        """
+        held = self._publisher.frontier
+        if self._publisher.busy or self._assembler.is_open or held is None:
+            return
+        self._assembler.advance(Frontier(0, self._stream.wal_end))
+        reached = self._assembler.frontier
+        if reached.end_lsn <= held.end_lsn:
+            return
+        wanted = held.end_lsn < self._wanted <= reached.end_lsn
+        if wanted or now - self._last_advance >= _IDLE_ADVANCE_SECONDS:
+            self._last_advance = now
+            self._publisher.publish(also_empty=True)
+
+    # -- towards the server ------------------------------------------------------------------------
+
+    def _feedback(self, *, force: bool = False) -> None:
+        """Confirm what may be confirmed; answer in time, also while nothing changes."""
+        readers = self._log.all_readers()
+        self._wanted = max((state.wanted_lsn for state in readers.values()), default=0)
+        held = self._publisher.frontier
+        confirmed = self._confirmed
+        if self._settings.confirm_log:
+            confirmed = held.end_lsn if held else confirmed
+        elif readers:
+            confirmed = min(state.frontier.end_lsn for state in readers.values())
+        now = time.monotonic()
+        advanced = confirmed > self._confirmed
+        asking = self._wanted > self._stream.wal_end
+        due = now >= self._next_status or self._stream.reply_requested
+        if advanced or due or force or asking:
+            failpoint("capture.before_confirm")
+            self._confirmed = max(self._confirmed, confirmed)
+            self._next_status = now + _STATUS_SECONDS
+            self._stream.send_status(
+                received=max(self._assembler.frontier.end_lsn, self._confirmed),
+                confirmed=self._confirmed,
+                ask=asking,
+            )
+
+    # -- housekeeping ------------------------------------------------------------------------------
+
+    def _housekeeping(self, now: float) -> None:
+        self._check_lock()
+        listing = self._log.list()
+        frontiers = [state.frontier for state in self._log.all_readers().values()]
+        expired = self._retention.expired(listing.segments, frontiers, now)
+        for name in expired:
+            self._log.segments.delete(str(name))
+        total = listing.total_bytes - sum(listing.sizes[name] for name in expired)
+        self._paused = total >= self._settings.max_bytes
+        if self._paused and not self._can_shrink(listing, expired, frontiers):
+            self._check_transaction_size(listing)
+            self._paused = False
+        self._report("paused" if self._paused else "streaming", log_bytes=total)
+
+    @staticmethod
+    def _can_shrink(
+        listing: Listing, expired: Sequence[SegmentName], readers: Sequence[Frontier]
+    ) -> bool:
+        """Whether readers or the end of the grace period can still free something."""
+        passed = passed_by_all(listing.segments, readers)
+        end = listing.segments[-1].frontier
+        return len(passed) > len(expired) or not readers or min(readers) < end
+
+    def _check_transaction_size(self, listing: Listing) -> None:
+        """Readers can pass a transaction only once it is whole: waiting for them would be for ever.
+
+        Where the log ends between transactions, what is left is its last segment alone, which says
+        where it ends: then capture goes on.
+        """
+        if listing.segments[-1].is_open:
+            raise LogError(
+                f"one transaction takes more room than change_log.max_bytes "
+                f"({self._settings.max_bytes} bytes) allows; its first part was written after "
+                f"{format_lsn(listing.segments[-1].last)}",
+                remedy="raise change_log.max_bytes above the size of the largest transaction, and "
+                "start again: Postgres sends it again, whole",
+            )
+
+    def _report(self, state: str, *, log_bytes: int | None = None) -> None:
+        held = self._publisher.frontier
+        self._log.set_capture_report(
+            {
+                "state": state,
+                "pid": os.getpid(),
+                "started_at": self._started,
+                "at": time.time(),
+                "wal_end": format_lsn(max(self._stream.wal_end, self._assembler.frontier.end_lsn)),
+                "log_end": format_lsn(held.end_lsn) if held else None,
+                "confirmed": format_lsn(self._confirmed),
+                "messages": self._publisher.messages,
+                "received_bytes": self._publisher.received_bytes,
+                "transactions": self._publisher.transactions,
+                "buffered_bytes": self._assembler.buffered_bytes,
+                "changes": self._publisher.changes,
+                "bytes": self._publisher.bytes,
+                "log_bytes": log_bytes,
+            }
+        )

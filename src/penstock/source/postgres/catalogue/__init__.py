@@ -1,0 +1,1 @@
+"""What the source's catalogue says of tables and types."""

@@ -1,0 +1,180 @@
+"""Connections to Postgres databases, and what to tell a person when there is none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from penstock.config.connection_url import ConnectionUrl
+from penstock.model.errors import PenstockError, SourceError, SourceUnavailable
+
+CONNECT_TIMEOUT_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Party:
+    """Whose database it is: the setting that names it, and the errors that speak of it."""
+
+    setting: str
+    refused: type[PenstockError]
+    unavailable: type[PenstockError]
+
+
+SOURCE = Party("source.url", SourceError, SourceUnavailable)
+
+# Causes that time does not heal: capture must not try them again for ever.
+_NEEDS_A_PERSON = (
+    "the role lacks the REPLICATION attribute",
+    "pg_hba.conf has no line for this user, database and address",
+    "the server refused this user or password",
+    "the server has no such database",
+    "the role may not connect to this database",
+    "the two sides do not agree about TLS",
+    "a connection pooler stands in between",
+)
+
+# What libpq and the server say, and what helps. libpq gives no error code for a connection that
+# never came to be, so the text is all there is; the first that matches counts.
+_CAUSES: tuple[tuple[str, str, str], ...] = (
+    (
+        r"connection refused",
+        "nothing listens there",
+        (
+            "Start the server, and check host and port of source.url; Postgres listens beyond its "
+            "own machine only with listen_addresses set."
+        ),
+    ),
+    (
+        r"failed to resolve|could not translate host name|name or service not known",
+        "the host name is unknown",
+        "Check the host in source.url, and this machine's DNS.",
+    ),
+    (
+        r"timeout expired|timed out|no route to host|network is unreachable",
+        "the host does not answer",
+        "Check host and port of source.url, and firewalls between here and there.",
+    ),
+    (
+        r"permission denied to start wal sender|must be superuser or replication role",
+        "the role lacks the REPLICATION attribute",
+        (
+            "Run as a superuser: ALTER ROLE <role> REPLICATION. Managed services have a role to "
+            "grant instead, such as rds_replication."
+        ),
+    ),
+    (
+        r"no pg_hba\.conf entry",
+        "pg_hba.conf has no line for this user, database and address",
+        (
+            "Add one: hostssl <database> <user> <address> scram-sha-256, then SELECT "
+            "pg_reload_conf(). A logical replication connection matches the database's name, not "
+            "`replication`."
+        ),
+    ),
+    (
+        (
+            r"authentication failed|no password supplied|role \".*\" does not exist"
+            r"|is not permitted to log in|role \".*\" is not"
+        ),
+        "the server refused this user or password",
+        (
+            "Check user and password of source.url; keep the password in an environment variable: "
+            "url: ${SHOP_URL}."
+        ),
+    ),
+    (
+        r"database \".*\" does not exist",
+        "the server has no such database",
+        "Check the database's name at the end of source.url.",
+    ),
+    (
+        r"permission denied for database",
+        "the role may not connect to this database",
+        "Run: GRANT CONNECT ON DATABASE <database> TO <role>.",
+    ),
+    (
+        r"\bssl\b|\btls\b|certificate",
+        "the two sides do not agree about TLS",
+        "Check sslmode and sslrootcert in source.url (…?sslmode=require).",
+    ),
+    (
+        r"max_wal_senders",
+        "all WAL senders of the server are in use",
+        (
+            "Raise max_wal_senders and restart the server, or stop a replication client that is "
+            "not needed: SELECT * FROM pg_stat_replication."
+        ),
+    ),
+    (
+        r"too many (clients|connections)|remaining connection slots",
+        "all connections of the server are in use",
+        "Close some, or raise max_connections.",
+    ),
+    (
+        r"starting up|shutting down|in recovery mode",
+        "the server is starting or stopping",
+        "Wait until it is up, then try again.",
+    ),
+    (
+        r"unsupported startup parameter|replication.*not supported",
+        "a connection pooler stands in between",
+        "Point source.url at the server itself: a pooler does not pass replication on.",
+    ),
+)
+
+
+def connect(
+    url: ConnectionUrl | str,
+    *,
+    replication: bool = False,
+    autocommit: bool = True,
+    application_name: str = "penstock",
+    party: Party = SOURCE,
+) -> psycopg.Connection[tuple[Any, ...]]:
+    """A connection; with ``replication`` one that takes replication commands.
+
+    Raises the party's error for a database that is not there (or that refuses, where another try
+    cannot help): it names host, port and database, the cause and the remedy, and no secret.
+    ``application_name`` is what others see in pg_stat_activity; one in the URL wins.
+    """
+    url = url if isinstance(url, ConnectionUrl) else ConnectionUrl(url)
+    parameters: dict[str, Any] = {"fallback_application_name": application_name}
+    if replication:
+        parameters["replication"] = "database"
+    if not url.has("connect_timeout"):
+        parameters["connect_timeout"] = CONNECT_TIMEOUT_SECONDS
+    try:
+        return psycopg.connect(url.reveal(), autocommit=autocommit, **parameters)
+    except psycopg.Error as error:
+        raise _unavailable(url, error, replication, party) from None
+
+
+def _unavailable(
+    url: ConnectionUrl, error: psycopg.Error, replication: bool, party: Party
+) -> PenstockError:
+    # Where it was going is in our own words already.
+    said = re.sub(r"^connection failed: (connection to .*? failed: )?", "", str(error))
+    said = without_secrets(said, url)
+    what = "replication connection" if replication else "connection"
+    where = f"database {url.database!r} at {url.host}, port {url.port}"
+    for pattern, cause, remedy in _CAUSES:
+        if re.search(pattern, said, re.IGNORECASE):
+            kind = party.refused if cause in _NEEDS_A_PERSON else party.unavailable
+            return kind(
+                f"No {what} to {where}: {cause} ({said}).",
+                remedy=remedy.replace(SOURCE.setting, party.setting),
+            )
+    return party.unavailable(
+        f"No {what} to {where}: {said}.",
+        remedy=f"Check {party.setting}, and that the server is reachable from this machine.",
+    )
+
+
+def without_secrets(text: str, url: ConnectionUrl) -> str:
+    """One line of somebody else's text, with every secret of the URL taken out."""
+    for secret in url.secrets:
+        text = text.replace(secret, "***")
+    return " ".join(text.split()).rstrip(".")

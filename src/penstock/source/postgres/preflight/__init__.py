@@ -1,0 +1,1 @@
+"""What must hold in the source before a pipeline can run."""

@@ -1,0 +1,250 @@
+"""The process that holds a snapshot, beyond the life of the driver that asked for it.
+
+It makes the snapshot, says so on its standard output (or what it waits for, or its error: a line
+of JSON each), and sits on an open transaction. That transaction keeps the source from cleaning up
+old rows, so the holder ends for many reasons, each of which is enough: see ``_Watch``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from penstock.config import load_pipeline
+from penstock.config.connection_url import ConnectionUrl
+from penstock.model.errors import PenstockError
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.held_snapshot import (
+    URL_VARIABLE,
+    HeldSnapshot,
+    SnapshotFile,
+    process_start,
+)
+from penstock.source.postgres.snapshot.shared_read import Readers, exported_snapshot
+from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot, without_timeouts
+from penstock.source.postgres.source_errors import source_errors
+
+_TURN_SECONDS = 0.2
+_OUTPUT, _ERRORS = 1, 2
+
+# No end of the connection ever comes from a machine that dies: both sides have to ask.
+_OUR_KEEPALIVES = {"keepalives_idle": 60, "keepalives_interval": 10, "keepalives_count": 6}
+_THEIR_KEEPALIVES = b"""SET tcp_keepalives_idle TO 60; SET tcp_keepalives_interval TO 10;
+    SET tcp_keepalives_count TO 6"""
+
+
+def main() -> None:
+    options = _options()
+    # A child of a child: nobody has to wait for our end.
+    if os.fork():
+        os._exit(0)
+    # As an exception, so that a command that the server is at is ended, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        _hold(options)
+    except PenstockError as error:
+        _tell(error=error.message, remedy=error.remedy, kind=type(error).__name__)
+        sys.exit(1)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Holds a snapshot. Penstock itself starts it.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--application", required=True)
+    parser.add_argument("--wait", type=float, required=True)
+    parser.add_argument("--max-age", type=float, required=True)
+    parser.add_argument("--pipeline", type=Path)
+    parser.add_argument("--orphan-seconds", type=float)
+    parser.add_argument("--owner", type=int)
+    parser.add_argument("--idle-seconds", type=float)
+    parser.add_argument("--grace-seconds", type=float)
+    return parser.parse_args()
+
+
+def _hold(options: argparse.Namespace) -> None:
+    url = _url(options.pipeline)
+    if options.owner is None:
+        transaction = _transaction(url, options.application, options.wait)
+    else:
+        transaction = _plain_transaction(url, options.application)
+    with transaction as (conn, held), _readers(url, options, held) as readers:
+        file = SnapshotFile(options.folder, held)
+        watch = _Watch(conn, file, readers, options)
+        _tell(held=asdict(held))
+        _be_silent()
+        while (reason := watch.why_to_end()) is None:
+            select.select([conn.pgconn.socket], [], [], _TURN_SECONDS)
+        # The disk may be full; ending matters more than saying why.
+        with suppress(OSError):
+            file.end(reason)
+    if options.owner is not None:
+        file.remove()
+
+
+def _url(pipeline: Path | None) -> ConnectionUrl:
+    if pipeline is None:
+        url = ConnectionUrl(os.environ[URL_VARIABLE])
+    else:
+        # Of the destination nothing is needed, not even that it is right.
+        url = load_pipeline(pipeline, validate_destination=lambda *_: None).source.url
+    ours = {name: value for name, value in _OUR_KEEPALIVES.items() if not url.has(name)}
+    return ConnectionUrl(make_conninfo(url.reveal(), **ours))
+
+
+@contextmanager
+def _transaction(
+    url: ConnectionUrl, application: str, wait: float
+) -> Iterator[tuple[psycopg.Connection[Any], HeldSnapshot]]:
+    """An open transaction that sees, and has exported, the snapshot of a new slot."""
+    with slot_snapshot(
+        url,
+        application=application,
+        wait=wait,
+        say=lambda text: _tell(waits=text),
+        check=_check_driver,
+    ) as slot:
+        conn = connect(url, application_name=application)
+        with source_errors("importing a slot's snapshot"):
+            without_timeouts(conn)
+            conn.execute(_THEIR_KEEPALIVES)
+            conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(slot.name)))
+            row = conn.execute("SELECT pg_export_snapshot()").fetchone()
+    assert row is not None  # noqa: S101 (a function gives a row)
+    with closing(conn):
+        yield conn, _held(conn, row[0], slot.lsn)
+
+
+@contextmanager
+def _plain_transaction(
+    url: ConnectionUrl, application: str
+) -> Iterator[tuple[psycopg.Connection[Any], HeldSnapshot]]:
+    """One that has exported a snapshot of its own: for that, any role and any server will do."""
+    with exported_snapshot(url, application) as (conn, name):
+        with source_errors("exporting a snapshot"):
+            conn.execute(_THEIR_KEEPALIVES)
+        yield conn, _held(conn, name, 0)
+
+
+def _held(conn: psycopg.Connection[Any], name: str, lsn: int) -> HeldSnapshot:
+    with source_errors("asking who holds a snapshot"):
+        row = conn.execute(
+            "SELECT pid, extract(epoch FROM backend_start)::text"
+            "  FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        ).fetchone()
+    assert row is not None  # noqa: S101 (a session sees itself)
+    backend_pid, backend_start = row
+    pid = os.getpid()
+    return HeldSnapshot(
+        name, lsn, time.time(), backend_pid, backend_start, pid, process_start(pid) or 0
+    )
+
+
+def _readers(
+    url: ConnectionUrl, options: argparse.Namespace, held: HeldSnapshot
+) -> AbstractContextManager[Readers | None]:
+    if options.idle_seconds is None:
+        return nullcontext()
+    return closing(
+        Readers(
+            url,
+            options.application,
+            held.name,
+            held.backend_pid,
+            options.idle_seconds,
+            options.grace_seconds,
+        )
+    )
+
+
+class _Watch:
+    """Looks for a reason to end."""
+
+    def __init__(
+        self,
+        conn: psycopg.Connection[Any],
+        file: SnapshotFile,
+        readers: Readers | None,
+        options: argparse.Namespace,
+    ) -> None:
+        self._conn = conn
+        self._file = file
+        self._readers = readers
+        self._options = options
+        self._owner_start = process_start(options.owner) if options.owner else None
+        self._touched = 0.0
+        # Both by this clock: that of the file system may be another machine's.
+        self._began = self._heard = time.monotonic()
+
+    def why_to_end(self) -> str | None:
+        """A sentence for a person, or None."""
+        now = time.monotonic()
+        if self._connection_lost():
+            return "The connection that held it was lost, or the server ended it."
+        try:
+            touched = self._file.touched()
+        except FileNotFoundError:
+            return "Its file was removed: nobody needs it any more."
+        except OSError:
+            # The file system does not answer. If that lasts, no driver is heard.
+            touched = self._touched
+        if touched != self._touched:
+            self._touched, self._heard = touched, now
+        if now - self._began >= self._options.max_age:
+            return f"It was older than {self._options.max_age:g} s."
+        if self.owner_ended():
+            return f"The process {self._options.owner}, for which it was held, has ended."
+        orphan_seconds = self._options.orphan_seconds
+        if orphan_seconds is not None and now - self._heard >= orphan_seconds:
+            return f"No driver was heard of for {orphan_seconds:g} s."
+        return None if self._readers is None else self._readers.why_to_end()
+
+    def owner_ended(self) -> bool:
+        owner = self._options.owner
+        return owner is not None and (
+            self._owner_start is None or process_start(owner) != self._owner_start
+        )
+
+    def _connection_lost(self) -> bool:
+        try:
+            while select.select([self._conn.pgconn.socket], [], [], 0)[0]:
+                self._conn.pgconn.consume_input()
+        except psycopg.OperationalError:
+            return True
+        return False
+
+
+def _tell(**message: object) -> None:
+    os.write(_OUTPUT, json.dumps(message).encode() + b"\n")
+
+
+def _check_driver() -> None:
+    """End where whoever waits for a snapshot is gone. Afterwards a driver may come and go."""
+    poll = select.poll()
+    poll.register(_OUTPUT, 0)
+    if poll.poll(0):
+        sys.exit(1)
+
+
+def _be_silent() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for output in (_OUTPUT, _ERRORS):
+        os.dup2(nowhere, output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""A transaction that reads one relation under an exported snapshot, and what can go wrong in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from psycopg import sql
+
+from penstock.config.connection_url import ConnectionUrl
+from penstock.model.errors import SnapshotGone, SourceError, SourceUnavailable, TableRewritten
+from penstock.model.table_schema import TableSchema
+from penstock.source.postgres.snapshot.source_session import (
+    SessionError,
+    SourceSession,
+    transaction,
+)
+
+S = TypeVar("S", bound=SourceSession)
+
+# What the server answers to a snapshot that nobody holds (any more): by version and cause.
+_NO_SNAPSHOT = {"22023", "42704", "55000"}
+_TOO_OLD = "72000"
+# The table, its schema or a column of it.
+_UNDEFINED = {"42P01", "3F000", "42703"}
+# Lost or ended connections, no memory or connection left, deadlocks, a cancelled statement.
+_PASSING = ("08", "53", "57", "40")
+
+
+@contextmanager
+def reading(
+    kind: type[S],
+    url: ConnectionUrl,
+    table: TableSchema,
+    relation: sql.Identifier,
+    snapshot_name: str,
+    check: Callable[[SourceSession], None],
+) -> Iterator[S]:
+    """A session that sees the snapshot, and a relation that nobody rewrites meanwhile.
+
+    ``check`` comes between lock and block: a name that is unknown there means that the table is
+    another one now, while in the block it may be the fault of a condition.
+    """
+    begin = sql.SQL(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET TRANSACTION SNAPSHOT {};"
+        " LOCK TABLE ONLY {} IN ACCESS SHARE MODE"
+    ).format(sql.Literal(snapshot_name), relation)
+    begun = False
+    try:
+        with transaction(kind, url, begin.as_string(None)) as session:
+            check(session)
+            begun = True
+            yield session
+    except SessionError as error:
+        code, said = error.sqlstate, error.said.rstrip(".")
+        if code == _TOO_OLD or (not begun and code in _NO_SNAPSHOT):
+            raise SnapshotGone(
+                f"The snapshot {snapshot_name} that copies read under has ended: {said}.",
+                remedy="A new one is taken, and chunks that were not read yet come from it.",
+            ) from error
+        if not begun and code in _UNDEFINED:
+            raise rewritten(table, said) from error
+        doing = f"While reading table {table.qualified_name}"
+        if code is None or code.startswith(_PASSING):
+            raise SourceUnavailable(
+                f"{doing}, the connection to the source was lost: {said}.",
+                remedy="Check that the server is up; what was not read is read again.",
+            ) from error
+        raise SourceError(
+            f"{doing}, the source refused: {said}.",
+            remedy="The message says what it refused: a right that the role lacks, or a `where` of "
+            "the pipeline file that does not fit this table.",
+        ) from error
+
+
+def rewritten(table: TableSchema, what: str) -> TableRewritten:
+    return TableRewritten(
+        f"Table {table.qualified_name} is not what it was when its copy was planned: {what}.",
+        remedy="Its copy starts again by itself.",
+        table=table.oid,
+    )
+
+
+def written(text: str) -> sql.SQL:
+    """SQL as somebody wrote it: the catalogue, or the pipeline file."""
+    return sql.SQL(text)

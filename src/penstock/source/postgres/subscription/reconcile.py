@@ -1,0 +1,215 @@
+"""Brings a pipeline's publications to what its patterns, and the rules of a person, ask for.
+
+What pgoutput sends is decided by the catalogue as of each change. So a table that is added here has
+to be copied under a snapshot that is taken after this is committed, and only changes from that
+snapshot's point on count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psycopg
+from psycopg import errors
+
+from penstock.config.models import PipelineConfig
+from penstock.config.table_patterns import Rules
+from penstock.source.postgres.catalogue.tables import TableName, read_tables
+from penstock.source.postgres.pipeline_lock import PipelineLock
+from penstock.source.postgres.source_errors import source_errors
+from penstock.source.postgres.subscription.publications import (
+    Membership,
+    alter_publication,
+    inserts_publication_name,
+    publication_name,
+    read_membership,
+)
+from penstock.source.postgres.subscription.table_selection import select_tables, why_not_added
+
+LOCK_WAIT_SECONDS = 5.0
+"""How long adding tables waits for locks that others hold; then it is left for the next time."""
+
+# All of them pass: somebody has a table locked, has dropped it, or was quicker.
+_NOT_NOW = (
+    errors.DeadlockDetected,
+    errors.DuplicateObject,
+    errors.LockNotAvailable,
+    errors.UndefinedObject,
+    errors.UndefinedTable,
+)
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """What the publications hold now, and what was changed to get there.
+
+    ``published`` are all tables, by oid, under their present names: one that was dropped at the
+    source is not among them, one that was renamed has its new name. ``added`` and ``removed`` are
+    what this call changed. ``moved`` were followed in another way before: whole, or inserts only.
+    ``skipped`` match and are not published, each with the reason.
+    """
+
+    published: Mapping[int, TableName]
+    added: Mapping[int, TableName]
+    removed: Mapping[int, TableName]
+    moved: Mapping[int, TableName]
+    skipped: Mapping[TableName, str]
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self.added or self.removed or self.moved)
+
+    def gone(self, known: Iterable[int]) -> set[int]:
+        """Those of the known tables that are not published (any more): removed, or dropped."""
+        return set(known) - self.published.keys()
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The publications as they are, and as they should be: a publication for each oid."""
+
+    before: Membership
+    after: Mapping[int, str]
+    names: Mapping[int, TableName]
+    skipped: Mapping[TableName, str]
+
+    def outcome(self) -> Reconciled:
+        before, after = self.before.homes, self.after
+        added, removed = after.keys() - before.keys(), before.keys() - after.keys()
+        moved = {oid for oid in after.keys() & before.keys() if after[oid] != before[oid]}
+        return Reconciled(
+            self._named(after),
+            self._named(added),
+            self._named(removed),
+            self._named(moved),
+            self.skipped,
+        )
+
+    def _named(self, oids: Iterable[int]) -> dict[int, TableName]:
+        return {oid: self.names[oid] for oid in oids}
+
+    def without(self, reasons: Mapping[int, str]) -> _Plan:
+        """The same, but these tables stay as they are, for these reasons."""
+        before, after = self.before.homes, dict(self.after)
+        skipped = dict(self.skipped)
+        for oid, why in reasons.items():
+            if before.get(oid) == after.get(oid):
+                continue
+            if oid in after:
+                skipped[self.names[oid]] = why
+                del after[oid]
+            if oid in before:
+                after[oid] = before[oid]
+        return replace(self, after=after, skipped=skipped)
+
+
+def reconcile_publication(
+    conn: psycopg.Connection[Any], config: PipelineConfig, rules: Rules
+) -> Reconciled:
+    """Add and remove tables, all in one transaction, which is committed when this returns.
+
+    ``conn`` is in autocommit mode. Without differences it takes two queries and no lock. A table
+    whose updates would fail in the application, or that cannot be published or read, is skipped;
+    so is one that somebody has locked, until the next time. Raises SourceError where the
+    publications are gone.
+    """
+    if not (outcome := _plan(conn, config, rules).outcome()).has_changed:
+        return outcome
+    with PipelineLock(conn, config.name, what="set-up"):
+        # Another one may have been quicker.
+        plan = _plan(conn, config, rules)
+        with source_errors(f"changing the publications of pipeline {config.name}"):
+            try:
+                _carry_out(conn, plan)
+            except _NOT_NOW as error:
+                # The others need not wait for it.
+                plan = plan.without(dict.fromkeys(_locked(conn, plan.names), _later(error)))
+                try:
+                    _carry_out(conn, plan)
+                except _NOT_NOW as again:
+                    plan = plan.without(dict.fromkeys(plan.names, _later(again)))
+    return plan.outcome()
+
+
+def _plan(conn: psycopg.Connection[Any], config: PipelineConfig, rules: Rules) -> _Plan:
+    catalogue = {table.oid: table for table in read_tables(conn)}
+    with source_errors(f"reading the publications of pipeline {config.name}"):
+        before = read_membership(conn, config.name)
+    patterns = config.source.tables.patterns.with_rules(rules)
+    selection = select_tables(catalogue.values(), patterns)
+    first, second = publication_name(config.name), inserts_publication_name(config.name)
+    inserts = {table.oid for table in selection.insert_only}
+    after = {table.oid: second if table.oid in inserts else first for table in selection.published}
+    reasons = why_not_added(selection, copied=config.source.copy_rows is not None)
+    if second not in before.names:
+        lacking = f"pipeline {config.name} was made without a publication for insert_only tables"
+        reasons |= {oid: lacking for oid, home in after.items() if home == second}
+    plan = _Plan(
+        before,
+        after,
+        {**before.tables, **{oid: table.table_name for oid, table in catalogue.items()}},
+        {
+            table.table_name: f"Postgres cannot publish it ({table.why_not_published})"
+            for table in selection.skipped
+            # Views under a wildcard are no surprise; a table that is left out is.
+            if table.kind not in ("v", "m") or patterns.names(table.schema, table.name)
+        },
+    )
+    # What is published stays so, whatever it lacks by now: only what would be changed is judged.
+    plan = plan.without(reasons)
+    # A partition goes on by itself as long as its root is not there to take over.
+    orphans = [
+        oid
+        for oid in before.homes
+        if oid in catalogue
+        and (above := set(catalogue[oid].ancestors) & after.keys())
+        and not above & plan.after.keys()
+    ]
+    return plan.without(dict.fromkeys(orphans, "its root cannot be published yet"))
+
+
+def _carry_out(conn: psycopg.Connection[Any], plan: _Plan) -> None:
+    before, after = plan.before.homes, plan.after
+    with conn.transaction():
+        conn.execute(
+            "SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_WAIT_SECONDS * 1000:.0f}"]
+        )
+        for publication in plan.before.names:
+            alter_publication(
+                conn,
+                publication,
+                add=_changed(plan, publication, after, before),
+                drop=_changed(plan, publication, before, after),
+            )
+
+
+def _changed(
+    plan: _Plan, publication: str, there: Mapping[int, str], elsewhere: Mapping[int, str]
+) -> list[TableName]:
+    """The tables that the publication has in the one, and not in the other."""
+    return sorted(
+        plan.names[oid]
+        for oid, home in there.items()
+        if home == publication and elsewhere.get(oid) != publication
+    )
+
+
+def _locked(conn: psycopg.Connection[Any], oids: Iterable[int]) -> list[int]:
+    """Those of the tables that others hold locks on which do not go with ALTER PUBLICATION."""
+    rows = conn.execute(
+        "SELECT DISTINCT relation::bigint FROM pg_locks"
+        " WHERE locktype = 'relation' AND granted AND pid <> pg_backend_pid()"
+        "   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        "   AND mode IN ('ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock',"
+        "                'ExclusiveLock', 'AccessExclusiveLock')"
+        "   AND relation = ANY (%s::oid[])",
+        [list(oids)],
+    ).fetchall()
+    return [oid for (oid,) in rows]
+
+
+def _later(error: psycopg.Error) -> str:
+    said = " ".join(str(error).split())
+    return f"not now, it is tried again: {said}"

@@ -1,0 +1,268 @@
+"""`penstock verify`: one pipeline's source and destination, compared at one position."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from penstock.changelog.barrier import Barrier
+from penstock.changelog.changelog import ChangeLog
+from penstock.config.models import PipelineConfig
+from penstock.destination.contract import Behind
+from penstock.destination.postgres.options import PostgresOptions
+from penstock.destination.postgres.targets.table_names import TableNames
+from penstock.destination.registry import make_destination
+from penstock.model.errors import ConfigError, SourceError, SourceUnavailable
+from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.model.table_definition import TableDefinition
+from penstock.pipeline.run.batch_committer import Delivered
+from penstock.pipeline.run.pipeline import Pipeline
+from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.tables import TableName
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.pipeline_lock import RETAKEN_SECONDS, PipelineLock
+from penstock.source.postgres.source_errors import source_errors
+from penstock.source.postgres.subscription.subscription import (
+    SLOT_WAIT_SECONDS,
+    Subscription,
+    find_subscription,
+)
+from penstock.verify.compare import (
+    DEFAULT_PARALLEL,
+    DEFAULT_SHOWN,
+    Observe,
+    compare_snapshots,
+    ignore,
+)
+from penstock.verify.constraints import check_constraints
+from penstock.verify.report import TableComparison, VerifyReport
+from penstock.verify.rewritten import rewritten_since
+from penstock.verify.snapshot import Snapshot
+from penstock.verify.source_point import source_point
+from penstock.verify.table_pair import TablePair
+from penstock.verify.target_point import TargetPoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_WAIT_SECONDS = 600.0
+
+
+def verify(
+    config: PipelineConfig,
+    file: Path,
+    *,
+    parallel: int = DEFAULT_PARALLEL,
+    shown: int = DEFAULT_SHOWN,
+    wait: float = DEFAULT_WAIT_SECONDS,
+    slot_wait: float = SLOT_WAIT_SECONDS,
+    spark: SparkSession | None = None,
+    observe: Observe = ignore,
+    say: Callable[[str], None] = print,
+) -> VerifyReport:
+    """Compare the pipeline's tables at a position of now.
+
+    A running pipeline pauses there until the destination's rows are pinned in a snapshot, and goes
+    on while these are compared. One that does not run is run up to there (on ``spark``, where
+    given). ``wait`` is how many seconds the destination may take to get there.
+    """
+    options = _options(config)
+    application = f"penstock {config.name} verify"
+    log = ChangeLog(config.change_log.path)
+    with ExitStack() as stack:
+        conn = stack.enter_context(connect(config.source.url, application_name=application))
+        stack.enter_context(PipelineLock(conn, config.name, what="verify"))
+        subscription = _subscription(conn, config.name)
+        # First a point that is certain to come before the slot's: so that the pipeline cannot pass
+        # the slot's while it is being made.
+        with Barrier(log, _insert_lsn(conn)) as barrier:
+            source = stack.enter_context(
+                source_point(config.source.url, application, slot_wait, say)
+            )
+            barrier.move(source.lsn)
+            _move_wal(conn)
+            say(f"comparing at {format_lsn(source.lsn)}; waiting for the destination to get there")
+            deadline = time.monotonic() + wait
+            driver = _Driver(config, file, conn, source.lsn, deadline, spark, say)
+            target = TargetPoint(options.url, application, config.name)
+            snapshot, progress, drove = target.reach(source.lsn, driver, deadline)
+            stack.callback(snapshot.close)
+        definitions = read_definitions(
+            source.snapshot.leader, subscription.tables, subscription.publications
+        )
+        names = TableNames(options.target_schema, options.tables)
+        set_aside = _not_compared(definitions, names, progress.behind, subscription.insert_only)
+        pairs = [_pair(table, names) for table in definitions if table.oid not in set_aside]
+        compared = compare_snapshots(
+            source.snapshot, snapshot, pairs, parallel=parallel, shown=shown, observe=observe
+        )
+        constraints = check_constraints(snapshot, pairs, parallel=parallel)
+        # Last: what was rewritten after this look was compared before.
+        compared = _without_rewritten(compared, pairs, source.snapshot, snapshot)
+        return VerifyReport(
+            config.name,
+            source.lsn,
+            drove,
+            tuple(sorted([*compared, *set_aside.values()], key=lambda table: table.source)),
+            tuple(constraints),
+        )
+
+
+def _without_rewritten(
+    compared: Sequence[TableComparison],
+    pairs: Sequence[TablePair],
+    source: Snapshot,
+    target: Snapshot,
+) -> list[TableComparison]:
+    """The results, without those of tables that one side emptied under the snapshot."""
+    gone = rewritten_since(source, [pair.source for pair in pairs])
+    gone_there = rewritten_since(target, [pair.target for pair in pairs])
+    changed = {str(p.source) for p in pairs if p.source in gone or p.target in gone_there}
+    reason = (
+        "it was truncated or rewritten while it was being compared, and Postgres does not keep its "
+        "old rows for that; run the command again"
+    )
+    return [
+        TableComparison(result.source, result.target, not_compared=reason)
+        if result.source in changed
+        else result
+        for result in compared
+    ]
+
+
+def _options(config: PipelineConfig) -> PostgresOptions:
+    options = make_destination(
+        config.destination_type, config.destination_options, config.name
+    ).options
+    if not isinstance(options, PostgresOptions):
+        raise ConfigError(
+            f"`penstock verify` compares two databases; the destination of pipeline {config.name} "
+            f"is {config.destination_type}.",
+            remedy="Only the destination postgres can be verified.",
+        )
+    if options.mode != "merge":
+        raise ConfigError(
+            f"Pipeline {config.name} keeps the history of its tables (destination.mode: "
+            f"{options.mode}), not their rows, so there is nothing to compare with.",
+            remedy="Only the mode merge can be verified.",
+        )
+    return options
+
+
+def _subscription(conn: psycopg.Connection[Any], name: str) -> Subscription:
+    found = find_subscription(conn, name)
+    if found is None:
+        raise SourceError(
+            f"Pipeline {name} has no publication and slot in the source, so nothing was ever "
+            "replicated.",
+            remedy="Start it with `penstock run FILE`.",
+        )
+    return found
+
+
+def _insert_lsn(conn: psycopg.Connection[Any]) -> int:
+    """Where the next WAL record begins."""
+    with source_errors("asking for the source's WAL position"):
+        row = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+    assert row is not None  # noqa: S101 (a SELECT without FROM has one row)
+    return parse_lsn(row[0])
+
+
+def _move_wal(conn: psycopg.Connection[Any]) -> None:
+    """Commit something that capture sees: else an idle source would never get past the point."""
+    with source_errors("writing a logical message"):
+        conn.execute("SELECT pg_logical_emit_message(true, 'penstock.verify', '')")
+
+
+class _Driver:
+    """Runs the pipeline up to the barrier, if it does not run already."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        file: Path,
+        conn: psycopg.Connection[Any],
+        lsn: int,
+        deadline: float,
+        spark: SparkSession | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._config = config
+        self._file = file
+        self._conn = conn
+        self._lsn = lsn
+        self._deadline = deadline
+        self._spark = spark
+        self._say = say
+        self._reached = False
+
+    def __call__(self) -> bool:
+        if self._is_running():
+            return False
+        self._say("the pipeline does not run; running it up to there")
+        pipeline = Pipeline(self._config, self._file, observe=self._observe, say=self._say)
+        pipeline.run(self._is_over, spark=self._spark)
+        return True
+
+    def _is_over(self) -> bool:
+        return self._reached or time.monotonic() > self._deadline
+
+    def _is_running(self) -> bool:
+        """Whether somebody holds the pipeline's lock. One whose connection was just cut takes it
+        again: only a lock that stays free is nobody's.
+        """
+        last_look = time.monotonic() + RETAKEN_SECONDS
+        while not self._is_locked():
+            if time.monotonic() > last_look:
+                return False
+            time.sleep(0.1)
+        return True
+
+    def _is_locked(self) -> bool:
+        try:
+            with PipelineLock(self._conn, self._config.name, patience=0):
+                return False
+        except SourceUnavailable:
+            raise
+        except SourceError:
+            return True
+
+    def _observe(self, delivered: Delivered) -> None:
+        self._reached = delivered.frontier.end_lsn >= self._lsn
+
+
+def _pair(table: TableDefinition, names: TableNames) -> TablePair:
+    """Every column but those that a publication's column list leaves out."""
+    columns = [c.name for c in table.columns if c.published or c.generated is not None]
+    return TablePair(
+        TableName(table.schema, table.name),
+        TableName(*names.target(table.schema, table.name)),
+        tuple(columns),
+        table.merge_key,
+    )
+
+
+def _not_compared(
+    definitions: Sequence[TableDefinition],
+    names: TableNames,
+    behind: Behind,
+    insert_only: Sequence[TableName],
+) -> dict[int, TableComparison]:
+    """The tables that are not at the position, or need not be the same, with the reason."""
+    found = {}
+    for table in definitions:
+        pair = _pair(table, names)
+        result = TableComparison(str(pair.source), str(pair.target))
+        if table.oid in behind:
+            reason = f"it stands at {format_lsn(behind[table.oid].end_lsn)}, behind the others"
+            found[table.oid] = replace(result, not_compared=reason)
+        elif pair.source in insert_only:
+            reason = "only its inserts and truncates are followed"
+            found[table.oid] = replace(result, skipped=reason)
+    return found
