@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.config.models import PipelineConfig
+from penstock.destination.protocols import KeepsDeadLetters
 from penstock.destination.registry import make_destination
 from penstock.model.errors import PenstockError
 from penstock.model.table_state import Errored, Ready
@@ -71,6 +72,7 @@ def _ask_store(config: PipelineConfig, status: TableStatus) -> None:
 def _ask_destination(config: PipelineConfig, status: TableStatus) -> None:
     destination = make_destination(config.destination_type, config.destination_options, config.name)
     try:
-        status.dead_letters = dict(destination.dead_letters())
+        if isinstance(destination, KeepsDeadLetters):
+            status.dead_letters = dict(destination.dead_letters())
     finally:
         destination.close()
