@@ -223,12 +223,7 @@ class Keeper:
         before = read_snapshot(self.folder)
         process = subprocess.Popen(
             [
-                *(
-                    sys.executable,
-                    "-m",
-                    "penstock.source.postgres.snapshot.holder_process",
-                    str(self.folder),
-                ),
+                *(sys.executable, "-m", _HOLDER, str(self.folder)),
                 *("--application", self._application, "--wait", str(wait), *self._arguments),
             ],
             env={**os.environ, **self._environment},
