@@ -11,7 +11,7 @@ import pytest
 from penstock.model.errors import Fenced, StoreError
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Init
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import ChunkDone, Store
 from tests.fix_store import MakeStore
 

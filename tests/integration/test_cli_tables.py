@@ -23,7 +23,7 @@ from penstock.model.table_state import (
     TableState,
     TimedRetry,
 )
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import PostgresStore, pipeline_store
 from tests.fix_cli import CommandLine
 

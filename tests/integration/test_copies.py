@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.model.table_state import DataSync, Init
 from penstock.pipeline.copy.copy_only import copy_only
-from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.source.copy_plan import CopyPlan
 from penstock.source.postgres.snapshot.held_snapshot import read_snapshot
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers

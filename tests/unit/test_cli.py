@@ -11,13 +11,13 @@ import typer
 
 from penstock.changelog.changelog import ChangeLog, Identity
 from penstock.cli import check as check_command
+from penstock.cli import checks
 from penstock.cli.destroy import remove_change_log
 from penstock.cli.main import app, main
 from penstock.config import PipelineConfig
 from penstock.config.quantities import bytes_text
 from penstock.model.errors import LogError, SourceError
 from penstock.model.lsn import Frontier
-from penstock.pipeline.run import checks
 from penstock.source.postgres.preflight.all_checks import CheckResult
 
 COMMANDS = [command.name for command in app.registered_commands]

@@ -7,7 +7,7 @@ from penstock.pipeline.copy.copy_admission import CopyAdmission
 from penstock.pipeline.copy.copy_state import CopyState
 from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import MemoryStore
 from tests.unit.test_copy_manager import TABLE, Positions, Snapshots
 

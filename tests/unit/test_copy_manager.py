@@ -18,7 +18,7 @@ from penstock.pipeline.copy.copy_manager import CopyManager, CopyUnitNow
 from penstock.pipeline.copy.copy_queue import CopyUnit
 from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
 from penstock.store import MemoryStore
 from tests.fix_pipeline import wait_until

@@ -27,7 +27,7 @@ from penstock.pipeline.copy.replay import Replay
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.joins import Joins
 from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.source.copy_plan import CopyPlan
 from penstock.store import MemoryStore
 from penstock.transform.floors import Floors
 from tests.fix_pipeline import wait_until

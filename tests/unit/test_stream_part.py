@@ -17,7 +17,7 @@ from penstock.model.table_state import (
 )
 from penstock.pipeline.tables import followed_tables
 from penstock.pipeline.tables.followed_tables import FollowedTables, StreamPart
-from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.source.copy_plan import CopyPlan
 from penstock.store import MemoryStore
 from tests.unit.test_copy_manager import TABLE
 

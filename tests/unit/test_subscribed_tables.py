@@ -13,14 +13,13 @@ from penstock.config.models import PipelineConfig
 from penstock.destination.memory import MemoryDestination, MemoryOptions
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.tables import subscribed_tables
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.source.contract import Reconciled, Subscription
 from penstock.source.postgres.subscription.publications import Membership
-from penstock.source.postgres.subscription.reconcile import Reconciled
-from penstock.source.postgres.subscription.subscription import Subscription
 from penstock.store import MemoryStore
 from tests.kept_tables import KeptTables
 from tests.unit.test_copy_manager import TABLE, Positions

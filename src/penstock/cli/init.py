@@ -23,7 +23,7 @@ def init(file: PipelineFile) -> None:
     Example:
       penstock init shop.yaml
     """
-    from penstock.pipeline.run.checks import run_all_checks
+    from penstock.cli.checks import run_all_checks
 
     config = load_pipeline(file)
     results = run_all_checks(config)

@@ -35,11 +35,11 @@ def run(
       penstock run shop.yaml --until-caught-up    for a scheduler
     """
     from penstock.changelog.changelog import ChangeLog
+    from penstock.cli.checks import run_all_checks
     from penstock.cli.copy_bars import CopyBars
     from penstock.cli.run_report import RunReport
     from penstock.metrics.pipeline_metrics import Metrics
     from penstock.metrics.service import shown_metrics
-    from penstock.pipeline.run.checks import run_all_checks
     from penstock.pipeline.run.pipeline import Pipeline
     from penstock.source.postgres.preflight.all_checks import require_passed
 

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 import yaml
 
+from penstock.cli.checks import run_all_checks
 from penstock.config import load_pipeline
 from penstock.demo.pipeline_thread import PipelineThread
 from penstock.demo.progress import Progress, ProgressMeter
@@ -28,7 +29,6 @@ from penstock.demo.view import Phase, View
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import NOTHING, Frontier
-from penstock.pipeline.run.checks import run_all_checks
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.preflight.all_checks import require_passed
 from penstock.source.postgres.subscription.slot import current_wal_lsn

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.config.table_patterns import Rule
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Errored, TableState
-from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.source.copy_plan import CopyPlan
 from penstock.store.contract import SchemaVersion, StateRecord, Store
 from penstock.store.copies import ChunkDone, ChunkKey, CopyProgress, TableKey, Wish
 

@@ -20,18 +20,15 @@ from penstock.destination.registry import make_destination
 from penstock.model.errors import ConfigError, SourceError, SourceUnavailable
 from penstock.model.lsn import Frontier, format_lsn, parse_lsn
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.pipeline.run.batch_committer import Delivered
 from penstock.pipeline.run.pipeline import Pipeline
+from penstock.source.contract import Subscription
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import RETAKEN_SECONDS, PipelineLock
 from penstock.source.postgres.source_errors import source_errors
-from penstock.source.postgres.subscription.subscription import (
-    SLOT_WAIT_SECONDS,
-    Subscription,
-    find_subscription,
-)
+from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS, find_subscription
 from penstock.verify.compare import (
     DEFAULT_PARALLEL,
     DEFAULT_SHOWN,

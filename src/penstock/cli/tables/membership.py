@@ -10,7 +10,8 @@ from penstock.cli.terminal import say
 from penstock.config import PipelineConfig, load_pipeline
 from penstock.config.table_patterns import Rule
 from penstock.model.errors import CheckFailed, SourceError
-from penstock.source.postgres.catalogue.tables import CatalogueTable, TableName, read_tables
+from penstock.model.table_name import TableName
+from penstock.source.postgres.catalogue.tables import CatalogueTable, read_tables
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.subscription.table_selection import (
     TableSelection,

@@ -13,8 +13,8 @@ from penstock.config import PipelineConfig
 from penstock.config.table_patterns import split_name
 from penstock.model.errors import ConfigError, StoreError
 from penstock.model.lsn import format_lsn
+from penstock.model.table_name import TableName
 from penstock.model.table_state import Catchup, SyncDone, TableState
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.store import Store, pipeline_store
 
 NAME_HELP = "As in the pipeline file: schema.table, or table for one of public."

@@ -31,9 +31,9 @@ from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.filtering import pipeline_filter
 from penstock.pipeline.run.joins import Joins
 from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.copy_plan import CopyPlan
 from penstock.source.postgres.catalogue.definitions import read_definitions_by_oid
 from penstock.source.postgres.connect import connect
-from penstock.source.postgres.snapshot.chunk import CopyPlan
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
 from penstock.source.postgres.snapshot.keys import read_keys
 from penstock.source.postgres.snapshot.plan import plan_copy

@@ -12,7 +12,7 @@ from penstock.model.table_state import DataSync, Init
 from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
 from penstock.store import CopyProgress, Store
 

@@ -42,7 +42,7 @@ from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.copy.replay import TablesChanged
 from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.source.copy_plan import CopyPlan
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
 from penstock.store import Store
 

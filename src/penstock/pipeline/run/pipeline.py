@@ -21,7 +21,6 @@ from penstock.pipeline.copy.copies import make_copies
 from penstock.pipeline.copy.copy_manager import CopyManager
 from penstock.pipeline.copy.copy_progress import CopyView
 from penstock.pipeline.run.batch_committer import BatchCommitter, Delivered
-from penstock.pipeline.run.capture_child import CaptureChild
 from penstock.pipeline.run.filtering import pipeline_filter
 from penstock.pipeline.run.opened import opened_destination, spark_session
 from penstock.pipeline.run.stream import Stopping, Stream
@@ -29,10 +28,12 @@ from penstock.pipeline.run.watched import Watched
 from penstock.pipeline.schema.schema_follower import SchemaFollower
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
+from penstock.source.contract import Subscription
+from penstock.source.postgres.capture.child import CaptureChild
 from penstock.source.postgres.pipeline_lock import KeptLock
 from penstock.source.postgres.schema_tracking import NOT_TRACKED, ensure_tracking
 from penstock.source.postgres.subscription.slot import current_wal_lsn
-from penstock.source.postgres.subscription.subscription import Subscription, ensure_subscription
+from penstock.source.postgres.subscription.subscription import ensure_subscription
 from penstock.store import MemoryStore, Store, pipeline_store
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import psycopg
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.model.errors import PenstockError
 from penstock.model.table_state import Phase
-from penstock.pipeline.run.capture_child import CaptureChild
 from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.postgres.capture.child import CaptureChild
 from penstock.source.postgres.subscription.slot import current_wal_lsn
 from penstock.store import Store
 

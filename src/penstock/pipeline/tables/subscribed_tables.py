@@ -22,15 +22,15 @@ from penstock.model.errors import (
 )
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.model.table_state import Errored, Init, Ready, SyncDone, TableState
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.source.contract import Reconciled, Subscription
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.subscription.publications import read_membership
-from penstock.source.postgres.subscription.reconcile import Reconciled, reconcile_publication
+from penstock.source.postgres.subscription.reconcile import reconcile_publication
 from penstock.source.postgres.subscription.slot import current_wal_lsn
-from penstock.source.postgres.subscription.subscription import Subscription
 from penstock.store import Store
 
 _LOOK_SECONDS = 2.0

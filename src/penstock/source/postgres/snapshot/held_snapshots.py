@@ -21,16 +21,13 @@ class HeldSnapshots:
         self,
         config: PipelineConfig,
         file: Path,
-        *,
         max_age: float,
         check: Callable[[], None],
-        say: Callable[[str], None],
     ) -> None:
         self._config = config
         self._file = file
         self._max_age = max_age
         self._check = check
-        self._say = say
         self._folder = Path(config.change_log.path.removeprefix("file://")) / _FOLDER
         self._keepers: dict[int, SnapshotKeeper] = {}
         self._next_keep = 0.0
@@ -77,5 +74,4 @@ class HeldSnapshots:
             self._file,
             folder=self._folder / str(number),
             max_age=self._max_age,
-            say=self._say,
         )

@@ -9,11 +9,12 @@ from typing import Any
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.model.error_transport import error_from_json
+from penstock.source.contract import Capture
 
 _STOP_SECONDS = 20.0
 
 
-class CaptureChild:
+class CaptureChild(Capture):
     """Starts capture, notices its end, stops it.
 
     The child watches its standard input: when this process ends, however it ends, so does the
@@ -31,7 +32,6 @@ class CaptureChild:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Start it, or start it again once it has ended."""
         self.restarts += 1
         self._close_stdin()
         self._process = subprocess.Popen(
@@ -41,10 +41,6 @@ class CaptureChild:
         )
 
     def ended(self) -> bool:
-        """True once it has ended by itself for a reason that a restart may heal.
-
-        Raises the error with which it gave up.
-        """
         if self._process is None or self._process.poll() is None:
             return False
         report = self.report()
@@ -53,12 +49,10 @@ class CaptureChild:
         return True
 
     def report(self) -> dict[str, Any]:
-        """What this very process last said of itself; empty before it said anything."""
         report = self._log.capture_report() or {}
         return report if report.get("pid") == self.pid else {}
 
     def stop(self) -> None:
-        """Ask it to stop, and insist if it does not."""
         if self._process is None:
             return
         self._close_stdin()
