@@ -38,14 +38,15 @@ from penstock.spark.task import (
     TaskInput,
     error_from_text,
     error_text,
+    filtered_by,
     job_result,
     marked_errors,
     metered,
 )
 from penstock.transform.filter import Filter
-from penstock.transform.filtered_chunk import FilteredChunkReader
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
+from penstock.transform.step import Step
 
 _SCHEMA = "place bigint, result binary, written string"
 # What another attempt of the same task would only meet again.
@@ -119,7 +120,7 @@ def run_replay(
         width = spark.sparkContext.defaultParallelism
     shares = share_out(batch.pointers, width)
     inputs = [TaskInput(log_path, share, batch.frontier, buffer_bytes) for share in shares if share]
-    changes_of = ChangesOf(floors, wanted, section)
+    changes_of = ChangesOf(floors, section, wanted)
     if isinstance(writer, LanedWriter) and len(inputs) > 1:
         return _run_lanes(spark, inputs, writer, changes_of)
     done = run_tasks(spark, inputs, _Replay(TaskFunction(writer, changes_of)))
@@ -159,9 +160,9 @@ class _CopyChunks:
         snapshot_name: str,
         snapshot: Frontier,
         tables: Mapping[int, TableToCopy],
-        wanted: Filter | None,
+        steps: Sequence[Step],
     ) -> None:
-        self._filter = wanted
+        self._steps = steps
         self._url = url
         self._snapshot_name = snapshot_name
         self._snapshot = snapshot
@@ -173,8 +174,7 @@ class _CopyChunks:
             receipts = [self._copy(chunk, self._tables[chunk.table]) for chunk in chunks]
         except _LASTING as error:
             return error_text(error).encode(), written
-        if self._filter is not None:
-            written.filtered.update(self._filter.take_filtered())
+        written.filtered += filtered_by(self._steps)
         written.resent += sum(receipt.resent for receipt in receipts)
         result = json.dumps([[r.rows, r.bytes, r.content.hex()] for r in receipts])
         return result.encode(), written
@@ -184,8 +184,8 @@ class _CopyChunks:
         rows: ChunkReader = SourceChunkReader(
             self._url, table.table, chunk, table.where, self._snapshot_name, self._snapshot
         )
-        if self._filter is not None:
-            rows = FilteredChunkReader(rows, self._filter)
+        for step in self._steps:
+            rows = step.copied(rows)
         receipt = table.writer.write(rows)
         failpoint("copy.written")
         return receipt
@@ -201,8 +201,9 @@ def run_copy(
     wanted: Filter | None,
 ) -> CopyResult:
     """Copy chunks in one task, straight from the source to the destination."""
+    steps = [] if wanted is None else [wanted]
     ((result, written),) = run_tasks(
-        spark, [tuple(chunks)], _CopyChunks(url, snapshot_name, snapshot, tables, wanted)
+        spark, [tuple(chunks)], _CopyChunks(url, snapshot_name, snapshot, tables, steps)
     )
     if error := error_from_text(result.decode()):
         raise error

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from penstock.config.row_condition_tree import SUPPORTED, ConditionError, Node
 from penstock.decode.changes import TableChanges
+from penstock.decode.image import Mask
 from penstock.decode.row_values import RowValues
-from penstock.decode.text_image import Mask
 from penstock.decode.typed import TypedColumn, decode_text
 from penstock.model.errors import ConfigError, DecodeError
 from penstock.model.table_rows import TableRows

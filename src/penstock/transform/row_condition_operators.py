@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock.config.row_condition_tree import ConditionError, Literal
-from penstock.decode.text_image import Mask
+from penstock.decode.image import Mask
 from penstock.decode.typed import TypedColumn
 from penstock.transform import row_condition_values as values
 from penstock.transform.row_condition_types import (

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.decode.text_image import Mask
+from penstock.decode.image import Mask
 from penstock.decode.typed import TypedColumn
 from penstock.transform.row_condition_types import SqlType
 
