@@ -280,7 +280,7 @@ def test_who_gets_a_filter_need_not_load_sqlglot() -> None:
         [sys.executable, "-c", code, pickled], capture_output=True, text=True, check=True
     )
     modules = done.stdout.split()
-    assert "penstock.transform.row_condition_binding" in modules
+    assert "penstock.transform.row_condition_evaluation" in modules
     assert "sqlglot" not in modules
 
 
