@@ -57,27 +57,13 @@ def _complaint(error: SqlglotError, text: str) -> tuple[str, int]:
 
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
-    exp.NullSafeNEQ: "IS DISTINCT FROM",
-}
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM", exp.NullSafeNEQ: "IS DISTINCT FROM",
+}  # fmt: skip
 _ARITHMETIC: dict[type[exp.Expr], str] = {
-    exp.Add: "+",
-    exp.Sub: "-",
-    exp.Mul: "*",
-    exp.Div: "/",
-}
-_FUNCTIONS: dict[type[exp.Expr], str] = {
-    exp.Lower: "lower",
-    exp.Upper: "upper",
-    exp.Length: "length",
-    exp.Coalesce: "coalesce",
-}
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/",
+}  # fmt: skip
+_FUNCTIONS = (exp.Lower, exp.Upper, exp.Length, exp.Coalesce)
 # What of an expression we know the meaning of; one that holds anything else is refused. SYMMETRIC,
 # for one, is an argument of BETWEEN.
 _KNOWN_ARGUMENTS = frozenset(
@@ -119,8 +105,7 @@ class _Reader:
             exp.Neg: lambda e, at: Negative(at, self._operand(e.this, at)),
             exp.Cast: self._cast,
             exp.Collate: self._collate,
-            **dict.fromkeys(_COMPARISONS, self._comparison),
-            **dict.fromkeys(_ARITHMETIC, self._arithmetic),
+            **dict.fromkeys((*_COMPARISONS, *_ARITHMETIC), self._of_two),
             **dict.fromkeys(_FUNCTIONS, self._call),
         }
 
@@ -160,13 +145,11 @@ class _Reader:
             pieces = [Junction(a.at, isinstance(e, exp.And), a, b) for a, b in pairs] + odd
         return pieces[0]
 
-    def _comparison(self, e: exp.Binary, at: int) -> Node:
-        operator = _COMPARISONS[type(e)]
-        return Comparison(at, operator, self._operand(e.left, at), self._operand(e.right, at))
-
-    def _arithmetic(self, e: exp.Binary, at: int) -> Node:
-        operator = _ARITHMETIC[type(e)]
-        return Arithmetic(at, operator, self._operand(e.left, at), self._operand(e.right, at))
+    def _of_two(self, e: exp.Binary, at: int) -> Node:
+        sides = self._operand(e.left, at), self._operand(e.right, at)
+        if type(e) in _ARITHMETIC:
+            return Arithmetic(at, _ARITHMETIC[type(e)], *sides)
+        return Comparison(at, _COMPARISONS[type(e)], *sides)
 
     def _is(self, e: exp.Is, at: int) -> Node:
         of = self._operand(e.this, at)
@@ -235,7 +218,8 @@ class _Reader:
         return ByteOrder(at, self._operand(e.this, at))
 
     def _call(self, e: exp.Func, at: int) -> Node:
-        function = _FUNCTIONS[type(e)]
+        function = type(e).__name__.lower()
+        # sqlglot takes other names for the same functions, too.
         written = self._text[at - 1 : at - 1 + len(function)].lower()
         if written != function:
             raise ConditionError(f"{_shown(e)} is not supported", at)

@@ -217,9 +217,7 @@ class _Evaluation:
             raise ConditionError(
                 "a letter of the pattern has an ASCII letter as its lower case", of.at
             )
-        value = values.in_case(of.value, upper=False) if node.ignore_case else of.value
-        expression = values.like_pattern(node.pattern, node.escape, node.ignore_case)
-        return values.like(value, expression)
+        return values.like(of.value, node.pattern, node.escape, node.ignore_case)
 
     def _is_null(self, node: tree.IsNull) -> Value:
         of = self._piece(node.of)

@@ -7,6 +7,7 @@ refuse to compute it. What follows from a null is known; what follows from the o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,6 +61,8 @@ class Value:
 
 def known(data: Any, odd: Mask) -> Value:
     """The data without what is odd."""
+    if not odd.any():
+        return Value(data, odd)
     return Value(pc.if_else(pa.array(odd), pa.scalar(None, data.type), data), odd)
 
 
@@ -79,16 +82,12 @@ def from_column(column: TypedColumn, unset: Mask | None, kind: SqlType) -> Value
     if kind.unbounded:
         fitting = rf"^-?[0-9]{{1,{kind.whole}}}(\.[0-9]{{1,{kind.scale}}})?$"
         odd = odd | ~_mask(pc.fill_null(pc.match_substring_regex(data, fitting), True))
-    return Value(known(data, odd).data.cast(kind.arrow), odd) if odd.any() else _cast(data, kind)
+    return Value(known(data, odd).data.cast(kind.arrow), odd)
 
 
 def from_presence(texts: pa.Array, unset: Mask | None) -> Value:
     """Whether each value is null. That needs no type."""
     return known(texts.is_null(), np.zeros(len(texts), bool) if unset is None else unset)
-
-
-def _cast(data: pa.Array, kind: SqlType) -> Value:
-    return Value(data.cast(kind.arrow), np.zeros(len(data), bool))
 
 
 def _mask(found: Any) -> Mask:
@@ -111,26 +110,14 @@ def _both(a: Value, b: Value, data: Any, refused: Any = np.False_) -> Value:
 
 
 def compare(operator: str, a: Value, b: Value) -> Value:
-    """=, <>, <, <=, > or >= of values of one type."""
-    found = _equal(a.data, b.data) if operator in ("=", "<>") else None
-    if found is None:
-        found = _less(a.data, b.data) if operator in ("<", ">=") else _less(b.data, a.data)
+    """=, <>, <, <=, > or >= of values of one type. NaN is equal to itself and above all others."""
+    x, y = (b.data, a.data) if operator in (">", "<=") else (a.data, b.data)
+    equality = operator in ("=", "<>")
+    found = pc.equal(x, y) if equality else pc.less(x, y)
+    if pa.types.is_floating(x.type):
+        known_nan = (pc.and_ if equality else pc.and_not)(pc.is_nan(y), pc.is_nan(x))
+        found = pc.or_(found, known_nan)
     return _both(a, b, pc.invert(found) if operator in ("<>", "<=", ">=") else found)
-
-
-def _equal(a: Any, b: Any) -> Any:
-    found = pc.equal(a, b)
-    return pc.or_(found, pc.and_(pc.is_nan(a), pc.is_nan(b))) if _is_float(a) else found
-
-
-def _less(a: Any, b: Any) -> Any:
-    """NaN is equal to itself and above all others."""
-    found = pc.less(a, b)
-    return pc.or_(found, pc.and_not(pc.is_nan(b), pc.is_nan(a))) if _is_float(a) else found
-
-
-def _is_float(data: Any) -> bool:
-    return bool(pa.types.is_floating(data.type))
 
 
 def compare_quotients(operator: str, a: Value, b: Value) -> Value:
@@ -267,31 +254,17 @@ _FLOATS: dict[str, Callable[[Any, Any], npt.NDArray[Any]]] = {
 # -- texts --------------------------------------------------------------------------------------
 
 
-def like_pattern(pattern: str, escape: str, lower: bool) -> str:
-    """The regular expression that matches what LIKE does; ``lower``: in lower-case ASCII."""
-    pieces, escaped = [], False
-    for character in pattern:
-        if escaped or character not in ("%", "_", escape):
-            pieces.append(
-                _quoted(character.lower() if lower and character.isascii() else character)
-            )
-            escaped = False
-        elif character == escape:
-            escaped = True
-        else:
-            pieces.append(".*" if character == "%" else ".")
-    return r"(?s)\A" + "".join(pieces) + r"\z"
-
-
-def _quoted(character: str) -> str:
-    # RE2 knows letters and digits as they are, and everything else by its number.
-    return (
-        character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):x}}}"
-    )
-
-
-def like(a: Value, expression: str) -> Value:
-    return Value(pc.match_substring_regex(a.data, expression), a.odd)
+def like(a: Value, pattern: str, escape: str, ignore_case: bool) -> Value:
+    """LIKE, or ILIKE. Arrow's own takes a backslash literally in patterns that end with %."""
+    pieces = re.findall(f"{re.escape(escape)}.|." if escape else ".", pattern, re.DOTALL)
+    if ignore_case:
+        a = in_case(a, upper=False)
+        # Bytes have a lower case in ASCII alone.
+        pieces = [piece.encode().lower().decode() for piece in pieces]
+    wild = {"%": ".*", "_": "."}
+    # RE2 takes every character by its number.
+    matched = "".join(wild.get(piece) or f"\\x{{{ord(piece[-1]):x}}}" for piece in pieces)
+    return Value(pc.match_substring_regex(a.data, rf"(?s)\A{matched}\z"), a.odd)
 
 
 def in_case(a: Value, upper: bool) -> Value:
