@@ -16,6 +16,7 @@ from penstock.decode.image import Mask, placed
 from penstock.decode.typed import decode_text
 from penstock.model.errors import DecodeError
 from penstock.model.table_schema import TableSchema
+from penstock.transform import row_condition_types as types
 from penstock.transform import row_condition_values as values
 from penstock.transform.row_condition_operators import (
     NUMBERS,
@@ -29,18 +30,7 @@ from penstock.transform.row_condition_operators import (
     computed,
     constant_piece,
 )
-from penstock.transform.row_condition_types import (
-    BOOLEAN,
-    INT4,
-    TEXT,
-    UNBOUNDED,
-    UNBOUNDED_OPERAND,
-    UNKNOWN,
-    SqlType,
-    column_type,
-    literal_type,
-    literal_value,
-)
+from penstock.transform.row_condition_types import SqlType
 from penstock.transform.row_condition_values import Value
 
 
@@ -99,11 +89,11 @@ class _Evaluation:
         piece = self._piece(node)
         if piece.type.family not in ("boolean", "unknown"):
             raise ConditionError(f"true or false is needed here, not {piece.type}", piece.at)
-        return as_type(piece, BOOLEAN).value
+        return as_type(piece, types.BOOLEAN).value
 
     def _piece(self, node: Node) -> Piece:
         if (decide := self._truths.get(type(node))) is not None:
-            return self._made(BOOLEAN, node, decide(node))
+            return self._made(types.BOOLEAN, node, decide(node))
         return self._kinds[type(node)](node)
 
     def _made(self, kind: SqlType, node: Node, value: Value) -> Piece:
@@ -118,7 +108,7 @@ class _Evaluation:
                 f"the table has no column {node.name}; it has {', '.join(names)}", node.at
             )
         number = names.index(node.name)
-        kind = column_type(self._rows.table.columns[number])
+        kind = types.column_type(self._rows.table.columns[number])
         return self._column_as(kind, number, node.at)
 
     def _column_as(self, kind: SqlType, number: int, at: int) -> Piece:
@@ -126,7 +116,7 @@ class _Evaluation:
         return Piece(kind, at, make, self._rows.count, column=number)
 
     def _literal(self, node: tree.Literal) -> Piece:
-        return constant_piece(node, literal_type(node), self._rows.count)
+        return constant_piece(node, types.literal_type(node), self._rows.count)
 
     # -- values
 
@@ -140,19 +130,19 @@ class _Evaluation:
             raise ConditionError(f"{node.function} takes one argument", node.at)
         (of,) = pieces
         if of.type.family == "bytea" and node.function == "length":
-            return self._made(INT4, node, values.length(of.value))
-        value = as_type(_text(of, node.function), TEXT).value
+            return self._made(types.INT4, node, values.length(of.value))
+        value = as_type(_text(of, node.function), types.TEXT).value
         if node.function == "length":
-            return self._made(INT4, node, values.length(value))
-        kind = replace(TEXT, bytewise=of.type.bytewise)
+            return self._made(types.INT4, node, values.length(value))
+        kind = replace(types.TEXT, bytewise=of.type.bytewise)
         return self._made(kind, node, values.in_case(value, node.function == "upper"))
 
     def _arithmetic(self, node: tree.Arithmetic) -> Piece:
         sides = [self._operand(node.left), self._operand(node.right)]
         for number, other in ((0, 1), (1, 0)):
-            if sides[number].type is UNKNOWN and sides[other].type is not UNKNOWN:
+            if sides[number].type is types.UNKNOWN and sides[other].type is not types.UNKNOWN:
                 kind = sides[other].type
-                kind = UNBOUNDED_OPERAND if kind.family == "numeric" else kind
+                kind = types.UNBOUNDED_OPERAND if kind.family == "numeric" else kind
                 sides[number] = as_type(sides[number], kind)
         for side in sides:
             if side.type.family == "quotient":
@@ -169,8 +159,8 @@ class _Evaluation:
     def _operand(self, node: Node) -> Piece:
         """For arithmetic, numerics of any length are taken up to fewer digits."""
         piece = self._piece(node)
-        if piece.type is UNBOUNDED and piece.column is not None:
-            return self._column_as(UNBOUNDED_OPERAND, piece.column, piece.at)
+        if piece.type is types.UNBOUNDED and piece.column is not None:
+            return self._column_as(types.UNBOUNDED_OPERAND, piece.column, piece.at)
         return piece
 
     def _negative(self, node: tree.Negative) -> Piece:
@@ -189,7 +179,7 @@ class _Evaluation:
 
     def _byte_order(self, node: tree.ByteOrder) -> Piece:
         of = _text(self._piece(node.of), "COLLATE")
-        of = as_type(of, TEXT if of.type is UNKNOWN else of.type)
+        of = as_type(of, types.TEXT if of.type is types.UNKNOWN else of.type)
         return replace(of, type=replace(of.type, bytewise=True))
 
     # -- truths
@@ -205,7 +195,7 @@ class _Evaluation:
             common = common_type([of, *constants])
             check_comparable(common, node.at)
             literals = [item.literal for item in constants if item.literal is not None]
-            known = [literal_value(i, common) for i in literals if i.text is not None]
+            known = [types.literal_value(i, common) for i in literals if i.text is not None]
             return values.contained(compared_as(of, common), known, len(known) < len(literals))
         if len(constants) > 1:
             items = [item if item.literal is None else as_type(item, of.type) for item in items]
