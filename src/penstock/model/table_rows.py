@@ -40,6 +40,8 @@ class ChunkReader(ABC):
     """Its name: the same for the same rows of the same copy, whoever reads them."""
     snapshot: Frontier
     """The point at which it is read."""
+    has_binary: bool = True
+    """Whether ``raw`` has a binary form."""
 
     @abstractmethod
     def raw(self, *, binary: bool) -> Iterator[bytes]:

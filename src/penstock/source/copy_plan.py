@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+
+from penstock.model.stored import Stored
 
 
 @dataclass(frozen=True)
@@ -31,16 +32,9 @@ class Chunk:
         """What a destination knows it by among the chunks of the table."""
         return str(self.number)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Chunk:
-        return cls(**value)
-
 
 @dataclass(frozen=True)
-class CopyPlan:
+class CopyPlan(Stored):
     """All chunks of one table.
 
     ``where`` is SQL: the publication's row filter and what the pipeline file says, both; None for
@@ -55,20 +49,3 @@ class CopyPlan:
     @property
     def bytes(self) -> int:
         return sum(chunk.bytes for chunk in self.chunks)
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "columns": list(self.columns),
-            "where": self.where,
-            "chunks": [chunk.to_json() for chunk in self.chunks],
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> CopyPlan:
-        return cls(
-            value["table"],
-            tuple(value["columns"]),
-            value["where"],
-            tuple(Chunk.from_json(chunk) for chunk in value["chunks"]),
-        )

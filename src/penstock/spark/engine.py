@@ -20,9 +20,9 @@ from penstock.spark.jobs import LogReading, run_batch, run_copy
 from penstock.spark.jvm import jvm_needed
 from penstock.spark.query import PipelineQuery, QuerySettings
 from penstock.spark.session import end_session, make_session
-from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
+from penstock.transform.step import Step
 
 
 class SparkEngine(Engine):
@@ -31,12 +31,12 @@ class SparkEngine(Engine):
     def __init__(
         self,
         config: PipelineConfig,
-        wanted: Filter | None,
+        steps: Sequence[Step],
         *,
         session: SparkSession | None = None,
     ) -> None:
         self._config = config
-        self._filter = wanted
+        self._steps = steps
         self._given = session
         self._reading = LogReading(config.change_log.path, config.batch.buffer_bytes)
         self._session: SparkSession
@@ -68,15 +68,16 @@ class SparkEngine(Engine):
             batch.buffer_bytes,
             batch_age,
         )
-        return PipelineQuery(self._session, settings, start, part, self._filter)
+        return PipelineQuery(self._session, settings, start, part, self._steps)
 
     def write_batch(
         self, batch: Batch, floors: Floors, writer: TaskWriter, section: Section | None = None
     ) -> JobResult:
-        steps = (floors, section, self._filter)
+        own = (floors,) if section is None else (floors, section)
+        steps = (*own, *self._steps)
         return run_batch(self._session, self._reading, batch, steps, writer)
 
     def copy_chunks(
         self, chunks: Sequence[Chunk], open_chunk: OpenChunk, tables: Mapping[int, TableToCopy]
     ) -> CopyResult:
-        return run_copy(self._session, chunks, open_chunk, tables, self._filter)
+        return run_copy(self._session, chunks, open_chunk, tables, self._steps)

@@ -34,12 +34,12 @@ from penstock.spark.task import (
     ChangesOf,
     TaskFunction,
     TaskInput,
+    filtered_by,
     job_result,
     marked_errors,
     metered,
 )
-from penstock.transform.filter import Filter
-from penstock.transform.filtered_chunk import FilteredChunkReader
+from penstock.transform.step import Step
 
 _SCHEMA = "place bigint, result binary, written string"
 # What another attempt of the same task would only meet again.
@@ -109,7 +109,7 @@ def run_batch(
     spark: SparkSession,
     reading: LogReading,
     batch: Batch,
-    steps: Sequence[Step | None],
+    steps: Sequence[Step],
     writer: TaskWriter,
 ) -> JobResult:
     """Write what ``steps`` leave of a batch of the log."""
@@ -151,9 +151,9 @@ class _CopyChunks:
         self,
         open_chunk: OpenChunk,
         tables: Mapping[int, TableToCopy],
-        wanted: Filter | None,
+        steps: Sequence[Step],
     ) -> None:
-        self._filter = wanted
+        self._steps = steps
         self._open_chunk = open_chunk
         self._tables = tables
 
@@ -163,8 +163,7 @@ class _CopyChunks:
             receipts = [self._copy(chunk, self._tables[chunk.table]) for chunk in chunks]
         except _LASTING as error:
             return error_to_text(error).encode(), written
-        if self._filter is not None:
-            written.filtered.update(self._filter.take_filtered())
+        written.filtered += filtered_by(self._steps)
         written.resent += sum(receipt.resent for receipt in receipts)
         result = json.dumps([[r.rows, r.bytes, r.content.hex()] for r in receipts])
         return result.encode(), written
@@ -172,8 +171,8 @@ class _CopyChunks:
     def _copy(self, chunk: Chunk, table: TableToCopy) -> ChunkReceipt:
         failpoint("copy.read")
         rows = self._open_chunk(table.table, chunk, table.where)
-        if self._filter is not None:
-            rows = FilteredChunkReader(rows, self._filter)
+        for step in self._steps:
+            rows = step.copied(rows)
         receipt = table.writer.write(rows)
         failpoint("copy.written")
         return receipt
@@ -184,11 +183,11 @@ def run_copy(
     chunks: Sequence[Chunk],
     open_chunk: OpenChunk,
     tables: Mapping[int, TableToCopy],
-    wanted: Filter | None,
+    steps: Sequence[Step],
 ) -> CopyResult:
     """Copy chunks in one task, straight from the source to the destination."""
     ((result, written),) = run_tasks(
-        spark, [tuple(chunks)], _CopyChunks(open_chunk, tables, wanted)
+        spark, [tuple(chunks)], _CopyChunks(open_chunk, tables, steps)
     )
     if error := error_from_text(result.decode()):
         raise error

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from penstock.spark.task import (
     TaskFunction,
     job_result,
 )
-from penstock.transform.filter import Filter
+from penstock.transform.step import Step
 
 _STOP_SECONDS = 15.0
 
@@ -66,10 +66,10 @@ class PipelineQuery:
         settings: QuerySettings,
         start: Frontier,
         part: QueryPart,
-        wanted: Filter | None,
+        steps: Sequence[Step],
     ) -> None:
         self._part = part
-        self._filter = wanted
+        self._steps = steps
         self._read_up_to = start
         self._commits = _Commits(part.commit)
         self._batch_under_way = threading.Lock()
@@ -169,7 +169,7 @@ class PipelineQuery:
             began = time.monotonic()
             try:
                 writer = self._part.writer()
-                changes_of = ChangesOf(self._part.floors_at(self._read_up_to), self._filter)
+                changes_of = ChangesOf(self._part.floors_at(self._read_up_to), *self._steps)
                 if isinstance(writer, LanedWriter) and _has_several_tasks(batch):
                     receipts_of = by_lanes(batch, writer, changes_of)
                 else:

@@ -17,9 +17,9 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_schema import TableSchema
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
-from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
+from penstock.transform.step import Step
 
 
 @dataclass(frozen=True)
@@ -91,5 +91,5 @@ class Engine(ABC):
         """Copy chunks in one task, straight from the source to the destination."""
 
 
-MakeEngine = Callable[[PipelineConfig, Filter | None], Engine]
-"""The filter is one that every task applies."""
+MakeEngine = Callable[[PipelineConfig, Sequence[Step]], Engine]
+"""The steps are those that all changes and copied rows go through."""

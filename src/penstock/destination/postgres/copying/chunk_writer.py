@@ -109,7 +109,8 @@ class PostgresChunkWriter(ChunkWriter):
     def _add(self, conn: Connection, rows: ChunkReader, names: Sequence[str]) -> tuple[int, int]:
         copied = CopiedRows(conn, self.stage, names, over=self.again)
         if self.stage.kind != "history" and not self.dead_letter:
-            return copied.add_raw(rows.raw(binary=self.binary), binary=self.binary)
+            binary = self.binary and rows.has_binary
+            return copied.add_raw(rows.raw(binary=binary), binary=binary)
         count = size = 0
         for part in rows.texts():
             size += copied.add_texts(part, self.pipeline if self.dead_letter else None)
