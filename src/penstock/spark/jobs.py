@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.changelog.chain import Batch
-from penstock.destination.contract import ChunkReceipt, ChunkWriter, LanedWriter, TaskWriter
+from penstock.destination.contract import ChunkReceipt, LanedWriter, TaskWriter
 from penstock.failpoints import failpoint
 from penstock.metrics.written import CopyResult, JobResult, Written, together
 from penstock.model.error_transport import error_from_text, error_to_text
@@ -186,9 +186,7 @@ def run_copy(
     steps: Sequence[Step],
 ) -> CopyResult:
     """Copy chunks in one task, straight from the source to the destination."""
-    ((result, written),) = run_tasks(
-        spark, [tuple(chunks)], _CopyChunks(open_chunk, tables, steps)
-    )
+    ((result, written),) = run_tasks(spark, [tuple(chunks)], _CopyChunks(open_chunk, tables, steps))
     if error := error_from_text(result.decode()):
         raise error
     receipts = [

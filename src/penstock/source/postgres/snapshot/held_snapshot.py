@@ -11,8 +11,8 @@ it holds stands in a file, which is also how the two talk:
 from __future__ import annotations
 
 import fcntl
-import logging
 import json
+import logging
 import os
 import select
 import subprocess

@@ -1,10 +1,15 @@
-"""The pipeline's tables and their states, as the driver sees and sets them."""
+"""The pipeline's tables and where each stands: one registry, behind one lock.
+
+The main thread, the thread that copies and the one that commits all look here; whoever changes what
+a table is to the stream does it by one of these methods.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -25,6 +30,8 @@ from penstock.model.table_state import (
 from penstock.store import Store
 
 _POLL_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -52,28 +59,44 @@ class StreamPart:
         return self.delivered != other.delivered
 
 
-class FollowedTables:
+class TableRegistry:
     """Which tables take part in the stream, which wait, and when a failed one is tried again.
 
     ``merges`` says that the destination holds the current rows: there a table takes no part in the
     stream until it is copied. ``copies`` says that tables are copied at all.
     """
 
-    def __init__(
-        self, store: Store, say: Callable[[str], None], *, merges: bool, copies: bool
-    ) -> None:
+    def __init__(self, store: Store, *, merges: bool, copies: bool) -> None:
         self._store = store
-        self._say = say
         self._merges = merges
         self._copies = copies
         self._attempts: dict[int, int] = {}
         self._next_poll = 0.0
         self._seen: dict[int, TableState] = {}
         self._leaving: frozenset[int] = frozenset()
-        self.unprepared: set[int] = set()
-        """Those that the destination has not heard of yet."""
-        self._lock = threading.Lock()
-        self.part = StreamPart()
+        self._unprepared: frozenset[int] = frozenset()
+        self._lock = threading.RLock()
+        self._part = StreamPart()
+
+    @property
+    def part(self) -> StreamPart:
+        """What the query of now is for."""
+        return self._part
+
+    @property
+    def unprepared(self) -> frozenset[int]:
+        """Tables that the destination has not heard of as they are now."""
+        return self._unprepared
+
+    def to_prepare(self, tables: Collection[int]) -> None:
+        """The destination has yet to hear of these."""
+        with self._lock:
+            self._unprepared |= frozenset(tables)
+
+    def prepared(self, tables: Collection[int]) -> None:
+        """The destination has heard of these."""
+        with self._lock:
+            self._unprepared -= frozenset(tables)
 
     def enrol(self, definitions: Sequence[TableDefinition], lsn: int) -> None:
         """Remember tables; new ones are to be copied, or without copies begin at once."""
@@ -90,30 +113,36 @@ class FollowedTables:
 
     def take_part(self) -> StreamPart:
         """What the next query is for, by the states as they are now."""
-        self.part = self._part()
-        return self.part
+        with self._lock:
+            self._part = self._part_now()
+            return self._part
 
     def join(self, states: Mapping[int, SyncDone]) -> None:
         """Tables that the query of now brings on from now on."""
         with self._lock:
             self._store.update_table_states(states)
-            self.part = replace(
-                self.part,
-                set_aside=self.part.set_aside - states.keys(),
-                waiting={o: at for o, at in self.part.waiting.items() if o not in states},
+            self._part = replace(
+                self._part,
+                set_aside=self._part.set_aside - states.keys(),
+                waiting={o: at for o, at in self._part.waiting.items() if o not in states},
             )
         self._tell()
 
     def leave(self, tables: Collection[int]) -> None:
         """These tables, and no others, are to have no part in the stream any more."""
-        self._leaving = frozenset(tables)
+        with self._lock:
+            self._leaving = frozenset(tables)
 
     def is_delivered(self, oid: int) -> bool:
         """Whether the stream brings the table on, as long as it is the query of now."""
-        return oid in self.part.delivered
+        return oid in self._part.delivered
 
     def refuse(self, error: TableRefused) -> None:
         """Set a table aside; the others go on without it."""
+        with self._lock:
+            self._refuse(error)
+
+    def _refuse(self, error: TableRefused) -> None:
         self._tell()
         attempt = self._attempts[error.table] = self._attempts.get(error.table, 0) + 1
         # Whether a row that was refused will be taken is for a person to change.
@@ -127,7 +156,12 @@ class FollowedTables:
         self._store.update_table_state(
             error.table, Errored(error.message, error.remedy, policy, delivered)
         )
-        self._say(f"{error.message}; it is set aside, the other tables go on ({error.remedy})")
+        _log.warning(
+            "%s; it is set aside, the other tables go on (%s)",
+            error.message,
+            error.remedy,
+            extra={"event": "table_refused", "table": self.qualified_name(error.table)},
+        )
         self._seen[error.table] = self._store.get_table_states()[error.table]
 
     def copy_anew(self, oid: int) -> bool:
@@ -152,11 +186,11 @@ class FollowedTables:
             return False
         self._tell()
         with self._lock:
-            part = self._part()
-            if part.differs(self.part):
+            part = self._part_now()
+            if part.differs(self._part):
                 return True
             # A table that came, and that is copied first, is no reason to start another query.
-            self.part = part
+            self._part = part
             return False
 
     def joined(self, behind: Collection[int]) -> None:
@@ -164,7 +198,7 @@ class FollowedTables:
         done = [
             oid
             for oid, state in self._store.get_table_states().items()
-            if isinstance(state, SyncDone) and oid not in behind and oid not in self.part.set_aside
+            if isinstance(state, SyncDone) and oid not in behind and oid not in self._part.set_aside
         ]
         if done:
             self._store.update_table_states({oid: Ready() for oid in done})
@@ -189,7 +223,7 @@ class FollowedTables:
         schema = self._store.get_table_schema(oid)
         return schema.qualified_name if schema else f"oid {oid}"
 
-    def _part(self) -> StreamPart:
+    def _part_now(self) -> StreamPart:
         states = self._store.get_table_states()
         copies = self._store.get_copies()
         aside = {
@@ -223,16 +257,18 @@ class FollowedTables:
                 self._store.retry_table(oid)
 
     def _tell(self) -> None:
-        """Say which tables went on to another phase, and through which."""
-        for oid, state in self._store.take_passed_states():
-            self._tell_of(oid, state)
+        """Log which tables went on to another phase, and through which."""
+        with self._lock:
+            for oid, state in self._store.take_passed_states():
+                self._tell_of(oid, state)
 
     def _tell_of(self, oid: int, state: TableState) -> None:
         before = self._seen.get(oid)
         self._seen[oid] = state
         if before is None or before.phase == state.phase:
             return
+        fields = {"event": "table_phase", "table": self.qualified_name(oid), "phase": state.phase}
         if isinstance(before, Errored):
-            self._say(f"{self.name(oid)} is tried again")
+            _log.info("%s is tried again", self.name(oid), extra=fields)
         else:
-            self._say(f"{self.name(oid)}: {before.phase} -> {state.phase}")
+            _log.info("%s: %s -> %s", self.name(oid), before.phase, state.phase, extra=fields)
