@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from penstock.decode.changes import ChangeSet
-from penstock.decode.text_bytes import text_bytes
 from penstock.destination.contract import (
     Behind,
     Capabilities,
@@ -22,8 +21,6 @@ from penstock.destination.contract import (
     SchemaChange,
     TaskWriter,
 )
-from penstock.destination.encode.ndjson import encode_changes, read_lines
-from penstock.destination.encode.schema_event import schema_events
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
@@ -38,6 +35,9 @@ class StdoutWriter(TaskWriter):
     """Encodes on the executor; the lines travel in the receipt."""
 
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
+        from penstock.decode.text_bytes import text_bytes
+        from penstock.destination.encode.ndjson import encode_changes
+
         return b"".join(text_bytes(encode_changes(part).text) for part in changes)
 
 
@@ -45,6 +45,9 @@ class StdoutChunkWriter(ChunkWriter):
     """The same for copied rows."""
 
     def write(self, rows: ChunkReader) -> ChunkReceipt:
+        from penstock.decode.text_bytes import text_bytes
+        from penstock.destination.encode.ndjson import read_lines
+
         count = 0
         pieces = []
         for piece in rows.texts():
@@ -89,6 +92,8 @@ class StdoutDestination(Destination):
         frontier: Frontier,
         behind: Behind | None = None,
     ) -> None:
+        from penstock.destination.encode.schema_event import schema_events
+
         lines = [
             line
             for section in sections

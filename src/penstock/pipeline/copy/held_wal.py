@@ -6,8 +6,8 @@ import time
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
-from penstock.config.quantities import bytes_text
 from penstock.model.errors import SourceUnavailable
+from penstock.model.quantity_text import bytes_text
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.source_status import read_source_status
 
