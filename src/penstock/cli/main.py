@@ -24,7 +24,7 @@ _DEBUG = "PENSTOCK_DEBUG"
 app = typer.Typer(
     name="penstock",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     # Plain help reads the same in a terminal, a pipe and a log.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
