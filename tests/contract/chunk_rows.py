@@ -12,8 +12,9 @@ from penstock.decode.copy_text import copy_lines
 from penstock.decode.flat_columns import flat_table
 from penstock.decode.flat_rows import decode_columns
 from penstock.decode.text_bytes import text_bytes
-from penstock.destination.contract import ChunkReceipt, Destination
+from penstock.destination.contract import ChunkReceipt
 from penstock.destination.memory import Row
+from penstock.destination.protocols import TakesCopies
 from penstock.model.lsn import Frontier
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
@@ -119,7 +120,7 @@ class ChunkRows(ChunkReader):
 
 
 def write_chunks(
-    destination: Destination, *chunks: ChunkRows, again: bool = False
+    destination: TakesCopies, *chunks: ChunkRows, again: bool = False
 ) -> list[ChunkReceipt]:
     """What tasks do: each chunk's writer goes to its executor as bytes."""
     return [
@@ -130,5 +131,5 @@ def write_chunks(
     ]
 
 
-def copy_chunks(destination: Destination, *chunks: ChunkRows, again: bool = False) -> None:
+def copy_chunks(destination: TakesCopies, *chunks: ChunkRows, again: bool = False) -> None:
     destination.commit_chunks(write_chunks(destination, *chunks, again=again))

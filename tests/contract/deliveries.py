@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar, cast
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
-    Behind,
     Destination,
     LanedWriter,
     Receipt,
@@ -18,6 +17,7 @@ from penstock.destination.memory import MemoryChange, MemoryWriter, Row
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_schema import ReplicaIdentity
+from penstock.model.watermarks import Watermarks
 from tests.change_builder import ChangeBuilder, Column, Table, table
 from tests.contract.adapters import Adapter
 from tests.contract.merge_model import MergeModel
@@ -69,15 +69,15 @@ def deliver(
     destination: Destination,
     frontier: Frontier,
     *tasks: Sequence[ChangeSet],
-    behind: Behind | None = None,
+    behind: Mapping[int, Frontier] | None = None,
 ) -> None:
     """A micro-batch: each task's writer goes to its executor as bytes."""
-    writer = destination.task_writer()
+    writer = destination.writer()
     if isinstance(writer, LanedWriter) and len(tasks) > 1:
         receipts = _lane_by_lane(writer, tasks)
     else:
         receipts = [_on_executor(writer).write(iter(task)) for task in tasks]
-    destination.commit(receipts, frontier, behind)
+    destination.commit(receipts, Watermarks(frontier, behind or {}))
 
 
 def _lane_by_lane(writer: LanedWriter, tasks: Sequence[Sequence[ChangeSet]]) -> list[Receipt]:

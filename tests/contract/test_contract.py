@@ -8,8 +8,10 @@ import pytest
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Destination
+from penstock.destination.protocols import TablesFailAlone
 from penstock.model.errors import Fenced
 from penstock.model.lsn import Frontier
+from penstock.model.watermarks import Watermarks
 from tests.change_builder import ChangeBuilder, Column, table
 from tests.contract.adapters import Adapter
 from tests.contract.all_adapters import ADAPTERS
@@ -36,8 +38,9 @@ def test_nothing_is_committed_at_first(adapter: Adapter) -> None:
 def test_an_empty_commit_moves_the_frontier(adapter: Adapter) -> None:
     destination = opened(adapter)
     for end in (0x10, 0x90):
-        destination.commit([], Frontier(0x10, end))
-        remembered = Frontier(0x10, end) if destination.capabilities.remembers else None
+        destination.commit([], Watermarks(Frontier(0x10, end)))
+        at = Watermarks(Frontier(0x10, end))
+        remembered = at if destination.capabilities.remembers else None
         assert destination.committed() == remembered
         assert adapter.make().committed() == remembered
     assert_delivered(adapter, [])
@@ -50,7 +53,7 @@ def test_every_change_once_and_in_order(adapter: Adapter, builder: ChangeBuilder
     assert_delivered(adapter, reference(changes))
     assert len(reference(changes)) == 160
     if destination.capabilities.remembers:
-        assert destination.committed() == builder.frontier
+        assert destination.committed() == Watermarks(builder.frontier)
 
 
 def test_tasks_of_several_runs_over_several_batches(
@@ -66,7 +69,7 @@ def test_tasks_of_several_runs_over_several_batches(
 def test_a_task_that_ran_twice_counts_once(adapter: Adapter, builder: ChangeBuilder) -> None:
     destination = opened(adapter)
     first, second = insert_items(builder, 0, 5), insert_items(builder, 5, 5)
-    destination.task_writer().write([first])
+    destination.writer().write([first])
     deliver(destination, builder.frontier, [first], [second])
     assert_delivered(adapter, reference(*_repeated(destination, first), second))
 
@@ -80,7 +83,7 @@ def test_a_task_that_fails_midway_leaves_nothing(adapter: Adapter, builder: Chan
         raise RuntimeError("executor lost")
 
     with pytest.raises(RuntimeError, match="executor lost"):
-        destination.task_writer().write(broken())
+        destination.writer().write(broken())
     if not destination.capabilities.sends_at_once:
         assert_delivered(adapter, [])
     deliver(destination, builder.frontier, [changes])
@@ -97,11 +100,11 @@ def test_a_crash_before_commit_leaves_no_trace(adapter: Adapter, builder: Change
     deliver(destination, builder.frontier, [first])
     reached = builder.frontier
     second = insert_items(builder, 5, 5)
-    destination.task_writer().write([second])
+    destination.writer().write([second])
 
     destination = opened(adapter)
     if destination.capabilities.remembers:
-        assert destination.committed() == reached
+        assert destination.committed() == Watermarks(reached)
     if destination.capabilities.sends_at_once:
         assert_delivered(adapter, reference(first, second))
     else:
@@ -122,7 +125,7 @@ def test_after_a_crash_the_committed_frontier_says_where_to_go_on(
     destination = opened(adapter)
     if destination.capabilities.exactly_once:
         # It remembers, so nobody sends the first batch again.
-        assert destination.committed() == reached
+        assert destination.committed() == Watermarks(reached)
         deliver(destination, builder.frontier, [second])
         assert_delivered(adapter, reference(first, second))
     else:
@@ -137,23 +140,23 @@ def test_a_stale_driver_is_fenced(adapter: Adapter, builder: ChangeBuilder) -> N
     first = insert_items(builder, 0, 2)
     deliver(stale, builder.frontier, [first])
     second = insert_items(builder, 2, 2)
-    receipt = stale.task_writer().write([second])
+    receipt = stale.writer().write([second])
 
     current = opened(adapter)
     if not current.capabilities.remembers:
         # Nothing is stored that could tell two drivers apart: the lock in the source keeps them
         # apart, and a stale one can only repeat.
-        stale.commit([receipt], builder.frontier)
+        stale.commit([receipt], Watermarks(builder.frontier))
         assert_delivered(adapter, reference(first, second))
         return
     with pytest.raises(Fenced, match="taken over"):
-        stale.commit([receipt], builder.frontier)
+        stale.commit([receipt], Watermarks(builder.frontier))
     deliver(current, builder.frontier, [second])
     for frontier in (builder.frontier, Frontier(2**40, 2**40)):
         with pytest.raises(Fenced, match="taken over"):
-            stale.commit([], frontier)
+            stale.commit([], Watermarks(frontier))
     assert_delivered(adapter, reference(first, second))
-    assert current.committed() == builder.frontier
+    assert current.committed() == Watermarks(builder.frontier)
 
 
 def _repeated(destination: Destination, changes: ChangeSet) -> list[ChangeSet]:
@@ -179,17 +182,17 @@ def test_tables_are_prepared_again_when_others_come(
 
 def test_tables_that_are_behind_are_remembered(adapter: Adapter, builder: ChangeBuilder) -> None:
     destination = opened(adapter)
-    assert destination.behind() == {}
-    if not destination.capabilities.tables_fail_alone:
+    if not isinstance(destination, TablesFailAlone):
         return
     changes = insert_items(builder, 0, 3)
     behind = {ITEMS.oid: Frontier(0x10, 0x18), NOTES.oid: builder.frontier}
     deliver(destination, builder.frontier, [changes], behind=behind)
-    assert destination.behind() == behind
+    assert destination.committed() == Watermarks(builder.frontier, behind)
     again = opened(adapter)
-    assert again.behind() == behind
-    again.commit([], Frontier(2**40, 2**40))
-    assert again.behind() == {}
+    assert again.committed() == Watermarks(builder.frontier, behind)
+    later = Watermarks(Frontier(2**40, 2**40))
+    again.commit([], later)
+    assert again.committed() == later
     assert_delivered(adapter, reference(changes))
 
 

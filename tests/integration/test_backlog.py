@@ -12,9 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.changelog.changelog import Listing
-from penstock.destination.contract import Behind, Receipt
+from penstock.destination.contract import Receipt
 from penstock.destination.memory import MemoryDestination, forget, memory_store
 from penstock.model.lsn import NOTHING, Frontier
+from penstock.model.watermarks import Watermarks
 from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
@@ -42,13 +43,12 @@ class Gate:
         self,
         destination: MemoryDestination,
         receipts: Sequence[Receipt],
-        frontier: Frontier,
-        behind: Behind | None = None,
+        watermarks: Watermarks,
     ) -> None:
         self.reached.set()
         assert self._open.wait(120)
-        commit_to_memory(destination, receipts, frontier, behind)
-        self.frontiers.append(frontier)
+        commit_to_memory(destination, receipts, watermarks)
+        self.frontiers.append(watermarks.frontier)
 
 
 @pytest.fixture

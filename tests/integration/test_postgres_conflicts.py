@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.model.errors import TableRefused
+from penstock.model.watermarks import Watermarks
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 from tests.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_target import Target
@@ -169,7 +170,7 @@ class TestOnConflictError:
         with pytest.raises(TableRefused, match=rf"public\.items: .* id = {key}, changed at 1/"):
             deliver_cut(destination, builder)
         assert target.rows("items") == {("0", "n0", "b0"): 1, ("1", "n1", "b1"): 1}
-        assert destination.committed() == reached
+        assert destination.committed() == Watermarks(reached)
 
     def test_a_row_without_a_key_that_is_missing(
         self, target: Target, builder: ChangeBuilder

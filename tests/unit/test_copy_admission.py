@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.destination.discard import DiscardDestination, DiscardOptions
 from penstock.pipeline.copy.copy_admission import CopyAdmission
 from penstock.pipeline.copy.copy_state import CopyState
+from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
 from penstock.store import MemoryStore
@@ -24,7 +25,7 @@ def test_a_copy_begins_when_no_chunk_of_the_one_before_is_under_way() -> None:
     chunk = Chunk(7, 0, 7, "public", "items", 1, 0, None, 10)
     admission = CopyAdmission(
         state,
-        DiscardDestination(DiscardOptions(), "items"),
+        CopyTarget(DiscardDestination(DiscardOptions(), "items")),
         store,
         tables,
         positions,

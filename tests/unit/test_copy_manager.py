@@ -13,9 +13,10 @@ from penstock.metrics.written import CopyResult
 from penstock.model.errors import SnapshotGone, TableChanged
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copy_manager import CopyManager, CopyUnitNow
 from penstock.pipeline.copy.copy_queue import CopyUnit
-from penstock.pipeline.run.standing import Standing
+from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
@@ -53,7 +54,7 @@ class Snapshots:
 
 
 class Positions:
-    standing = Standing()
+    standing = Watermarks()
 
     def place(self, tables: Mapping[int, Frontier]) -> None:
         raise AssertionError("an append destination has no table behind the others")
@@ -131,7 +132,7 @@ def _copied(chunks: tuple[Chunk, ...], copy_unit: CopyUnitNow) -> Metrics:
     tables.take_part()
     finished = Finished()
     manager = CopyManager(
-        DiscardDestination(DiscardOptions(), "items"),
+        CopyTarget(DiscardDestination(DiscardOptions(), "items")),
         store,
         tables,
         Positions(),

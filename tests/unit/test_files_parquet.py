@@ -14,6 +14,7 @@ import pytest
 
 from penstock.destination.files import FilesDestination, FilesOptions, list_files
 from penstock.model.errors import DecodeError
+from penstock.model.watermarks import Watermarks
 from tests.change_builder import UNSET, ChangeBuilder, Column, table
 
 DAY_MICROS = 86_400_000_000
@@ -23,8 +24,8 @@ def deliver(builder: ChangeBuilder, path: Path, **options: Any) -> FilesDestinat
     destination = FilesDestination(FilesOptions(path=str(path), **options), "shop")
     destination.open()
     changes = builder.cut()
-    receipt = destination.task_writer().write([changes])
-    destination.commit([receipt], builder.frontier)
+    receipt = destination.writer().write([changes])
+    destination.commit([receipt], Watermarks(builder.frontier))
     return destination
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -10,29 +10,33 @@ from pathlib import Path
 import pytest
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.destination.contract import Behind, Capabilities, Receipt
-from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
+from penstock.destination.contract import Capabilities, Receipt
+from penstock.destination.memory import MemoryDestination, MemoryOptions, MemoryWriter, forget
+from penstock.destination.protocols import TakesReplays
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult
 from penstock.model.errors import TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import TableRows
 from penstock.model.table_state import DataSync, Init
+from penstock.model.watermarks import Watermarks
+from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.copy.finish_copies import FinishCopies, ReadKeys
 from penstock.pipeline.copy.replay import Replay
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.joins import Joins
-from penstock.pipeline.run.standing import Standing
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.source.postgres.snapshot.chunk import CopyPlan
 from penstock.store import MemoryStore
 from penstock.transform.floors import Floors
 from tests.fix_pipeline import wait_until
+from tests.kept_tables import KeptTables
 
 TABLE = TableDefinition(7, "public", "items", "d", ())
 
 
-class Merging(MemoryDestination):
+class Merging(MemoryDestination, KeptTables, TakesReplays):
     """Remembers which tables are not where the others are."""
 
     capabilities = Capabilities(
@@ -41,16 +45,27 @@ class Merging(MemoryDestination):
 
     def __init__(self, options: MemoryOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
-        self._behind: Behind = {}
+        self._last: Watermarks | None = None
+        self.replayed: list[Collection[int]] = []
 
-    def behind(self) -> Behind:
-        return self._behind
+    def committed(self) -> Watermarks | None:
+        return self._last
 
-    def commit(
-        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
-    ) -> None:
-        super().commit(receipts, frontier, behind)
-        self._behind = dict(behind or {})
+    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
+        super().commit(receipts, watermarks)
+        self._last = watermarks
+
+    def catchup_writer(self, tables: Collection[int]) -> MemoryWriter:
+        return self.writer()
+
+    def replaying(self, tables: Collection[int]) -> None:
+        self.replayed.append(tables)
+
+    def parked_keys(self, table: int) -> Sequence[tuple[str, ...]]:
+        return ()
+
+    def settle_parked(self, rows: TableRows, keys: Sequence[tuple[str, ...]]) -> None:
+        raise AssertionError("nothing is parked")
 
 
 class Refusing(FollowedTables):
@@ -88,11 +103,12 @@ class Finishing:
         self.tables = Refusing(self.refused, self._store)
         self.tables.take_part()
         self.joins: Joins | None = None
+        target = CopyTarget(self.destination)
         self._finish = FinishCopies(
-            self.destination,
+            target,
             self._store,
             committer,
-            Replay(self.destination, committer, log, 1, _no_replay, lambda: None),
+            Replay(target, committer, log, 1, _no_replay, lambda: None),
             _no_snapshot,
             self.tables,
             lambda: self.joins,
@@ -116,7 +132,9 @@ def test_the_destination_knows_where_a_table_stands_before_it_joins(finishing: F
     """Else a driver that comes next would bring it on from where the others are: what the copy
     has would be applied to it once more."""
     assert finishing.finish() == "sync_done"
-    assert finishing.destination.behind() == {7: Frontier(99, 100)}
+    committed = finishing.destination.committed()
+    assert committed is not None
+    assert committed.behind == {7: Frontier(99, 100)}
 
 
 def test_a_table_joins_the_query_that_is_under_way(finishing: Finishing) -> None:
@@ -130,7 +148,7 @@ def test_a_table_joins_the_query_that_is_under_way(finishing: Finishing) -> None
     finishing.committer(JobResult(), Frontier(50, 60))
     assert finishing.committer.standing.at(7) == Frontier(99, 100)
     finishing.committer(JobResult(), Frontier(150, 160))
-    assert finishing.committer.standing == Standing(Frontier(150, 160))
+    assert finishing.committer.standing == Watermarks(Frontier(150, 160))
 
 
 @pytest.mark.parametrize("step", ["finish_copy", "complete_table"])

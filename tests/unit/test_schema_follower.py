@@ -19,7 +19,7 @@ from penstock.model.lsn import Frontier
 from penstock.model.schema_policy import SchemaPolicy
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Init, Ready
-from penstock.pipeline.run.standing import Standing
+from penstock.model.watermarks import Watermarks
 from penstock.pipeline.schema import schema_follower
 from penstock.pipeline.schema.schema_follower import SchemaFollower
 from penstock.pipeline.tables.followed_tables import FollowedTables
@@ -53,7 +53,7 @@ class Followed:
         self.destination = Prepared()
         frontier = Frontier(at, at + 1)
         committer: Any = SimpleNamespace(
-            standing=Standing(frontier), lock=nullcontext(), read_up_to=frontier
+            standing=Watermarks(frontier), lock=nullcontext(), read_up_to=frontier
         )
         subscribed: Any = SimpleNamespace(publications=())
         self.follower = SchemaFollower(

@@ -13,6 +13,7 @@ from penstock.config.models import PipelineConfig
 from penstock.destination.memory import MemoryDestination, MemoryOptions
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
+from penstock.model.watermarks import Watermarks
 from penstock.pipeline.tables import subscribed_tables
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
@@ -21,13 +22,14 @@ from penstock.source.postgres.subscription.publications import Membership
 from penstock.source.postgres.subscription.reconcile import Reconciled
 from penstock.source.postgres.subscription.subscription import Subscription
 from penstock.store import MemoryStore
+from tests.kept_tables import KeptTables
 from tests.unit.test_copy_manager import TABLE, Positions
 
 WAL = 1000
 AGAIN = replace(TABLE, oid=8)
 
 
-class Emptied(MemoryDestination):
+class Emptied(MemoryDestination, KeptTables):
     """Remembers what it was told to empty and to drop."""
 
     def __init__(self) -> None:
@@ -42,9 +44,6 @@ class Emptied(MemoryDestination):
     def truncate_table(self, table: TableDefinition) -> None:
         self.emptied.append(table.name)
 
-    def drop_table(self, table: TableDefinition) -> None:
-        self.dropped.append(table.oid)
-
 
 class Stream(Positions):
     """Where the stream is, and where it is to get."""
@@ -57,8 +56,8 @@ class Stream(Positions):
     def want(self, lsn: int) -> None:
         self.wanted = lsn
 
-    def held(self) -> Frontier:
-        return self.read_up_to
+    def held(self) -> Watermarks:
+        return Watermarks(self.read_up_to)
 
 
 class Look:

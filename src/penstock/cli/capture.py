@@ -76,6 +76,6 @@ def _held(config: PipelineConfig) -> Frontier | None:
     destination = make_destination(config.destination_type, config.destination_options, config.name)
     try:
         committed = destination.committed()
-        return None if committed is None else min([committed, *destination.behind().values()])
+        return None if committed is None else committed.low
     finally:
         destination.close()

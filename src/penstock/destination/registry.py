@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from penstock.config import entry_point
 from penstock.config.load import DESTINATION_OPTIONS, DESTINATIONS, options_model
 from penstock.destination.contract import Destination
+from penstock.destination.protocols import KeepsDeadLetters
 from penstock.model.errors import ConfigError
 
 DEAD_LETTERS = "penstock.dead_letters"
@@ -49,7 +50,7 @@ def count_dead_letters(name: str, options: dict[str, Any], pipeline: str) -> Map
         return {}
     destination = make_destination(name, options, pipeline)
     try:
-        return destination.dead_letters()
+        return destination.dead_letters() if isinstance(destination, KeepsDeadLetters) else {}
     finally:
         destination.close()
 

@@ -10,21 +10,19 @@ from collections.abc import Iterable, Sequence
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
-    Behind,
     Capabilities,
     ChunkReceipt,
     ChunkWriter,
-    Destination,
     DestinationOptions,
     Receipt,
-    Rows,
     SchemaChange,
     TaskWriter,
 )
+from penstock.destination.families.append import AppendDestination
 from penstock.model.errors import DestinationError
-from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader
+from penstock.model.watermarks import Watermarks
 
 
 class StdoutOptions(DestinationOptions):
@@ -57,7 +55,7 @@ class StdoutChunkWriter(ChunkWriter):
         return ChunkReceipt(count, len(lines), lines)
 
 
-class StdoutDestination(Destination):
+class StdoutDestination(AppendDestination):
     """Writes lines in commit order. What was written before a crash is written again."""
 
     name = "stdout"
@@ -74,39 +72,20 @@ class StdoutDestination(Destination):
     def open(self) -> None:
         """There is nothing to repair, and no way to fence another writer of a terminal."""
 
-    def committed(self) -> Frontier | None:
+    def committed(self) -> Watermarks | None:
         return None
 
-    def task_writer(self) -> StdoutWriter:
+    def writer(self) -> StdoutWriter:
         return StdoutWriter()
 
-    def commit(
-        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
-    ) -> None:
+    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         with self._printing:
             _write(receipts)
 
-    def commit_sections(
-        self,
-        sections: Sequence[SchemaChange | Rows],
-        frontier: Frontier,
-        behind: Behind | None = None,
-    ) -> None:
+    def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
         from penstock.destination.encode.schema_event import schema_events
 
-        lines = [
-            line
-            for section in sections
-            for line in (
-                section.receipts
-                if isinstance(section, Rows)
-                else [line for _, line in schema_events(section)]
-            )
-        ]
-        self.commit(lines, frontier, behind)
-
-    def truncate_table(self, table: TableDefinition) -> None:
-        """A stream keeps its history."""
+        return [line for _, line in schema_events(change)]
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> StdoutChunkWriter:
         return StdoutChunkWriter()

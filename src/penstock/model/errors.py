@@ -36,19 +36,15 @@ class PenstockError(Exception):
         self.message = message
         self.remedy = remedy
 
-    @property
-    def details(self) -> dict[str, Any]:
-        """What else its kind is made with."""
-        return {}
-
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.remedy, self.details))
+        return (rebuild, (type(self), vars(self)))
 
 
-def _rebuild(
-    kind: type[PenstockError], message: str, remedy: str, details: dict[str, Any]
-) -> PenstockError:
-    return kind(message, remedy=remedy, **details)
+def rebuild(kind: type[PenstockError], fields: dict[str, Any]) -> PenstockError:
+    """An error of this kind with these fields, however its constructor is called."""
+    error = kind.__new__(kind, fields["message"])
+    vars(error).update(fields)
+    return error
 
 
 class ConfigError(PenstockError):
@@ -79,10 +75,6 @@ class TableRewritten(SourceError):
     def __init__(self, message: str, *, remedy: str = "", table: int = 0) -> None:
         super().__init__(message, remedy=remedy)
         self.table = table
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"table": self.table}
 
 
 class SlotError(SourceError):
@@ -148,10 +140,6 @@ class TableRefused(DestinationError):
         self.table = table
         self.may_pass = may_pass
 
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"table": self.table, "may_pass": self.may_pass}
-
 
 def as_refusal(error: DestinationError, table: int) -> TableRefused:
     """What went wrong with one table, so that it alone waits for a person."""
@@ -176,7 +164,3 @@ class TableChanged(TableRefused):
     ) -> None:
         super().__init__(message, remedy=remedy, table=table, may_pass=may_pass)
         self.commit_lsn = commit_lsn
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {**super().details, "commit_lsn": self.commit_lsn}

@@ -17,6 +17,7 @@ from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.contract import ChunkReceipt, ChunkWriter, LanedWriter, TaskWriter
 from penstock.failpoints import failpoint
 from penstock.metrics.written import CopyResult, JobResult, Written, together
+from penstock.model.error_transport import error_from_text, error_to_text
 from penstock.model.errors import (
     PenstockError,
     SnapshotGone,
@@ -36,8 +37,6 @@ from penstock.spark.task import (
     ChangesOf,
     TaskFunction,
     TaskInput,
-    error_from_text,
-    error_text,
     job_result,
     marked_errors,
     metered,
@@ -172,7 +171,7 @@ class _CopyChunks:
         try:
             receipts = [self._copy(chunk, self._tables[chunk.table]) for chunk in chunks]
         except _LASTING as error:
-            return error_text(error).encode(), written
+            return error_to_text(error).encode(), written
         if self._filter is not None:
             written.filtered.update(self._filter.take_filtered())
         written.resent += sum(receipt.resent for receipt in receipts)

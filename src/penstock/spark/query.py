@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.destination.contract import LanedWriter, TaskWriter
 from penstock.metrics.written import JobResult
+from penstock.model.error_transport import error_from_text
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Frontier
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
@@ -30,7 +31,6 @@ from penstock.spark.task import (
     RECEIPT_SCHEMA,
     ChangesOf,
     TaskFunction,
-    error_from_text,
     job_result,
 )
 from penstock.transform.filter import Filter

@@ -21,7 +21,8 @@ from penstock.destination.contract import LanedWriter, Receipt, TaskWriter
 from penstock.failpoints import failpoint
 from penstock.metrics.metered import Metered
 from penstock.metrics.written import JobResult, Pair, Written, together
-from penstock.model import errors
+from penstock.model.error_transport import error_to_text
+from penstock.model.errors import PenstockError
 from penstock.model.lsn import Frontier
 from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
@@ -31,7 +32,6 @@ RECEIPT_SCHEMA = "first string, frontier string, receipt binary, written string"
 """``written`` is what the task did, as Written has it in JSON."""
 
 # Typed exceptions do not cross from a worker to the driver; their text does.
-_MARK = "PENSTOCK-ERROR "
 
 
 @dataclass(frozen=True)
@@ -156,30 +156,5 @@ def marked_errors() -> Iterator[None]:
     """Raise a PenstockError in a form that error_from_text finds on the driver."""
     try:
         yield
-    except errors.PenstockError as error:
-        raise RuntimeError(error_text(error)) from error
-
-
-def error_text(error: errors.PenstockError) -> str:
-    """The error in a form that error_from_text finds."""
-    text = {
-        "kind": type(error).__name__,
-        "message": error.message,
-        "remedy": error.remedy,
-        "details": error.details,
-    }
-    return f"{_MARK}{json.dumps(text)}"
-
-
-def error_from_text(text: str) -> errors.PenstockError | None:
-    """The PenstockError in a text, such as that of Spark's exception: see marked_errors."""
-    at = text.find(_MARK)
-    if at < 0:
-        return None
-    try:
-        value, _ = json.JSONDecoder().raw_decode(text[at + len(_MARK) :])
-    except json.JSONDecodeError:
-        return None
-    kind = getattr(errors, value["kind"], errors.PenstockError)
-    error: errors.PenstockError = kind(value["message"], remedy=value["remedy"], **value["details"])
-    return error
+    except PenstockError as error:
+        raise RuntimeError(error_to_text(error)) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +14,11 @@ import psycopg
 from penstock.changelog.barrier import Barrier
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
-from penstock.destination.contract import Behind
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.targets.table_names import TableNames
 from penstock.destination.registry import make_destination
 from penstock.model.errors import ConfigError, SourceError, SourceUnavailable
-from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.model.lsn import Frontier, format_lsn, parse_lsn
 from penstock.model.table_definition import TableDefinition
 from penstock.pipeline.run.batch_committer import Delivered
 from penstock.pipeline.run.pipeline import Pipeline
@@ -97,7 +96,8 @@ def verify(
             source.snapshot.leader, subscription.tables, subscription.publications
         )
         names = TableNames(options.target_schema, options.tables)
-        set_aside = _not_compared(definitions, names, progress.behind, subscription.insert_only)
+        behind = progress.watermarks.behind if progress.watermarks else {}
+        set_aside = _not_compared(definitions, names, behind, subscription.insert_only)
         pairs = [_pair(table, names) for table in definitions if table.oid not in set_aside]
         compared = compare_snapshots(
             source.snapshot, snapshot, pairs, parallel=parallel, shown=shown, observe=observe
@@ -251,7 +251,7 @@ def _pair(table: TableDefinition, names: TableNames) -> TablePair:
 def _not_compared(
     definitions: Sequence[TableDefinition],
     names: TableNames,
-    behind: Behind,
+    behind: Mapping[int, Frontier],
     insert_only: Sequence[TableName],
 ) -> dict[int, TableComparison]:
     """The tables that are not at the position, or need not be the same, with the reason."""

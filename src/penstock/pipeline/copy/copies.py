@@ -22,6 +22,7 @@ from penstock.model.table_rows import TableRows
 from penstock.pipeline.copy.copy_manager import CopyManager
 from penstock.pipeline.copy.copy_queue import CopyUnit
 from penstock.pipeline.copy.copy_state import Positions
+from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.copy.finish_copies import FinishAtOnce, FinishCopies, ReadKeys
 from penstock.pipeline.copy.held_snapshots import HeldSnapshots
 from penstock.pipeline.copy.held_wal import HeldWal
@@ -64,7 +65,7 @@ def make_copies(
     source = _Source(config, spark, destination, store, say)
     batch = config.batch
     replay = Replay(
-        destination,
+        source.target,
         committer,
         log,
         batch.max_bytes,
@@ -78,7 +79,7 @@ def make_copies(
         source.check,
     )
     finish = FinishCopies(
-        destination,
+        source.target,
         store,
         committer,
         replay,
@@ -102,7 +103,7 @@ def make_copies_only(
 ) -> CopyManager:
     """For copies at one point, with no stream."""
     source = _Source(config, spark, destination, store, say)
-    finish = FinishAtOnce(destination, store, tables.refuse)
+    finish = FinishAtOnce(source.target, store, tables.refuse)
     metrics = Metrics(config.name)
     return source.manager(file, tables, positions, finish, say, metrics, one_snapshot=True)
 
@@ -122,7 +123,7 @@ class _Source:
         self.filter = pipeline_filter(config)
         self._copy = config.source.copy_rows or CopyConfig()
         self._spark = spark
-        self._destination = destination
+        self.target = CopyTarget(destination)
         self._store = store
         self._say = say
         self._application = f"penstock {config.name} copy"
@@ -144,7 +145,7 @@ class _Source:
         config, copy = self._config, self._copy
         slots = self._spark.sparkContext.defaultParallelism
         self._manager = CopyManager(
-            self._destination,
+            self.target,
             self._store,
             tables,
             positions,
@@ -185,7 +186,7 @@ class _Source:
         for table in tables:
             if table.oid in found or table.oid not in there:
                 continue
-            if self._copy.existing_rows == "refuse" and self._destination.has_foreign_rows(table):
+            if self._copy.existing_rows == "refuse" and self.target.has_foreign_rows(table):
                 found[table.oid] = _not_empty(table)
             else:
                 found[table.oid] = plan_copy(self._sources[table.oid], self._copy.chunk_bytes)
@@ -220,7 +221,7 @@ class _Source:
             oid: TableToCopy(
                 self._source(schemas[oid]).table,
                 plans[oid].where,
-                self._destination.chunk_writer(schemas[oid], again=oid in again),
+                self.target.copies.chunk_writer(schemas[oid], again=oid in again),
             )
             for oid in unit.tables
         }

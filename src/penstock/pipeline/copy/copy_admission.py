@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from penstock.destination.contract import Destination
 from penstock.model.errors import DestinationError, DestinationUnavailable, TableRefused, as_refusal
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import DataSync, Init
 from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
+from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
@@ -49,7 +49,7 @@ class CopyAdmission:
     def __init__(
         self,
         state: CopyState,
-        destination: Destination,
+        target: CopyTarget,
         store: Store,
         tables: FollowedTables,
         positions: Positions,
@@ -61,7 +61,7 @@ class CopyAdmission:
         one_snapshot: bool,
     ) -> None:
         self._state = state
-        self._destination = destination
+        self._target = target
         self._store = store
         self._tables = tables
         self._positions = positions
@@ -85,14 +85,14 @@ class CopyAdmission:
         mine = self._store.claim_copies(self._worker, new) if new else set()
         if not mine:
             return
-        if self._destination.capabilities.mode == "merge":
+        if self._target.merges:
             # From before the snapshot on: its point is where the stream may be already.
             frontier = self._positions.standing.frontier
             self._positions.place(dict.fromkeys(mine, frontier))
         before = self._define(mine)
         number, snapshot = self._snapshots.take()
         plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
-        if self._destination.capabilities.mode == "merge":
+        if self._target.merges:
             self._positions.free([oid for oid in mine if oid not in plans])
             at = Frontier.before(snapshot.lsn)
             self._positions.place(dict.fromkeys(plans, at))
@@ -135,8 +135,7 @@ class CopyAdmission:
         for table in tables:
             former = [v.definition for v in self._store.get_schema_versions(table.oid)]
             try:
-                self._destination.fit_table(table, former)
-                self._destination.prepare([table])
+                self._target.fit(table, former)
             except DestinationUnavailable:
                 raise
             except DestinationError as error:
@@ -149,7 +148,7 @@ class CopyAdmission:
         changes, so the query has to know the table before its rows are copied; to others it brings
         none until then, so a query that still does has to end.
         """
-        if self._destination.capabilities.mode == "append":
+        if not self._target.merges:
             return oid in self._tables.part.known
         return not self._tables.is_delivered(oid)
 
@@ -164,7 +163,7 @@ class CopyAdmission:
             try:
                 if isinstance(plan, TableRefused):
                     raise plan
-                self._destination.truncate_table(table)
+                self._target.copies.truncate_table(table)
             except TableRefused as error:
                 self._state.refuse(error)
             else:

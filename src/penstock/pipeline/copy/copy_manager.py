@@ -14,7 +14,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from penstock.backoff import Backoff
-from penstock.destination.contract import Destination
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import CopyResult
 from penstock.model.error_policy import Action, decide
@@ -40,6 +39,7 @@ from penstock.pipeline.copy.copy_admission import CopyAdmission, Define, Plan, S
 from penstock.pipeline.copy.copy_progress import CopyView, copy_view, under_way
 from penstock.pipeline.copy.copy_queue import CopyUnit
 from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
+from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.copy.replay import TablesChanged
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.source.postgres.snapshot.chunk import CopyPlan
@@ -69,7 +69,7 @@ class CopyManager:
 
     def __init__(
         self,
-        destination: Destination,
+        target: CopyTarget,
         store: Store,
         tables: FollowedTables,
         committer: Positions,
@@ -89,7 +89,7 @@ class CopyManager:
         say: Callable[[str], None],
         metrics: Metrics,
     ) -> None:
-        self._destination = destination
+        self._target = target
         self._store = store
         self._tables = tables
         self._snapshots = snapshots
@@ -105,7 +105,7 @@ class CopyManager:
         self._state = CopyState(store, tables, committer, unit_bytes, worker, say)
         self._admission = CopyAdmission(
             self._state,
-            destination,
+            target,
             store,
             tables,
             committer,
@@ -243,7 +243,7 @@ class CopyManager:
                 self._unit_failed(unit, reading, error)
                 self._retry(error)
                 continue
-            self._destination.commit_chunks(result.receipts)
+            self._target.copies.commit_chunks(result.receipts)
             copies = self._store.get_copies()
             written = {
                 (chunk.table, chunk.number): (receipt.rows, receipt.bytes)

@@ -13,10 +13,10 @@ from penstock.config.models import PipelineConfig
 from penstock.model.errors import CheckFailed
 from penstock.model.lsn import Frontier
 from penstock.model.table_state import Errored, Ready
+from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copies import make_copies_only
 from penstock.pipeline.copy.copy_progress import CopyView
 from penstock.pipeline.run.opened import opened_destination, spark_session
-from penstock.pipeline.run.standing import Standing
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.catalogue.tables import read_tables
@@ -42,7 +42,7 @@ class CopyReport:
 class NoStream:
     """Stands where the stream's position would be: copied tables wait for nobody."""
 
-    standing = Standing()
+    standing = Watermarks()
 
     def place(self, tables: Mapping[int, Frontier]) -> None: ...
 

@@ -11,8 +11,8 @@ from penstock.model.errors import TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Init, TableState
+from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copy_queue import CopyQueue
-from penstock.pipeline.run.standing import Standing
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
 from penstock.store import Store
@@ -32,7 +32,7 @@ class Positions(Protocol):
     """Where the stream stands, and what it keeps for tables that are copied."""
 
     @property
-    def standing(self) -> Standing: ...
+    def standing(self) -> Watermarks: ...
 
     def place(self, tables: Mapping[int, Frontier]) -> None: ...
 

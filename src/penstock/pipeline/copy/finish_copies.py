@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 
-from penstock.destination.contract import Destination
 from penstock.metrics.written import JobResult
 from penstock.model.errors import TableRefused
 from penstock.model.lsn import Frontier
@@ -21,6 +20,7 @@ from penstock.model.table_state import (
     SyncWait,
     TableState,
 )
+from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.copy.replay import Replay
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.joins import Joins
@@ -41,7 +41,7 @@ class FinishCopies:
 
     def __init__(
         self,
-        destination: Destination,
+        target: CopyTarget,
         store: Store,
         committer: BatchCommitter,
         replay: Replay,
@@ -51,7 +51,7 @@ class FinishCopies:
         check: Callable[[], None],
     ) -> None:
         """``joins`` gives those of the query that is under way; ``check`` raises what ends all."""
-        self._destination = destination
+        self._target = target
         self._store = store
         self._committer = committer
         self._replay = replay
@@ -64,11 +64,11 @@ class FinishCopies:
     def finish(self, tables: Sequence[TableDefinition]) -> None:
         """Returns when all of them are in sync, but for those that were refused."""
         go_on(self._store, tables, DataSync, FinishedCopy())
-        tables = each(tables, self._destination.finish_copy, self._refuse)
+        tables = each(tables, self._target.finish_copy, self._refuse)
         go_on(self._store, tables, FinishedCopy, SyncWait())
         end_lsn = self._committer.standing.frontier.end_lsn
         go_on(self._store, tables, SyncWait, Catchup(end_lsn))
-        if self._destination.capabilities.mode == "append":
+        if not self._target.merges:
             # Its changes were delivered all the while; their positions say which value is newer.
             go_on(self._store, tables, Catchup, SyncDone(end_lsn))
             go_on(self._store, tables, SyncDone, Ready())
@@ -80,14 +80,14 @@ class FinishCopies:
         oids = frozenset(table.oid for table in tables)
         copies = self._store.get_copies()
         consistent = max((copies[oid].last_lsn for oid in oids if oid in copies), default=0)
-        self._destination.replaying(oids)
+        self._target.replays.replaying(oids)
         try:
             self._replay.bring_near(oids, consistent)
-            if any(self._destination.parked_keys(oid) for oid in oids):
+            if any(self._target.replays.parked_keys(oid) for oid in oids):
                 self._read_parked(tables)
         finally:
-            self._destination.replaying(())
-        tables = each(tables, self._destination.complete_table, self._refuse)
+            self._target.replays.replaying(())
+        tables = each(tables, self._target.complete_table, self._refuse)
         if not tables:
             return
         # That may have taken long.
@@ -130,9 +130,9 @@ class FinishCopies:
         with self._snapshot_of_now() as (point, read_keys):
             self._replay.bring_to([table.oid for table in tables], point)
             for table in tables:
-                keys = self._destination.parked_keys(table.oid)
+                keys = self._target.replays.parked_keys(table.oid)
                 if keys:
-                    self._destination.settle_parked(read_keys(table, keys), keys)
+                    self._target.replays.settle_parked(read_keys(table, keys), keys)
 
 
 def go_on(
@@ -172,15 +172,15 @@ class FinishAtOnce:
     """A table whose chunks are written is done: no changes come after them."""
 
     def __init__(
-        self, destination: Destination, store: Store, refuse: Callable[[TableRefused], None]
+        self, target: CopyTarget, store: Store, refuse: Callable[[TableRefused], None]
     ) -> None:
-        self._destination = destination
+        self._target = target
         self._store = store
         self._refuse = refuse
 
     def finish(self, tables: Sequence[TableDefinition]) -> None:
-        tables = each(tables, self._destination.finish_copy, self._refuse)
-        tables = each(tables, self._destination.complete_table, self._refuse)
+        tables = each(tables, self._target.finish_copy, self._refuse)
+        tables = each(tables, self._target.complete_table, self._refuse)
         path: list[TableState] = [FinishedCopy(), SyncWait(), Catchup(0), SyncDone(0), Ready()]
         for before, state in pairwise([DataSync(), *path]):
             go_on(self._store, tables, type(before), state)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.schema_points import SchemaPoints
-from penstock.destination.contract import Destination, TaskWriter
+from penstock.destination.contract import TaskWriter
 from penstock.metrics.written import JobResult
 from penstock.model.errors import BatchAgain, PenstockError
 from penstock.model.lsn import Frontier
+from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.transform.floors import Floors
 
@@ -42,7 +43,7 @@ class Replay:
 
     def __init__(
         self,
-        destination: Destination,
+        target: CopyTarget,
         committer: BatchCommitter,
         log: ChangeLog,
         max_bytes: int,
@@ -50,7 +51,7 @@ class Replay:
         check: Callable[[], None],
     ) -> None:
         """``check`` is called between batches; what it raises ends the replay."""
-        self._destination = destination
+        self._target = target
         self._committer = committer
         self._log = log
         self._points = SchemaPoints(log)
@@ -93,8 +94,8 @@ class Replay:
 
     def _bring(self, tables: Collection[int], batch: chain.Batch) -> None:
         standing = self._committer.standing
-        writer = self._destination.catchup_writer(tables)
-        job = self._run_batch(batch, standing.floors_aside(tables), writer)
+        writer = self._target.replays.catchup_writer(tables)
+        job = self._run_batch(batch, Floors.of_tables(standing, tables), writer)
         reached = {oid: max(standing.at(oid), batch.frontier) for oid in tables}
         try:
             self._committer.commit_aside(job, reached)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.model import errors
-from penstock.model.errors import PenstockError
+from penstock.model.error_transport import error_from_json
 
 _STOP_SECONDS = 20.0
 
@@ -50,8 +49,7 @@ class CaptureChild:
             return False
         report = self.report()
         if report.get("state") == "failed":
-            kind = getattr(errors, report.get("kind", ""), PenstockError)
-            raise kind(report["error"], remedy=report.get("remedy", ""))
+            raise error_from_json(report)
         return True
 
     def report(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ def pipeline_filter(config: PipelineConfig) -> Filter | None:
 
 def check_filter(config: PipelineConfig, destination: Destination) -> None:
     """Raises ConfigError where the destination needs what would be filtered."""
-    if destination.capabilities.mode == "merge" and config.filter != FilterConfig():
+    if destination.capabilities.merges and config.filter != FilterConfig():
         raise ConfigError(
             f"filter: destination {destination.name} holds the rows of its tables, and those would "
             "be wrong without some of their changes",

@@ -12,6 +12,7 @@ from penstock.backoff import Backoff
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
+from penstock.destination.protocols import TablesFailAlone
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import PenstockError
@@ -100,7 +101,7 @@ class Pipeline:
                 tables = FollowedTables(
                     store,
                     self._say,
-                    merges=destination.capabilities.mode == "merge",
+                    merges=destination.capabilities.merges,
                     copies=config.source.copy_rows is not None,
                 )
                 committer = BatchCommitter(
@@ -156,7 +157,7 @@ class Pipeline:
         """
         config = self._config
         lasting = (
-            destination.capabilities.tables_fail_alone
+            isinstance(destination, TablesFailAlone)
             or destination.capabilities.tells_by_definitions
             or config.source.copy_rows is not None
             or config.store.url is not None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.backoff import Backoff
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
+from penstock.destination.protocols import TablesFailAlone
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult
 from penstock.model.error_policy import Action, decide
@@ -22,6 +23,7 @@ from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
 from penstock.source.postgres.pipeline_lock import KeptLock
 from penstock.transform.filter import Filter
+from penstock.transform.floors import Floors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -98,7 +100,7 @@ class Stream:
         """Raises it, unless the next query may do better."""
         action = decide(error)
         self.metrics.failed("stream", error)
-        fails_alone = self.destination.capabilities.tables_fail_alone
+        fails_alone = isinstance(self.destination, TablesFailAlone)
         if isinstance(error, TableRefused) and fails_alone:
             self.tables.refuse(error)
         elif action in (Action.STOP, Action.SET_ASIDE):
@@ -137,7 +139,7 @@ class Stream:
             batch.max_age or self.destination.capabilities.batch_age,
         )
         standing, part = self.committer.standing, self.tables.part
-        joins = Joins(standing.floors(part.set_aside, part.known))
+        joins = Joins(Floors.of_stream(standing, part.set_aside, part.known))
 
         def commit(job: JobResult, frontier: Frontier) -> None:
             # A destination that has to be asked where it stands is asked between two queries.
@@ -148,7 +150,7 @@ class Stream:
             self.spark,
             settings,
             standing.start(part.set_aside),
-            self.destination.task_writer,
+            self.destination.writer,
             joins.floors_at,
             self.wanted,
             commit,

@@ -19,6 +19,7 @@ from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
 from penstock.destination.contract import Destination, Rows, SchemaChange, TaskWriter
+from penstock.destination.protocols import FollowsSchema
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult, in_turn
 from penstock.model.errors import TableChanged, TableRefused
@@ -131,9 +132,7 @@ class SchemaFollower:
         now = read_definitions_by_oid(conn, [seen.table], self._subscribed.publications)
         change = TableChange(before, now.get(seen.table))
         position = Position(seen.commit_lsn - 1, 0)
-        if stop := self._policy.stops_at(change):
-            raise _stopped(change, stop, position, "seen in its rows")
-        change = self._policy.resolved(change)
+        change = self._judged(change, position, "seen in its rows")
         if change.after is None or not change.differences():
             if not self._tables.copy_anew(seen.table):
                 raise seen
@@ -148,6 +147,19 @@ class SchemaFollower:
             self._destination.prepare([change.after])
         self._tell([told])
 
+    def _judged(self, change: TableChange, position: Position, tag: str) -> TableChange:
+        """What of a change the destination is to follow.
+
+        Raises TableRefused where the policy says to stop, or the destination cannot follow.
+        """
+        if stop := self._policy.stops_at(change):
+            raise _stopped(change, stop, position, tag)
+        change = self._policy.resolved(change)
+        follows = isinstance(self._destination, FollowsSchema) or change.before is None
+        if not follows and (step := self._policy.shapes_rows(change)):
+            raise _not_followed(change, step, position, self._destination.name)
+        return change
+
     def _reach(self, listing: Listing, point: int) -> None:
         """Bring a batch of what comes before ``point``."""
         batch = chain.next_batch(
@@ -158,20 +170,26 @@ class SchemaFollower:
             point,
         )
         assert batch is not None  # noqa: S101 (the log is further on than that)
-        writer = self._destination.section_writer([])
+        writer = self._writer([])
         job = self._run_section(batch, self._floors(), writer, None)
         self._committer.commit_sections([Rows(tuple(job.receipts))], batch.frontier, job)
 
     def _floors(self) -> Floors:
         part = self._tables.part
-        return self._committer.standing.floors(part.set_aside, part.known)
+        return Floors.of_stream(self._committer.standing, part.set_aside, part.known)
+
+    def _writer(self, changes: Sequence[SchemaChange]) -> TaskWriter:
+        """For rows behind these changes."""
+        if isinstance(self._destination, FollowsSchema):
+            return self._destination.section_writer(changes)
+        return self._destination.writer()
 
     def _bring(self, conn: psycopg.Connection[Any], listing: Listing, commit_lsn: int) -> None:
         floors = self._floors()
         with source_errors("reading the columns that are published"):
             published = published_columns(conn, self._subscribed.publications)
         points = self._points.of(listing, commit_lsn)
-        changes = _Changes(self._store, self._policy, floors, published, self._filter).of(points)
+        changes = _Changes(self._store, self._judged, floors, published, self._filter).of(points)
         batch = chain.Batch(
             # The commit record ends further on; how far is of no interest.
             Frontier(commit_lsn, commit_lsn + 1),
@@ -244,7 +262,7 @@ class SchemaFollower:
                 first,
                 next_one,
             ):
-                writer = self._destination.section_writer(changes[:number])
+                writer = self._writer(changes[:number])
                 jobs.append(self._run_section(batch, floors, writer, Section(first, next_one)))
                 sections.append(Rows(tuple(jobs[-1].receipts)))
         return sections, jobs
@@ -265,14 +283,14 @@ class _Changes:
     def __init__(
         self,
         store: Store,
-        policy: SchemaPolicy,
+        judged: Callable[[TableChange, Position, str], TableChange],
         floors: Floors,
         published: Published,
         wanted: Filter | None,
     ) -> None:
         self._store = store
         self._filter = wanted
-        self._policy = policy
+        self._judged = judged
         self._floors = floors
         self._published = published
         self._held: dict[int, TableDefinition | None] = {}
@@ -300,9 +318,7 @@ class _Changes:
         )
         after = None if document is None else tables_in(document, self._published).get(oid)
         change = TableChange(before, after, point.message.is_rewrite)
-        if stop := self._policy.stops_at(change):
-            raise _stopped(change, stop, point.position, point.message.tag)
-        change = self._policy.resolved(change)
+        change = self._judged(change, point.position, point.message.tag)
         if change.moves_partitions(are_new=point.message.tag == "CREATE TABLE"):
             change = replace(change, is_rewrite=True)
         self._held[oid] = change.after
@@ -319,6 +335,23 @@ def _stopped(change: TableChange, stop: Difference, position: Position, tag: str
         f"schema_changes says to stop at {key}",
         remedy=f"set schema_changes.{key} to {choice} in the pipeline file, start "
         f"`penstock run` again, and run `penstock tables retry` for {name}",
+        table=change.oid,
+    )
+
+
+def _not_followed(
+    change: TableChange, step: Difference, position: Position, destination: str
+) -> TableRefused:
+    known = change.before or change.after
+    assert known is not None  # noqa: S101 (one of both is there)
+    key = setting(step.kind)
+    remedy = f"remove table {known.qualified_name} from source.tables, or copy it to another place"
+    if step.kind not in FOLLOWED:
+        remedy = f"set schema_changes.{key} to ignore in the pipeline file, and start again"
+    return TableRefused(
+        f"table {known.qualified_name} was changed at {position}: {step.text}; destination "
+        f"{destination} does not follow schema changes",
+        remedy=remedy,
         table=change.oid,
     )
 

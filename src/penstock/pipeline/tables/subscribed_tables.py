@@ -12,6 +12,7 @@ import psycopg
 
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
+from penstock.destination.protocols import HoldsTables, TablesFailAlone, TakesCopies
 from penstock.model.errors import (
     DestinationError,
     DestinationUnavailable,
@@ -187,7 +188,7 @@ class SubscribedTables:
             except DestinationUnavailable:
                 raise
             except DestinationError:
-                if not states or not self._destination.capabilities.tables_fail_alone:
+                if not states or not isinstance(self._destination, TablesFailAlone):
                     raise
                 self._prepare_each(tables, states)
 
@@ -214,7 +215,7 @@ class SubscribedTables:
         """Tables that were followed before, as the destination has them: the source may have gone
         further since, of which the stream tells.
         """
-        behind, frontier = self._destination.behind(), self._committer.held()
+        held = self._committer.held()
         states = self._store.get_table_states()
         found = {}
         for oid in oids:
@@ -222,7 +223,7 @@ class SubscribedTables:
                 continue
             at = None
             if isinstance(state, Ready | SyncDone | Errored):
-                at = behind.get(oid, frontier)
+                at = None if held is None else held.at(oid)
             schema = self._store.get_table_schema(oid, at and at.end_lsn - 1)
             if schema is not None:
                 found[oid] = schema
@@ -245,16 +246,9 @@ class SubscribedTables:
             return
         schemas = self._store.get_table_schemas()
         gone = [schemas[oid] for oid in oids if oid in schemas]
-        is_merged = self._destination.capabilities.mode == "merge"
         for table in gone:
-            action = self._config.source.tables.on_remove
-            if table.oid in replaced and is_merged:
-                action = "drop"
             try:
-                if action == "truncate":
-                    self._destination.truncate_table(table)
-                elif action == "drop":
-                    self._destination.drop_table(table)
+                self._remove(table, is_replaced=table.oid in replaced)
             except DestinationError as error:
                 self._say(f"{error.message}; the destination keeps {table.qualified_name}")
         self._store.forget_tables(oids)
@@ -262,6 +256,23 @@ class SubscribedTables:
         self._gone = {oid: at for oid, at in self._gone.items() if oid not in oids}
         names = [TableName(table.schema, table.name) for table in gone]
         self._say(f"following {_listed(names)} no longer")
+
+    def _remove(self, table: TableDefinition, *, is_replaced: bool) -> None:
+        """What the pipeline file wants done with a table that left. One that is replaced goes from
+        a destination that holds tables, whatever the file says.
+        """
+        destination = self._destination
+        action = self._config.source.tables.on_remove
+        if is_replaced and destination.capabilities.merges:
+            action = "drop"
+        if action == "drop":
+            if not isinstance(destination, HoldsTables):
+                raise DestinationError(f"destination {destination.name} cannot drop tables")
+            destination.drop_table(table)
+        elif action == "truncate":
+            if not isinstance(destination, TakesCopies):
+                raise DestinationError(f"destination {destination.name} cannot empty tables")
+            destination.truncate_table(table)
 
     def _at_rest(self, oids: Collection[int]) -> set[int]:
         states = self._store.get_table_states()

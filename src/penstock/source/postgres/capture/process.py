@@ -15,6 +15,7 @@ import psycopg
 from penstock.backoff import Backoff
 from penstock.changelog.changelog import ChangeLog, Identity, LogWriter
 from penstock.config.models import PipelineConfig
+from penstock.model.error_transport import error_to_json
 from penstock.model.errors import PenstockError, SlotError, SourceUnavailable
 from penstock.model.lsn import Frontier
 from penstock.source.postgres.capture.catalogue import CatalogueConnection
@@ -202,6 +203,6 @@ def report_failure(log: ChangeLog, error: PenstockError) -> None:
             "at": time.time(),
             "error": error.message,
             "remedy": error.remedy,
-            "kind": type(error).__name__,
+            **error_to_json(error),
         }
     )

@@ -29,8 +29,8 @@ from psycopg import sql
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.config.models import PipelineConfig
-from penstock.model import errors
-from penstock.model.errors import LogError, PenstockError, SourceError
+from penstock.model.error_transport import error_from_json
+from penstock.model.errors import LogError, SourceError
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS
@@ -285,8 +285,7 @@ class Keeper:
             if "held" in message:
                 return HeldSnapshot(**message["held"])
             if "error" in message:
-                kind: type[PenstockError] = getattr(errors, message["kind"], SourceError)
-                raise kind(message["error"], remedy=message["remedy"])
+                raise error_from_json(message["error"])
             self._say(message["waits"])
         raise SourceError(
             f"The process that holds a snapshot ended before it had one: {' '.join(other[-3:])}",

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from penstock.model.lsn import Frontier
-from penstock.pipeline.run.standing import Standing
+from penstock.model.watermarks import Watermarks
 from penstock.transform.floors import Floors
 from tests.change_builder import ChangeBuilder, Column, table
 
@@ -20,27 +20,25 @@ def f(lsn: int) -> Frontier:
 
 
 def test_a_table_set_aside_stays_where_it_was() -> None:
-    standing = Standing(f(10)).without({7})
+    standing = Watermarks(f(10)).placed({7: f(10)})
     assert standing.behind == {7: f(10)}
     standing = standing.after(f(20), {7}).after(f(30), {7})
-    assert standing == Standing(f(30), {7: f(10)})
-    assert standing.held == f(10)
+    assert standing == Watermarks(f(30), {7: f(10)})
+    assert standing.low == f(10)
     assert standing.start({7}) == f(30)
-    assert standing.floors({7}) == Floors(30, {}, frozenset({7}))
+    assert Floors.of_stream(standing, {7}) == Floors(30, {}, frozenset({7}))
     assert standing.is_together({7})
-    # Set aside once more, it does not move.
-    assert standing.without({7}) == standing
 
 
 def test_a_table_that_is_tried_again_catches_up_and_joins() -> None:
-    standing = Standing(f(30), {7: f(10)})
+    standing = Watermarks(f(30), {7: f(10)})
     assert standing.start(()) == f(10)
-    assert standing.floors(()) == Floors(30, {7: 10}, frozenset())
+    assert Floors.of_stream(standing, ()) == Floors(30, {7: 10}, frozenset())
     assert not standing.is_together(())
     standing = standing.after(f(20), ())
-    assert standing == Standing(f(30), {7: f(20)})
-    assert standing.after(f(30), ()) == Standing(f(30))
-    assert standing.after(f(35), ()) == Standing(f(35))
+    assert standing == Watermarks(f(30), {7: f(20)})
+    assert standing.after(f(30), ()) == Watermarks(f(30))
+    assert standing.after(f(35), ()) == Watermarks(f(35))
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -50,10 +48,10 @@ def test_every_table_gets_every_change_once(seed: int) -> None:
     commits = range(1, 60)
     tables = (1, 2, 3)
     got: dict[int, list[int]] = {oid: [] for oid in tables}
-    standing, aside = Standing(f(0)), set[int]()
-    while standing != Standing(f(59)):
-        standing = standing.without(aside)
-        floors, at = standing.floors(aside), standing.start(aside)
+    standing, aside = Watermarks(f(0)), set[int]()
+    while standing != Watermarks(f(59)):
+        standing = standing.placed({oid: standing.at(oid) for oid in aside})
+        floors, at = Floors.of_stream(standing, aside), standing.start(aside)
         for _ in range(chance.randint(0, 4)):
             end = min(59, at.commit_lsn + chance.randint(0, 9))
             for lsn in range(at.commit_lsn + 1, end + 1):
@@ -96,17 +94,17 @@ def test_floors_cut_rows_truncates_and_messages() -> None:
 
 def test_a_table_that_is_ahead_waits_for_the_others() -> None:
     """Copied at a point that the stream, which has a backlog, has not reached yet."""
-    standing = Standing(f(10)).placed({7: f(30)})
-    assert standing.held == standing.start(()) == f(10)
-    assert standing.floors(()) == Floors(10, {7: 30}, frozenset())
+    standing = Watermarks(f(10)).placed({7: f(30)})
+    assert standing.low == standing.start(()) == f(10)
+    assert Floors.of_stream(standing, ()) == Floors(10, {7: 30}, frozenset())
     assert not standing.is_together(())
     standing = standing.after(f(20), ())
-    assert standing == Standing(f(20), {7: f(30)})
-    assert standing.after(f(30), ()) == standing.after(f(30), ()).together(()) == Standing(f(30))
-    assert standing.after(f(40), ()) == Standing(f(40))
+    assert standing == Watermarks(f(20), {7: f(30)})
+    assert standing.after(f(30), ()) == standing.after(f(30), ()).together(()) == Watermarks(f(30))
+    assert standing.after(f(40), ()) == Watermarks(f(40))
     # No commit came, but the WAL up to there was seen.
-    assert standing.after(Frontier(20, 50), ()) == Standing(Frontier(20, 50))
+    assert standing.after(Frontier(20, 50), ()) == Watermarks(Frontier(20, 50))
     # The same point under another name.
-    assert Standing(Frontier(10, 30), {7: Frontier(29, 30)}).together(()) == Standing(
+    assert Watermarks(Frontier(10, 30), {7: Frontier(29, 30)}).together(()) == Watermarks(
         Frontier(10, 30)
     )
