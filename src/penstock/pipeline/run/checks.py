@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from penstock.config.models import PipelineConfig
+from penstock.debug import is_debug
 from penstock.destination.registry import make_destination
 from penstock.model.errors import PenstockError
 from penstock.pipeline.run.filtering import check_filter
@@ -40,7 +40,7 @@ def _unbroken(name: str, group: Callable[[], list[CheckResult]]) -> list[CheckRe
     try:
         return group()
     except Exception as error:
-        if os.environ.get("PENSTOCK_DEBUG") == "1":
+        if is_debug():
             raise
         return [
             CheckResult(
