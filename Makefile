@@ -23,14 +23,16 @@ help:  ## Show this list
 setup: $(STAMP)  ## Create .venv with every locked dependency; a no-op when nothing changed
 
 # The first line of defence is the hashes; --no-build-isolation keeps the build of the project
-# itself from fetching a build backend that is not locked.
+# itself from fetching a build backend that is not locked. Bytecode is made here, as pip makes it:
+# where PYTHONDONTWRITEBYTECODE is set (usual in images), every process would compile all it loads.
 $(STAMP): requirements/dev.txt pyproject.toml $(if $(filter $(UV),$(LOCAL_UV)),$(LOCAL_UV))
 	@test -x $(BIN)/python || $(UV) venv --quiet --python '>=3.11' .venv || { \
 		echo "make setup: no Python 3.11 or newer was found, and uv could not fetch one." >&2; \
 		echo "Install one (Debian 12 and newer: apt-get install python3) and run make again." >&2; \
 		exit 1; }
-	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 # pip's --target is allowed where the system's Python is externally managed (PEP 668).

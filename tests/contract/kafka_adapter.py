@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from confluent_kafka import Message
 
 from penstock.destination.contract import Destination
-from penstock.destination.kafka import KafkaDestination, KafkaOptions
+from penstock.destination.kafka.destination import KafkaDestination
+from penstock.destination.kafka.options import KafkaOptions
 from tests.contract.adapters import PIPELINE
 from tests.contract.queue_adapter import QueueAdapter
 from tests.kafka_messages import check_order, read_topics

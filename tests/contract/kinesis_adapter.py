@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.destination.contract import Destination
-from penstock.destination.kinesis import KinesisDestination, KinesisOptions
+from penstock.destination.kinesis.destination import KinesisDestination
+from penstock.destination.kinesis.options import KinesisOptions
 from tests.contract.adapters import PIPELINE
 from tests.contract.queue_adapter import QueueAdapter
 from tests.kinesis_records import StoredRecord, check_order, read_streams

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 
 from penstock.demo.compare import compare, read_key, read_source
-from penstock.destination.files import fold
+from penstock.destination.files.folding import fold
 from penstock.destination.files.manifest import read_manifest
 from penstock.destination.registry import make_destination
 from penstock.embedded.postgres import EmbeddedPostgres

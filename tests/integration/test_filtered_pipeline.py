@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.destination.files import list_files
+from penstock.destination.files.committed_files import list_files
 from penstock.model.errors import ConfigError
 from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest

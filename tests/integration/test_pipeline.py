@@ -15,7 +15,8 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.destination.files import list_files, read_manifest
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.manifest import read_manifest
 from penstock.model.errors import SlotError, SourceError
 from penstock.model.lsn import Frontier, Position, parse_lsn
 from penstock.pipeline.run.pipeline import Pipeline

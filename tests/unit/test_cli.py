@@ -15,9 +15,9 @@ from penstock.cli import checks
 from penstock.cli.destroy import remove_change_log
 from penstock.cli.main import app, main
 from penstock.config import PipelineConfig
-from penstock.config.quantities import bytes_text
 from penstock.model.errors import LogError, SourceError
 from penstock.model.lsn import Frontier
+from penstock.model.quantity_text import bytes_text
 from penstock.source.postgres.preflight.all_checks import CheckResult
 
 COMMANDS = [command.name for command in app.registered_commands]

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from penstock.decode.changes import TableChanges
 from penstock.destination.encode.messages import EventFormat
 from penstock.destination.families.queue.events import Encoder
-from penstock.destination.families.queue.formats import FormatOptions, Formats
-from penstock.destination.families.queue.lanes import LaneOptions
+from penstock.destination.families.queue.formats import Formats
+from penstock.destination.families.queue.options import FormatOptions, LaneOptions
 from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.families.queue.versions import VERSION
 from penstock.destination.kafka.options import KafkaOptions

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.destination.contract import SchemaChange
-from penstock.destination.families.queue.lanes import LaneOptions
+from penstock.destination.families.queue.options import LaneOptions
 from penstock.destination.kafka.destination import KafkaDestination
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import DriverRecord, Sent, lanes_left

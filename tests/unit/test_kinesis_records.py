@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.destination.families.queue.lanes import LaneBy
+from penstock.destination.families.queue.options import LaneBy
 from penstock.destination.kinesis import records as records_module
 from penstock.destination.kinesis.records import LONGEST_KEY, partition_keys, records
 from tests.change_builder import ChangeBuilder, Column, table

@@ -14,8 +14,13 @@ from penstock.decode.changes import ChangeSet
 from penstock.destination.encode.penstock_json import PenstockFormat
 from penstock.destination.families.queue import events as events_module
 from penstock.destination.families.queue.events import Encoder, unpacked
-from penstock.destination.families.queue.lanes import LaneBy, LaneOptions
-from penstock.destination.families.queue.oversize import ClaimCheckOptions, Oversize, OversizeOption
+from penstock.destination.families.queue.options import (
+    ClaimCheckOptions,
+    LaneBy,
+    LaneOptions,
+    OversizeOption,
+)
+from penstock.destination.families.queue.oversize import Oversize
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
 from penstock.model.table_rows import TableRows

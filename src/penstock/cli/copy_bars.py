@@ -19,7 +19,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from penstock.config.quantities import bytes_text
+from penstock.model.quantity_text import bytes_text
 from penstock.pipeline.copy.copy_progress import CopyView, under_way
 
 _MOST_BARS = 10

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile
-from penstock.config import load_pipeline
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 
 
 def run(

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.config.quantities import bytes_text
 from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.model.quantity_text import bytes_text
 from penstock.pipeline.run.batch_committer import Delivered
 
 _INTERVAL_SECONDS = 10.0

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile
-from penstock.config import load_pipeline
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.model.lsn import format_lsn
 
 

@@ -24,16 +24,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from penstock.decode.changes import ChangeSet
 from penstock.model.lsn import Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
-from penstock.model.table_rows import ChunkReader
 from penstock.model.watermarks import Watermarks
+
+if TYPE_CHECKING:
+    # Arrow and NumPy take most of a second to load, and every command reads a pipeline file.
+    from penstock.decode.changes import ChangeSet
+    from penstock.model.table_rows import ChunkReader
 
 Receipt = bytes
 """What a task tells the driver of what it wrote. Only the destination that made it reads it."""

@@ -11,7 +11,7 @@ from penstock.backoff import Backoff
 from penstock.destination.protocols import TablesFailAlone
 from penstock.metrics.written import JobResult
 from penstock.model.error_policy import Action, decide
-from penstock.model.errors import PenstockError, TableChanged, TableRefused
+from penstock.model.errors import PenstockError, SparkLost, TableChanged, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.context import RunContext
@@ -76,6 +76,9 @@ class Stream:
                 if self._run_query():
                     return
             except PenstockError as raised:
+                if isinstance(raised, SparkLost) and self.stopping():
+                    # A supervisor that stops us may signal each of our processes: this is no loss.
+                    return
                 error = self._after_a_change(raised) if isinstance(raised, TableChanged) else raised
                 if error is None:
                     continue

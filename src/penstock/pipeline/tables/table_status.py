@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.config.models import PipelineConfig
-from penstock.destination.protocols import KeepsDeadLetters
-from penstock.destination.registry import make_destination
+from penstock.destination.registry import count_dead_letters
 from penstock.model.errors import PenstockError
 from penstock.model.table_state import Errored, Ready
 from penstock.pipeline.copy.copy_progress import CopyView, copy_view
@@ -43,7 +42,10 @@ def read_table_status(config: PipelineConfig) -> TableStatus:
     except PenstockError as error:
         status.problems.append(error.message)
     try:
-        _ask_destination(config, status)
+        letters = count_dead_letters(
+            config.destination_type, config.destination_options, config.name
+        )
+        status.dead_letters = dict(letters)
     except PenstockError as error:
         status.problems.append(error.message)
     return status
@@ -67,12 +69,3 @@ def _ask_store(config: PipelineConfig, status: TableStatus) -> None:
             if isinstance(state, Errored):
                 schema = store.get_table_schema(oid)
                 status.errored[schema.qualified_name if schema else str(oid)] = state.reason
-
-
-def _ask_destination(config: PipelineConfig, status: TableStatus) -> None:
-    destination = make_destination(config.destination_type, config.destination_options, config.name)
-    try:
-        if isinstance(destination, KeepsDeadLetters):
-            status.dead_letters = dict(destination.dead_letters())
-    finally:
-        destination.close()
