@@ -21,9 +21,9 @@ from psycopg.rows import dict_row
 from penstock.destination import stdout
 from penstock.destination.contract import Destination
 from penstock.destination.discard import DiscardDestination, DiscardOptions
+from penstock.destination.files.committed_files import list_files
 from penstock.destination.files.destination import FilesDestination
 from penstock.destination.files.options import FilesOptions
-from penstock.destination.files.committed_files import list_files
 from penstock.destination.memory import (
     MemoryChange,
     MemoryDestination,

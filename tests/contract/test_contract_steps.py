@@ -12,6 +12,7 @@ import pytest
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Destination
+from penstock.destination.protocols import TakesCopies
 from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from tests.contract.adapters import Adapter
 from tests.contract.chunk_rows import SNAPSHOT, ChunkRows
@@ -83,6 +84,7 @@ def test_what_a_step_gave_is_delivered(
 
 def test_rows_that_a_step_gave_are_copied(adapter: Adapter) -> None:
     destination = prepared(adapter, QUIET)
+    assert isinstance(destination, TakesCopies)
     rows = ChunkRows(QUIET, "0", [("1", "rex", "a dog"), ("2", "even", None), ("3", "tom", None)])
     writer = destination.chunk_writer(STEP.definition(definition(QUIET)))
     receipt = writer.write(STEP.copied(rows))

@@ -14,12 +14,12 @@ import pytest
 
 from penstock import failpoints
 from penstock.decode.row_values import READ_ORDINAL
-from penstock.destination.files.destination import FilesDestination
-from penstock.destination.files.options import FilesOptions
-from penstock.destination.files.folding import fold
-from penstock.destination.files.committed_files import list_files
-from penstock.destination.files.manifest import read_manifest
 from penstock.destination.files import staging
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.folding import fold
+from penstock.destination.files.manifest import read_manifest
+from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DecodeError, DestinationError
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks

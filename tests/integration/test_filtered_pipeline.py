@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from penstock.destination.files.committed_files import list_files
 from penstock.model.errors import ConfigError
-from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest
+from tests.pipelines import pipeline_on
 
 pytestmark = pytest.mark.newest_postgres
 
@@ -24,9 +24,8 @@ FILTER = {
 
 
 def catch_up(pipeline: PipelineUnderTest, spark: SparkSession) -> None:
-    Pipeline(pipeline.config, pipeline.file, say=lambda _: None).run(
-        lambda: False, until_caught_up=True, spark=spark
-    )
+    run = pipeline_on(spark, pipeline.config, pipeline.file)
+    run.run(lambda: False, until_caught_up=True)
 
 
 def lines(pipeline: PipelineUnderTest) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from penstock.pipeline.run.checks import at_once
 from penstock.source.postgres.preflight.all_checks import CheckResult
+from penstock.spark.preflight import at_once
 
 
 def passed(name: str) -> list[CheckResult]:

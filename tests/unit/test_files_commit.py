@@ -9,13 +9,13 @@ import pytest
 
 from penstock import failpoints
 from penstock.decode.changes import ChangeSet
-from penstock.destination.files.layout import MESSAGES, table_folder
-from penstock.destination.files.destination import FilesDestination
-from penstock.destination.files.options import FilesOptions
-from penstock.destination.files.folding import fold
-from penstock.destination.files.committed_files import list_files
-from penstock.destination.files.manifest import read_manifest
 from penstock.destination.files import staging
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.folding import fold
+from penstock.destination.files.layout import MESSAGES, table_folder
+from penstock.destination.files.manifest import read_manifest
+from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DestinationError, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.files.destination import FilesDestination
-from penstock.destination.files.options import FilesOptions
-from penstock.destination.files.folding import FoldedTable, fold, folded_source
 from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.folding import FoldedTable, fold, folded_source
+from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DestinationError
 from penstock.model.table_schema import TableSchema
 from penstock.model.watermarks import Watermarks

@@ -17,8 +17,8 @@ from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.encode.schema_event import schema_events
 from penstock.destination.files.destination import FilesDestination
-from penstock.destination.files.options import FilesOptions
 from penstock.destination.files.folding import fold
+from penstock.destination.files.options import FilesOptions
 from penstock.destination.stdout import StdoutDestination, StdoutOptions
 from penstock.model.errors import Fenced
 from penstock.model.lsn import Frontier, Position

@@ -32,7 +32,7 @@ def check(file: PipelineFile) -> None:
     Example:
       penstock check shop.yaml
     """
-    from penstock.cli.checks import run_all_checks
+    from penstock.spark.preflight import run_all_checks
 
     results = run_all_checks(load_pipeline(file))
     show_results(results)

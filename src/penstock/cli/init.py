@@ -18,11 +18,11 @@ def init(file: PipelineFile) -> None:
     Example:
       penstock init shop.yaml
     """
-    from penstock.cli.checks import run_all_checks
     from penstock.source.postgres.connect import connect
     from penstock.source.postgres.preflight.all_checks import require_passed
     from penstock.source.postgres.schema_tracking import ensure_tracking
     from penstock.source.postgres.subscription.subscription import ensure_subscription
+    from penstock.spark.preflight import run_all_checks
 
     config = load_pipeline(file)
     results = run_all_checks(config)

@@ -13,6 +13,7 @@ import typer
 
 from penstock.cli import capture, check, demo, destroy, init, run, snapshot, status, verify
 from penstock.cli.log import log_app
+from penstock.cli.logs import FORMAT, LEVEL, LogFormat, LogLevel
 from penstock.cli.schema import schema_app
 from penstock.cli.tables import tables_app
 from penstock.cli.terminal import show_error
@@ -57,6 +58,14 @@ def penstock(
     debug: Annotated[
         bool, typer.Option("--debug", envvar=DEBUG, help="Show tracebacks, and Spark's own errors.")
     ] = False,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option("--log-format", envvar=FORMAT, help="Lines for people, or JSON objects."),
+    ] = LogFormat.text,
+    log_level: Annotated[
+        LogLevel,
+        typer.Option("--log-level", envvar=LEVEL, help="What is logged: this and what is worse."),
+    ] = LogLevel.info,
     version: Annotated[
         bool,
         typer.Option(
@@ -80,8 +89,11 @@ def penstock(
 
     Exit codes: 0 fine, 1 failed, 2 the pipeline file or the command line is wrong.
     """
+    # In the environment, so that processes which a command starts know it, too.
     if debug:
         os.environ[DEBUG] = "1"
+    os.environ[FORMAT] = log_format.value
+    os.environ[LEVEL] = log_level.value
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

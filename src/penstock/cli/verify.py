@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli.logs import shown_logs
 from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.terminal import console, say
 from penstock.model.lsn import format_lsn
@@ -59,14 +60,8 @@ def verify(
 
     config = load_pipeline(file)
 
-    def tell(text: str) -> None:
-        # stdout is for the result.
-        typer.echo(f"pipeline {config.name}: {text}", err=True)
-
-    with _progress_bar() as observe:
-        report = compare(
-            config, file, parallel=parallel, shown=shown, wait=wait, observe=observe, say=tell
-        )
+    with shown_logs(config.name), _progress_bar() as observe:
+        report = compare(config, file, parallel=parallel, shown=shown, wait=wait, observe=observe)
     if as_json:
         say(json.dumps(report.to_json(), indent=2))
     else:

@@ -14,7 +14,6 @@ from typing import Any
 import psycopg
 import yaml
 
-from penstock.cli.checks import run_all_checks
 from penstock.config import load_pipeline
 from penstock.demo.pipeline_thread import PipelineThread
 from penstock.demo.progress import Progress, ProgressMeter
@@ -32,6 +31,7 @@ from penstock.model.lsn import NOTHING, Frontier
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.preflight.all_checks import require_passed
 from penstock.source.postgres.subscription.slot import current_wal_lsn
+from penstock.spark.preflight import run_all_checks
 
 PIPELINE = "shop"
 _SEED = 20_26

@@ -30,7 +30,7 @@ TAKEN_UP = (
 def parse_names(texts: Iterable[str]) -> list[TableName]:
     """Each table once, in the order given."""
     from penstock.config.table_patterns import split_name
-    from penstock.source.postgres.catalogue.tables import TableName
+    from penstock.model.table_name import TableName
 
     try:
         return list(dict.fromkeys(TableName(*split_name(text)) for text in texts))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from penstock.config.quantities import bytes_text
+from penstock.model.quantity_text import bytes_text
 from penstock.pipeline.run.context import RunContext
 from penstock.source.contract import CopySource
 

@@ -76,7 +76,7 @@ class Stream:
                 if self._run_query():
                     return
             except PenstockError as raised:
-                if isinstance(raised, SparkLost) and self.stopping():
+                if isinstance(raised, SparkLost) and self._stopping():
                     # A supervisor that stops us may signal each of our processes: this is no loss.
                     return
                 error = self._after_a_change(raised) if isinstance(raised, TableChanged) else raised

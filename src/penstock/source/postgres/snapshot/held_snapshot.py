@@ -165,8 +165,7 @@ def xmin_age(conn: psycopg.Connection[Any], held: HeldSnapshot) -> int | None:
 class Keeper:
     """Drivers' side of one holder at a time. Not for several threads at once.
 
-    ``application`` is what others see in pg_stat_activity. ``say`` is told what a new snapshot
-    waits for.
+    ``application`` is what others see in pg_stat_activity. What a new snapshot waits for is logged.
     """
 
     def __init__(
