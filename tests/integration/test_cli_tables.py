@@ -85,7 +85,7 @@ class TestList:
 
     def test_json(self, penstock: CommandLine, store: PostgresStore) -> None:
         put(store, ORDERS, Ready(), ERROR)
-        store.store_table_mapping(ORDERS, "lake.orders")
+        store.set_notes(ORDERS, ["no index a"])
         code, text, _ = penstock("tables", "list", "--json")
         assert code == 0
         first, *_others = json.loads(text)
@@ -102,7 +102,7 @@ class TestList:
                 "delivered": False,
             },
             "since": since.astimezone(UTC).isoformat(),
-            "destination": "lake.orders",
+            "notes": ["no index a"],
             "copy": None,
             "wish": None,
         }

@@ -98,6 +98,9 @@ def _show_tables(tables: TableStatus) -> None:
         )
     for table, reason in tables.errored.items():
         say(f"errored       {table}: {reason}")
+    for table, notes in tables.notes.items():
+        for note in notes:
+            say(f"not made      {table}: {note}")
     for table, count in tables.dead_letters.items():
         say(f"dead letters  {count} of {table}")
 

@@ -110,7 +110,7 @@ def _to_json(store: Store, name: str, table: int) -> dict[str, Any]:
         "oid": table,
         "state": None if state is None else state_to_json(state),
         "since": None if since is None else since.astimezone(UTC).isoformat(),
-        "destination": store.get_table_mapping(table),
+        "notes": list(store.get_notes(table)),
         "copy": None if copy is None else _copy_to_json(copy),
         "wish": store.get_wish(table),
     }

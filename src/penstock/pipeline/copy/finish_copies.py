@@ -76,7 +76,7 @@ class FinishCopies:
                 self._read_parked(tables)
         finally:
             self._target.replays.replaying(())
-        tables = each(tables, self._target.complete_table, self._refuse)
+        tables = each(tables, self._complete, self._refuse)
         if not tables:
             return
         # That may have taken long.
@@ -89,6 +89,10 @@ class FinishCopies:
             # The next query brings them on.
             done = {oid: SyncDone(at.end_lsn) for oid, at in reached.items()}
             self._store.update_table_states(done)
+
+    def _complete(self, table: TableDefinition) -> None:
+        self._target.complete_table(table)
+        self._tables.note(table.oid, self._target.notes(table))
 
     def _join(self, tables: Mapping[int, Frontier]) -> bool:
         """Let tables that are near join the query of now; False where there is none."""

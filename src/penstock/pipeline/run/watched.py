@@ -38,7 +38,7 @@ class Watched:
             self._metrics.captured(self._capture.report())
         found = Counter(state.phase for state in self._store.get_table_states().values())
         phases = {phase: found[phase] for phase in get_args(Phase)}
-        self._metrics.tables(phases)
+        self._metrics.tables(phases, self._tables.note_count)
         unsettled = 0 if self._tables.are_settled else _on_their_way(phases)
         self._metrics.health.tables(unsettled=unsettled, errored=phases["errored"])
         self._metrics.health.turned(has_work=bool(self._metrics.lag.bytes or unsettled))

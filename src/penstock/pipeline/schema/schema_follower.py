@@ -16,7 +16,7 @@ from penstock.changelog import chain
 from penstock.changelog.changelog import Listing
 from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
 from penstock.destination.contract import Rows, SchemaChange, TaskWriter
-from penstock.destination.protocols import FollowsSchema
+from penstock.destination.protocols import FollowsSchema, HoldsTables
 from penstock.metrics.written import JobResult, in_turn
 from penstock.model.errors import TableChanged, TableRefused
 from penstock.model.lsn import Frontier, Position
@@ -187,6 +187,9 @@ class SchemaFollower:
         with self._committer.lock:
             self._destination.prepare(after)
         self._tables.prepared(oids)
+        if isinstance(self._destination, HoldsTables):
+            for oid in oids:
+                self._tables.note(oid, self._destination.notes(oid))
         self._tell(changes)
         # Rows that came, went or got new values without changes of rows.
         again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}

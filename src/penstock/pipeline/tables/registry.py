@@ -164,6 +164,23 @@ class TableRegistry:
         )
         self._seen[error.table] = self._store.get_table_states()[error.table]
 
+    def note(self, oid: int, notes: Sequence[str]) -> None:
+        """Keep what the destination could not make of a table, for log and `penstock status`."""
+        with self._lock:
+            known = self._store.get_notes(oid)
+            if tuple(notes) == known:
+                return
+            self._store.set_notes(oid, notes)
+            fields = {"event": "table_note", "table": self.qualified_name(oid)}
+            for note in notes:
+                if note not in known:
+                    _log.warning("%s: %s", self.name(oid), note, extra=fields)
+
+    @property
+    def note_count(self) -> int:
+        """How many things the destination could not make."""
+        return sum(len(self._store.get_notes(oid)) for oid in self._store.get_table_states())
+
     def copy_anew(self, oid: int) -> bool:
         """Take a table out of the stream, to be copied again; False where none are copied."""
         if self._copies:

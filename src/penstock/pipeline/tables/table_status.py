@@ -18,7 +18,7 @@ from penstock.store import pipeline_store
 @dataclass
 class TableStatus:
     """``phases`` counts tables by state; ``errored`` says why; ``dead_letters`` counts rows.
-    ``copies`` are those that are under way.
+    ``copies`` are those that are under way; ``notes`` what the destination could not make.
 
     ``problems`` name what could not be asked.
     """
@@ -26,6 +26,7 @@ class TableStatus:
     phases: dict[str, int] = field(default_factory=dict)
     copies: dict[str, CopyView] = field(default_factory=dict)
     errored: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -65,6 +66,10 @@ def _ask_store(config: PipelineConfig, status: TableStatus) -> None:
             if schema is not None and state is not None and not isinstance(state, Ready):
                 name = schema.qualified_name
                 status.copies[name] = copy_view(name, state.phase, copy, time.time())
+        for oid, notes in store.load_notes().items():
+            schema = store.get_table_schema(oid)
+            if notes and schema is not None:
+                status.notes[schema.qualified_name] = notes
         for oid, state in states.items():
             if isinstance(state, Errored):
                 schema = store.get_table_schema(oid)

@@ -88,8 +88,6 @@ class TableCopies:
         """Keep what could not be made of a schema change."""
         for oid in tables:
             self._notes[oid] = (*self._notes.get(oid, ()), *notes)
-        for note in notes:
-            _log.warning("destination postgres: %s", note)
 
     # -- around a copy ---------------------------------------------------------------------------
 
