@@ -25,6 +25,7 @@ from penstock.pipeline.schema.schema_follower import SchemaFollower
 from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.store import MemoryStore
 from tests.unit.test_copy_manager import TABLE
+from tests.unit.test_schema_points import LoggedBuilder
 
 LATER = replace(TABLE, name="renamed")
 CHANGED_AT = 500
@@ -53,8 +54,12 @@ class Followed:
         self.destination = Prepared()
         frontier = Frontier(at, at + 1)
         committer: Any = SimpleNamespace(
-            standing=Standing(frontier), lock=nullcontext(), read_up_to=frontier
+            standing=Standing(frontier),
+            lock=nullcontext(),
+            read_up_to=frontier,
+            commit_sections=self._commit_sections,
         )
+        self.committer = committer
         subscribed: Any = SimpleNamespace(publications=())
         self.follower = SchemaFollower(
             self.destination,
@@ -70,6 +75,9 @@ class Followed:
             print,
             Metrics("items"),
         )
+
+    def _commit_sections(self, _sections: object, frontier: Frontier, _job: JobResult) -> None:
+        self.committer.read_up_to = frontier
 
 
 @pytest.mark.parametrize(("at", "name"), [(CHANGED_AT, "renamed"), (CHANGED_AT - 1, "items")])
@@ -99,3 +107,19 @@ def test_rows_that_the_catalogue_does_not_explain_have_their_table_copied_anew(
     with pytest.raises(TableChanged):
         followed.follower.notice(conn, seen)
     assert followed.store.get_table_state(TABLE.oid) == Ready()
+
+
+@pytest.mark.parametrize(("is_rewrite", "wanted"), [(True, "resync"), (False, None)])
+def test_a_table_that_was_rewritten_is_copied_anew(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, is_rewrite: bool, wanted: str | None
+) -> None:
+    """No change of a row tells of what its rows hold after that."""
+    monkeypatch.setattr(schema_follower, "published_columns", lambda *_: {})
+    monkeypatch.setattr(schema_follower, "tables_in", lambda *_: {TABLE.oid: TABLE})
+    log = LoggedBuilder(ChangeLog(str(tmp_path)))
+    commit_lsn = log.commit(log.change(TABLE.oid, rewrite=is_rewrite))
+    followed = Followed(str(tmp_path), at=commit_lsn - 1)
+    conn: Any = SimpleNamespace(execute=lambda *_: None)
+    assert followed.follower.follow(conn, lambda: True)
+    assert followed.committer.read_up_to.commit_lsn == commit_lsn
+    assert followed.store.get_wish(TABLE.oid) == wanted
