@@ -52,9 +52,8 @@ class CopiedSource:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
-        shutil.copytree(
-            ROOT / SOURCE, folder / SOURCE, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        # With its bytecode, which holds as long as the times of the files do.
+        shutil.copytree(ROOT / SOURCE, folder / SOURCE)
         self._environment = {
             **os.environ,
             "PYTHONPATH": str(folder / "src"),

@@ -46,7 +46,7 @@ def verdict(broken: Break, run: TestRun) -> Verdict:
     if missed or run.code != _FAILED:
         said = "; ".join(_said(run, test) for test in missed)
         return Verdict(False, f"NOT NOTICED: pytest ended with {run.code}; {said}", run.last_words)
-    return Verdict(True, f"noticed by {', '.join(map(_short, broken.tests))}")
+    return Verdict(True, "noticed by " + "; ".join(_noticed(run, test) for test in broken.tests))
 
 
 def judge_unbroken(breaks: Sequence[Break]) -> Verdict:
@@ -70,5 +70,7 @@ def _said(run: TestRun, test: str) -> str:
     return f"{test}: {', '.join(dict.fromkeys(run.of(test))) or 'did not run'}"
 
 
-def _short(test: str) -> str:
-    return test.removeprefix("tests/")
+def _noticed(run: TestRun, test: str) -> str:
+    """A test, and what it failed with."""
+    kinds = {outcome.removeprefix("failed: ") for outcome in run.of(test)} - {"passed"}
+    return f"{test.removeprefix('tests/')} ({', '.join(sorted(kinds))})"
