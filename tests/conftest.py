@@ -6,6 +6,7 @@ from hypothesis import Phase, settings
 
 pytest_plugins = [
     "tests.fix_cli",
+    "tests.fix_disk",
     "tests.fix_kafka",
     "tests.fix_kinesis",
     "tests.fix_pipeline",

@@ -1,7 +1,8 @@
-"""What a session confirms, with a replication stream that a test feeds."""
+"""What a session reads and confirms, with a replication stream that a test feeds."""
 
 from __future__ import annotations
 
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -15,58 +16,81 @@ from tests.pgoutput_bytes import encode, xlog_data
 from tests.stream_model import VERSIONS, describe
 
 START = Frontier(0x1000, 0x1030)
-END_LSN = 0x2030
-TABLE = VERSIONS[0][0]
-TRANSACTION = (
-    Begin(0x2000, 5, 7),
-    TABLE,
-    Insert(TABLE.oid, (b"1", b"x")),
-    Commit(0x2000, END_LSN, 5),
-)
+FIRST, SECOND = Frontier(0x2000, 0x2030), Frontier(0x3000, 0x3030)
 
 
 class FedStream:
-    """One transaction, and then nothing."""
+    """A transaction each time that it is read, and then nothing."""
 
-    wal_end = END_LSN + 0x100
     reply_requested = False
 
-    def __init__(self) -> None:
-        self._waiting = [memoryview(xlog_data(encode(message))) for message in TRANSACTION]
+    def __init__(self, *transactions: Frontier) -> None:
+        self.waiting = list(transactions)
+        self.wal_end = self.waiting[-1].end_lsn + 0x100
         self.confirmed: list[int] = []
 
     def wait(self, _seconds: float, _extra: int | None) -> bool:
-        return bool(self._waiting)
+        return bool(self.waiting)
 
     def receive(self) -> list[memoryview]:
-        taken, self._waiting = self._waiting, []
-        return taken
+        at, table = self.waiting.pop(0), VERSIONS[0][0]
+        messages = (
+            Begin(at.commit_lsn, 5, 7),
+            table,
+            Insert(table.oid, (b"1", b"x")),
+            Commit(at.commit_lsn, at.end_lsn, 5),
+        )
+        return [memoryview(xlog_data(encode(message))) for message in messages]
 
     def send_status(self, *, received: int, confirmed: int, ask: bool) -> None:
         self.confirmed.append(confirmed)
 
 
-@pytest.mark.parametrize(("confirm", "in_the_end"), [("log", END_LSN), ("reader", START.end_lsn)])
-def test_what_is_only_in_memory_is_not_confirmed(
-    tmp_path: Path, confirm: str, in_the_end: int
+def capture(
+    log: ChangeLog, fed: FedStream, *, turns: int = 1, confirm_log: bool = False, **limits: int
 ) -> None:
-    log = ChangeLog(str(tmp_path))
-    log.set_reader("shop", START)
+    """A session of so many turns, which publishes nothing before it stops."""
     writer = LogWriter(log)
-    writer.start_at(START)
-    stream: Any = FedStream()
+    start = writer.frontier or START
+    writer.start_at(start)
+    stream: Any = fed
     settings = CaptureSettings(
-        confirm_log=confirm == "log",
+        confirm_log=confirm_log,
         segment_bytes=2**20,
         segment_age=3600,
-        max_bytes=2**30,
+        max_bytes=limits.get("max_bytes", 2**30),
         grace=0,
     )
     session = CaptureSession(
-        stream, log, writer, START, describe, settings, START.end_lsn, lambda: None
+        stream, log, writer, start, describe, settings, START.end_lsn, lambda: None
     )
-    session.run(iter([False, True]).__next__)
+    session.run(chain(repeat(False, turns), [True]).__next__)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ChangeLog:
+    log = ChangeLog(str(tmp_path))
+    log.set_reader("shop", START)
+    return log
+
+
+@pytest.mark.parametrize(("confirm_log", "in_the_end"), [(True, FIRST), (False, START)])
+def test_what_is_only_in_memory_is_not_confirmed(
+    log: ChangeLog, confirm_log: bool, in_the_end: Frontier
+) -> None:
+    stream = FedStream(FIRST)
+    capture(log, stream, confirm_log=confirm_log)
     received, *_, last = stream.confirmed
     assert received == START.end_lsn, "it was received, and no segment holds it"
-    assert last == in_the_end
-    assert log.list().frontier == Frontier(0x2000, END_LSN)
+    assert log.list().frontier == FIRST
+    assert last == in_the_end.end_lsn
+
+
+def test_a_full_log_takes_nothing_before_its_readers_go_on(log: ChangeLog) -> None:
+    capture(log, FedStream(FIRST))
+    stream = FedStream(SECOND, Frontier(0x4000, 0x4030))
+    capture(log, stream, turns=3, max_bytes=1)
+    assert stream.waiting == [Frontier(0x4000, 0x4030)], "one came before it looked"
+    log.set_reader("shop", SECOND)
+    capture(log, stream, max_bytes=1)
+    assert not stream.waiting

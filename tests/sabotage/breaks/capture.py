@@ -101,8 +101,8 @@ BREAKS = (
         edits=(("self._paused = total >= self._settings.max_bytes", "self._paused = total < 0"),),
         noticed_by=(
             (
-                "integration/test_capture_confirm.py",
-                "test_a_full_log_pauses_capture_until_readers_advance",
+                "unit/test_capture_session.py",
+                "test_a_full_log_takes_nothing_before_its_readers_go_on",
             ),
         ),
     ),

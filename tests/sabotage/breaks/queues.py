@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tests.sabotage.a_break import Break
 
+_READ_LANE = "self._sent = read_lane(options, self._topic, lane)"
+_SYNCED = "test_what_a_manifest_names_has_reached_the_disk_and_so_has_the_manifest"
+
 BREAKS = (
     Break(
         name="manifest-not-exclusive",
@@ -42,6 +45,22 @@ BREAKS = (
         ),
     ),
     Break(
+        name="data-files-not-synced",
+        guarantee="Nothing is lost",
+        without="A manifest names files whose bytes have not reached the disk.",
+        file="destination/files/staging.py",
+        edits=(("durable.sync_all(staging / file.staged for file in self._finished)", "pass"),),
+        noticed_by=(("unit/test_files_commit.py", _SYNCED),),
+    ),
+    Break(
+        name="manifest-not-synced",
+        guarantee="Nothing is lost",
+        without="A manifest counts before its bytes have reached the disk.",
+        file="destination/files/durable.py",
+        edits=(("        sync(temporary)\n", ""),),
+        noticed_by=(("unit/test_files_commit.py", _SYNCED),),
+    ),
+    Break(
         name="lane-position-not-compared",
         guarantee="In order per lane, in queues",
         without="A replay sends again what the lane's transactions hold already.",
@@ -51,6 +70,35 @@ BREAKS = (
             (
                 "contract/test_contract.py",
                 "test_a_task_that_ran_twice_counts_once[kafka-transactional-pg18]",
+            ),
+        ),
+    ),
+    Break(
+        name="lane-read-before-it-is-taken-over",
+        guarantee="In order per lane, in queues",
+        without="A lane is read while the last transaction of a sender that died is undecided.",
+        file="destination/kafka/sender.py",
+        edits=(
+            (f"        {_READ_LANE}\n", ""),
+            ("self._producer = Trans", f"{_READ_LANE}\n        self._producer = Trans"),
+        ),
+        noticed_by=(
+            (
+                "unit/test_kafka_producers.py",
+                "test_a_lane_is_read_when_no_transaction_of_it_is_open",
+            ),
+        ),
+    ),
+    Break(
+        name="messages-overtake-a-failed-one",
+        guarantee="In order per lane, in queues",
+        without="Messages arrive that were sent after one which failed for good.",
+        file="destination/kafka/producers.py",
+        edits=(('"enable.gapless.guarantee": True', '"enable.gapless.guarantee": False'),),
+        noticed_by=(
+            (
+                "unit/test_kafka_producers.py",
+                "test_no_message_arrives_after_one_that_failed_for_good",
             ),
         ),
     ),

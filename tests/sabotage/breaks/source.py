@@ -38,6 +38,19 @@ BREAKS = (
         ),
     ),
     Break(
+        name="insert-only-publishes-updates",
+        guarantee="Your application goes on",
+        without="Updates of a table that is followed by its inserts alone are published, and fail.",
+        file="source/postgres/subscription/publications.py",
+        edits=(('insert_only, "insert, truncate")', 'insert_only, "insert, update, truncate")'),),
+        noticed_by=(
+            (
+                "integration/test_insert_only.py",
+                "test_the_application_goes_on_and_only_inserts_and_truncates_come",
+            ),
+        ),
+    ),
+    Break(
         name="second-run-beside-the-first",
         guarantee="One writer",
         without="A second `penstock run` of a pipeline starts beside the first.",
