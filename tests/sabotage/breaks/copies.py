@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.sabotage.a_break import Break
 
+_COMPLETE = "test_a_table_is_complete_behind_its_last_snapshot_and_with_nothing_parked"
+
 BREAKS = (
     Break(
         name="changes-applied-twice-around-a-snapshot",
@@ -51,6 +53,23 @@ BREAKS = (
                 "test_keys_of_any_type_are_parked_and_found_again",
             ),
         ),
+    ),
+    Break(
+        name="parked-rows-before-their-time",
+        guarantee="A copy and the stream fit",
+        without="Rows that are read again are put in place before the changes that came before "
+        "them.",
+        file="pipeline/copy/finish_copies.py",
+        edits=(("self._replay.bring_to([table.oid for table in tables], point)", "pass"),),
+        noticed_by=(("unit/test_finish_copies.py", _COMPLETE),),
+    ),
+    Break(
+        name="complete-before-its-last-snapshot",
+        guarantee="A copy and the stream fit",
+        without="A table passes for complete before the changes up to its last snapshot are there.",
+        file="pipeline/copy/finish_copies.py",
+        edits=(("self._replay.bring_near(oids, consistent)", "self._replay.bring_near(oids)"),),
+        noticed_by=(("unit/test_finish_copies.py", _COMPLETE),),
     ),
     Break(
         name="filenode-not-compared",
