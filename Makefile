@@ -99,7 +99,7 @@ fuzz: setup  ## Search for examples that break a property, TIMES=5 times anew
 chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10 COPY=1 TABLES=1 SCHEMA=1 KAFKA=1 KINESIS=1); SEED=17 replays one
 	$(BIN)/python -m tests.crash.chaos
 
-sabotage: setup  ## Break every guarantee on a copy of the source: a test has to notice (ONLY=name,name)
+sabotage: setup  ## Break every guarantee on a copy of the source: a test has to notice (ONLY=name,name JOBS=2)
 	$(BIN)/python -m tests.sabotage
 
 bench: setup  ## Measure against pg_recvlogical and native replication (WORKLOADS=w1,w3 SCALE=0.1)
