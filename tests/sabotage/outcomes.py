@@ -9,7 +9,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+
+from penstock.model.errors import PenstockError
 
 OUTCOMES = "PENSTOCK_SABOTAGE_OUTCOMES"
 """The file that gets one JSON line a test."""
@@ -18,8 +21,8 @@ COPY = "PENSTOCK_SABOTAGE_COPY"
 BROKEN = "PENSTOCK_SABOTAGE_BROKEN"
 """The module with the break, if there is one: it has to be one that can be imported."""
 
-# What a break of the code raises, as opposed to a break of a guarantee.
-_OF_THE_CODE = (ImportError, SyntaxError, NameError, AttributeError, TypeError)
+# What says that a guarantee does not hold. Anything else says that the break is no sound code.
+_OF_A_GUARANTEE = (AssertionError, pytest.fail.Exception, PenstockError, psycopg.Error)
 
 
 def pytest_configure() -> None:
@@ -49,9 +52,9 @@ def _outcome(report: pytest.TestReport, raised: pytest.ExceptionInfo[Any] | None
     kind = raised.type.__name__
     if report.when != "call":
         return f"error in its {report.when}: {kind}"
-    if issubclass(raised.type, _OF_THE_CODE):
-        return f"error of the code: {kind}"
-    return f"failed: {kind}"
+    if issubclass(raised.type, _OF_A_GUARANTEE):
+        return f"failed: {kind}"
+    return f"error of the code: {kind}"
 
 
 def _write(test: str, outcome: str) -> None:
