@@ -65,4 +65,7 @@ def _show(what: str, found: Verdict, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
