@@ -13,7 +13,7 @@ UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(LOCAL_UV))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-lint test-fast test-integration test-crash test-matrix fuzz \
-	chaos bench format clean
+	chaos sabotage bench format clean
 
 help:  ## Show this list
 	@echo "Penstock: Postgres change data capture on Spark"
@@ -100,6 +100,9 @@ fuzz: setup  ## Search for examples that break a property, TIMES=5 times anew
 # Variables given to make reach the command as its environment.
 chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10 COPY=1 TABLES=1 SCHEMA=1 KAFKA=1 KINESIS=1); SEED=17 replays one
 	$(BIN)/python -m tests.crash.chaos
+
+sabotage: setup  ## Break every guarantee on a copy of the source: a test has to notice (ONLY=name,name JOBS=2)
+	$(BIN)/python -m tests.sabotage
 
 bench: setup  ## Measure against pg_recvlogical and native replication (WORKLOADS=w1,w3 SCALE=0.1)
 	$(BIN)/python -m bench

@@ -2,10 +2,11 @@
 
 import os
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 pytest_plugins = [
     "tests.fix_cli",
+    "tests.fix_disk",
     "tests.fix_kafka",
     "tests.fix_kinesis",
     "tests.fix_pipeline",
@@ -17,7 +18,10 @@ pytest_plugins = [
 ]
 
 # Properties are tried with the same examples in every run, so that what fails is what was changed.
-# `make fuzz` searches with new ones.
+# `make fuzz` searches with new ones. `make sabotage` has no use for the smallest that fails.
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
+settings.register_profile(
+    "unshrunk", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile(os.environ.get("PENSTOCK_PROPERTIES", "same"))

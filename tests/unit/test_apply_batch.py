@@ -40,10 +40,20 @@ _SEEN: list[Delivered] = []
 
 
 def test_capture_learns_of_a_commit_only_after_it(
-    committer: BatchCommitter, tmp_path: Path
+    committer: BatchCommitter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = ChangeLog(str(tmp_path))
+    commit = MemoryDestination.commit
+    known: list[Frontier | None] = []
+
+    def watched(*arguments: Any) -> None:
+        commit(*arguments)
+        told = log.reader("shop")
+        known.append(None if told is None else told.frontier)
+
+    monkeypatch.setattr(MemoryDestination, "commit", watched)
     committer(JobResult(), Frontier(10, 20))
+    assert known == [NOTHING]
     state = log.reader("shop")
     assert state is not None
     assert (state.frontier, state.wanted_lsn) == (Frontier(10, 20), 77)

@@ -77,6 +77,20 @@ def test_a_crash_between_manifest_and_renames_is_finished_by_the_next_driver(
     assert ids(tmp_path) == [1, 2]
 
 
+def test_what_a_manifest_names_has_reached_the_disk_and_so_has_the_manifest(
+    tmp_path: Path, disk_steps: list[str]
+) -> None:
+    builder = ChangeBuilder()
+    driver = opened(tmp_path)
+    receipt = driver.writer().write([insert(builder, 1, 2)])
+    (data,) = staged(tmp_path)
+    assert f"{data.stat().st_size} bytes" in disk_steps, "before anybody hears of it"
+    disk_steps.clear()
+    driver.commit([receipt], Watermarks(builder.frontier))
+    manifest = max(tmp_path.glob("_penstock/*/manifests/*.json"))
+    assert disk_steps[:3] == [f"{manifest.stat().st_size} bytes", manifest.name, "folder"]
+
+
 def test_a_driver_that_failed_to_rename_does_so_before_its_next_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

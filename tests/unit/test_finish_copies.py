@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -17,6 +19,7 @@ from penstock.model.errors import TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import TableSchema
 from penstock.model.table_state import DataSync, Init
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copy_target import CopyTarget
@@ -25,7 +28,7 @@ from penstock.pipeline.copy.replay import Replay
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.joins import CurrentJoins, Joins
 from penstock.pipeline.tables.registry import TableRegistry
-from penstock.source.contract import CopySource
+from penstock.source.contract import CopySource, ReadKeys
 from penstock.source.copy_plan import CopyPlan
 from penstock.store import Store
 from penstock.transform.floors import Floors
@@ -156,3 +159,43 @@ def test_the_only_table_may_be_refused(
     monkeypatch.setattr(finishing.destination, step, refuse)
     assert finishing.finish() != "sync_done"
     assert [error.table for error in finishing.refused] == [7]
+
+
+def test_a_table_is_complete_behind_its_last_snapshot_and_with_nothing_parked(
+    finishing: Finishing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    @contextmanager
+    def snapshot() -> Iterator[tuple[int, ReadKeys]]:
+        steps.append("snapshot at 300")
+        yield 300, read_keys
+
+    def read_keys(table: TableDefinition, _keys: object) -> TableRows:
+        steps.append("parked keys are read")
+        schema = TableSchema(table.oid, table.schema, table.name, "d", ())
+        return TableRows(schema, (), 0, Frontier(299, 300))
+
+    def near(_replay: Replay, _tables: object, at_least: int = 0) -> None:
+        steps.append(f"replayed up to {at_least} at least")
+
+    def to(_replay: Replay, _tables: object, point: int) -> None:
+        steps.append(f"replayed up to {point}")
+
+    source = SimpleNamespace(snapshot_of_now=snapshot)
+    monkeypatch.setattr(finishing._finish, "_source", source)
+    monkeypatch.setattr(Replay, "bring_near", near)
+    monkeypatch.setattr(Replay, "bring_to", to)
+    for name, result in (("settle_parked", "settled"), ("complete_table", "completed")):
+        monkeypatch.setattr(finishing.destination, name, lambda *_, step=result: steps.append(step))
+    monkeypatch.setattr(finishing.destination, "parked_keys", lambda _table: [("1",)])
+    assert finishing.finish() == "sync_done"
+    assert steps == [
+        "replayed up to 100 at least",
+        "snapshot at 300",
+        "replayed up to 300",
+        "parked keys are read",
+        "settled",
+        "completed",
+        "replayed up to 0 at least",
+    ]

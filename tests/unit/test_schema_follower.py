@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.changelog.changelog import ChangeLog
 from penstock.destination.memory import MemoryDestination, MemoryOptions
 from penstock.model.errors import TableChanged
 from penstock.model.lsn import Frontier
@@ -21,6 +22,7 @@ from penstock.pipeline.tables.registry import TableRegistry
 from penstock.store import MemoryStore
 from tests.run_context import Nobody, run_context
 from tests.unit.test_copy_manager import TABLE
+from tests.unit.test_schema_points import LoggedBuilder
 
 LATER = replace(TABLE, name="renamed")
 CHANGED_AT = 500
@@ -49,14 +51,25 @@ class Followed:
         self.destination = Prepared()
         frontier = Frontier(at, at + 1)
         committer: Any = SimpleNamespace(
-            standing=Watermarks(frontier), lock=nullcontext(), read_up_to=frontier
+            standing=Watermarks(frontier),
+            lock=nullcontext(),
+            read_up_to=frontier,
+            commit_sections=self._commit_sections,
         )
-        session: Any = SimpleNamespace(definitions_of=lambda _: {TABLE.oid: LATER})
+        self.committer = committer
+        session: Any = SimpleNamespace(
+            definitions_of=lambda _: {TABLE.oid: LATER},
+            describer=lambda: lambda _document: {TABLE.oid: TABLE},
+            acknowledge=lambda _versions: None,
+        )
         context = run_context(
             "items", log, store=self.store, destination=self.destination, session=session
         )
         nobody: Any = Nobody()
         self.follower = SchemaFollower(context, self.tables, committer, nobody)
+
+    def _commit_sections(self, _sections: object, frontier: Frontier, _job: object) -> None:
+        self.committer.read_up_to = frontier
 
 
 @pytest.mark.parametrize(("at", "name"), [(CHANGED_AT, "renamed"), (CHANGED_AT - 1, "items")])
@@ -83,3 +96,16 @@ def test_rows_that_the_catalogue_does_not_explain_have_their_table_copied_anew(
     with pytest.raises(TableChanged):
         followed.follower.notice(seen)
     assert followed.store.get_table_state(TABLE.oid) == Ready()
+
+
+@pytest.mark.parametrize(("is_rewrite", "wanted"), [(True, "resync"), (False, None)])
+def test_a_table_that_was_rewritten_is_copied_anew(
+    tmp_path: Any, is_rewrite: bool, wanted: str | None
+) -> None:
+    """No change of a row tells of what its rows hold after that."""
+    log = LoggedBuilder(ChangeLog(str(tmp_path)))
+    commit_lsn = log.commit(log.change(TABLE.oid, rewrite=is_rewrite))
+    followed = Followed(str(tmp_path), at=commit_lsn - 1)
+    assert followed.follower.follow(lambda: True)
+    assert followed.committer.read_up_to.commit_lsn == commit_lsn
+    assert followed.store.get_wish(TABLE.oid) == wanted
