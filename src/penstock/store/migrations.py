@@ -61,7 +61,7 @@ CREATE TABLE penstock.table_state (
 );
 
 -- A table's definitions, each from the transaction with commit LSN "lsn" on.
-CREATE TABLE penstock.model.table_schema (
+CREATE TABLE penstock.table_schema (
     pipeline text NOT NULL,
     table_oid oid NOT NULL,
     lsn pg_lsn NOT NULL,

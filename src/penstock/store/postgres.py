@@ -54,20 +54,20 @@ UPDATE penstock.table_state SET since = now()
  WHERE pipeline = %s AND table_oid = %s::oid AND step = %s
 """
 _DELETE_VERSION = """
-DELETE FROM penstock.model.table_schema
+DELETE FROM penstock.table_schema
  WHERE pipeline = %(pipeline)s AND table_oid = %(table)s::oid AND lsn = %(lsn)s::pg_lsn
 """
 _APPEND_VERSION = """
-INSERT INTO penstock.model.table_schema (pipeline, table_oid, lsn, definition)
+INSERT INTO penstock.table_schema (pipeline, table_oid, lsn, definition)
 SELECT %(pipeline)s, %(table)s::oid, %(lsn)s::pg_lsn, %(definition)s
  WHERE %(definition)s IS DISTINCT FROM (
-       SELECT definition FROM penstock.model.table_schema
+       SELECT definition FROM penstock.table_schema
         WHERE pipeline = %(pipeline)s AND table_oid = %(table)s::oid AND lsn < %(lsn)s::pg_lsn
         ORDER BY lsn DESC LIMIT 1)
 """
 _SCHEMAS = """
 SELECT table_oid, lsn::text, definition::text
-  FROM penstock.model.table_schema WHERE pipeline = %s ORDER BY table_oid, lsn
+  FROM penstock.table_schema WHERE pipeline = %s ORDER BY table_oid, lsn
 """
 _SET_MAPPING = """
 INSERT INTO penstock.table_mapping (pipeline, table_oid, destination) VALUES (%s, %s::oid, %s)
