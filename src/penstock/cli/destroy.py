@@ -12,7 +12,6 @@ import typer
 from penstock.cli.pipeline_argument import PipelineFile
 from penstock.cli.terminal import say
 from penstock.config import PipelineConfig, load_pipeline
-from penstock.destination.registry import make_destination
 from penstock.model.errors import DestinationUnavailable, LogError
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
@@ -73,6 +72,9 @@ def _store_place(config: PipelineConfig) -> str:
 
 def _forget_position(config: PipelineConfig) -> list[str]:
     """Remove what the destination keeps about the pipeline; says what was removed."""
+    # Here, because with the decoders comes pandas, for which every other command would wait.
+    from penstock.destination.registry import make_destination
+
     destination = make_destination(config.destination_type, config.destination_options, config.name)
     try:
         return list(destination.forget())

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.config.models import PipelineConfig
-from penstock.destination.registry import make_destination
 from penstock.model.errors import PenstockError
 from penstock.model.table_state import Errored, Ready
 from penstock.pipeline.copy.copy_progress import CopyView, copy_view
@@ -69,6 +68,9 @@ def _ask_store(config: PipelineConfig, status: TableStatus) -> None:
 
 
 def _ask_destination(config: PipelineConfig, status: TableStatus) -> None:
+    # Here, because with the decoders comes pandas, for which every other command would wait.
+    from penstock.destination.registry import make_destination
+
     destination = make_destination(config.destination_type, config.destination_options, config.name)
     try:
         status.dead_letters = dict(destination.dead_letters())
