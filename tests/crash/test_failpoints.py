@@ -19,7 +19,7 @@ from tests.fix_postgres import FreshServer
 from tests.kafka_server import KafkaServer
 from tests.kinesis_server import KinesisServer, use_test_credentials
 
-pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
+pytestmark = pytest.mark.slow
 
 # At which pass each one fires; the first, where nothing is said. Those in tasks kill the first
 # three attempts at the first batch. Those that kill the driver are spread over its lives: in each,

@@ -15,7 +15,7 @@ from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.crash.outage import run_outage
 from tests.fix_postgres import FreshServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
+pytestmark = pytest.mark.slow
 
 
 def test_destination_stopped_under_load(fresh_server: FreshServer, tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from penstock.model.lsn import NOTHING, Frontier
 from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
-pytestmark = pytest.mark.newest_postgres
-
 ROW_BYTES = 8 * 1024
 BATCH_BYTES = 512 * 1024
 LOG_BYTES = 8 * 1024 * 1024

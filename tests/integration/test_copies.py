@@ -15,8 +15,6 @@ from penstock.source.postgres.snapshot.held_snapshot import read_snapshot
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 
-pytestmark = pytest.mark.newest_postgres
-
 
 @pytest.fixture
 def copied(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> CopiedTables:

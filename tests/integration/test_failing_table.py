@@ -20,8 +20,6 @@ from penstock.model.lsn import Frontier
 from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
-pytestmark = pytest.mark.newest_postgres
-
 
 class Shop:
     """Two tables, of which the target of one refuses negative amounts."""

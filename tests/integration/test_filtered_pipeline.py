@@ -13,8 +13,6 @@ from penstock.model.errors import ConfigError
 from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest
 
-pytestmark = pytest.mark.newest_postgres
-
 FILTER = {
     "tables": {"exclude": ["secrets"]},
     "operations": {"exclude": ["delete"]},

@@ -24,7 +24,6 @@ from tests.kinesis_records import StoredRecord, check_order, place, read_streams
 from tests.kinesis_server import KinesisServer
 from tests.queue_events import Event
 
-pytestmark = pytest.mark.newest_postgres
 _LARGE = 20 * 10**6
 
 

@@ -22,8 +22,6 @@ from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.http_get import http_get
 
-pytestmark = pytest.mark.newest_postgres
-
 SOON = {"max_age": "200ms"}
 FILTER = {
     "tables": {"exclude": ["secrets"]},

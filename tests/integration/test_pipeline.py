@@ -21,8 +21,6 @@ from penstock.model.lsn import Frontier, Position, parse_lsn
 from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
-pytestmark = pytest.mark.newest_postgres
-
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
 
 

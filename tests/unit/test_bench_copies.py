@@ -25,8 +25,6 @@ from penstock.embedded.postgres import EmbeddedPostgres
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.newest_postgres
-
 ONE = CopyWorkload("copy", 1, 2000)
 MANY = CopyWorkload("copy_small", 3, 20)
 
