@@ -23,7 +23,7 @@ import pytest
 from psycopg import sql
 
 from penstock.embedded.postgres import EmbeddedPostgres, bundled_home
-from tests.maven import maven
+from tests.maven import fetching, maven
 
 BUNDLED_VERSION = 18
 MAVEN_VERSIONS = {14: "14.24.0", 15: "15.19.0", 16: "16.15.0", 17: "17.11.0"}
@@ -148,14 +148,18 @@ def drop_database(server: EmbeddedPostgres, name: str) -> None:
 def _maven_home(version: str) -> Path:
     """The installation of one release, fetched on first use; skips where that is impossible."""
     home = CACHE / version
-    if home.is_dir():
-        return home
+    with fetching(CACHE):
+        if not home.is_dir():
+            _fetch(version, home)
+    return home
+
+
+def _fetch(version: str, home: Path) -> None:
     architecture = {"x86_64": "amd64", "aarch64": "arm64v8"}.get(platform.machine())
     if architecture is None:
         pytest.skip(f"no Postgres {version} binaries for {platform.machine()}")
     mvn = maven("Postgres 14 to 17")
     artifact = f"embedded-postgres-binaries-linux-{architecture}"
-    CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetch-") as text:
         folder = Path(text)
         done = subprocess.run(
@@ -177,12 +181,6 @@ def _maven_home(version: str) -> Path:
             # As an attribute, which a Python before 3.11.4 (Debian 12 has 3.11.2) ignores.
             archive.extraction_filter = getattr(tarfile, "tar_filter", None)
             archive.extractall(unpacked)  # noqa: S202
-        # Renamed when complete, so that a broken download is never taken for an installation;
-        # who comes second finds the first one's.
+        # Renamed when complete, so that a broken download is never taken for an installation.
         unpacked.chmod(0o755)
-        try:
-            unpacked.rename(home)
-        except OSError:
-            if not home.is_dir():
-                raise
-    return home
+        unpacked.rename(home)

@@ -18,6 +18,7 @@ KILLS = 5
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_short_seed(fresh_server: FreshServer, tmp_path: Path) -> None:
     servers = fresh_server(**SERVER_SETTINGS), fresh_server(**SERVER_SETTINGS)
     report = SeedReport(SEED)

@@ -20,5 +20,5 @@ pytestmark = pytest.mark.slow
 
 def test_destination_stopped_under_load(fresh_server: FreshServer, tmp_path: Path) -> None:
     servers = fresh_server(**SERVER_SETTINGS), fresh_server(**SERVER_SETTINGS)
-    seconds = float(os.environ.get("PENSTOCK_OUTAGE_SECONDS", "10"))
+    seconds = float(os.environ.get("PENSTOCK_OUTAGE_SECONDS", "2"))
     run_outage(SeedReport("outage"), servers, tmp_path, seconds)

@@ -22,6 +22,8 @@ from bench.spark_jobs import SnapshotJob
 from bench.target import Target, Targets, contents, require_equal
 from penstock.embedded.postgres import EmbeddedPostgres
 
+pytestmark = pytest.mark.release
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 

@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 from penstock.backoff import Backoff
+from penstock.cadence import paced
 from penstock.destination.contract import Destination
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import CopyResult
@@ -47,7 +48,7 @@ from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
 from penstock.store import Store
 
 _TURN_SECONDS = 0.05
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = paced(0.5)
 _VIEW_SECONDS = 0.5
 
 

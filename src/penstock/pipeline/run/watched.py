@@ -9,6 +9,7 @@ from typing import get_args
 
 import psycopg
 
+from penstock.cadence import paced
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.model.errors import PenstockError
 from penstock.model.table_state import Phase
@@ -17,7 +18,7 @@ from penstock.pipeline.tables.followed_tables import FollowedTables
 from penstock.source.postgres.subscription.slot import current_wal_lsn
 from penstock.store import Store
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = paced(1.0)
 
 
 class Watched:

@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 
+from penstock.cadence import paced
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.model.errors import (
@@ -32,7 +33,7 @@ from penstock.source.postgres.subscription.slot import current_wal_lsn
 from penstock.source.postgres.subscription.subscription import Subscription
 from penstock.store import Store
 
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS = paced(2.0)
 
 
 class SubscribedTables:
