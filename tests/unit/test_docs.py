@@ -25,5 +25,5 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 
 def test_the_walk_passes_every_package_on_the_way() -> None:
     walk = (ROOT / "docs/life_of_a_change.md").read_text()
-    for package in ("config", "postgres", "capture", "changelog", "spark", "pgoutput", "decode"):
+    for package in ("config", "source/postgres", "changelog", "spark", "pgoutput", "decode"):
         assert f"src/penstock/{package}/" in walk
