@@ -12,23 +12,31 @@ from tests.contract.adapters import Adapter, PostgresAdapter
 from tests.contract.all_adapters import ADAPTERS
 from tests.contract.kafka_adapter import KafkaAdapter
 from tests.contract.kinesis_adapter import KinesisAdapter
+from tests.side_by_side import KAFKA, KINESIS
 
 
-@pytest.fixture(params=ADAPTERS)
+def _param(name: str, kind: type[Adapter]) -> object:
+    """Those of a queue run in one process, so that one broker is started."""
+    groups = {KafkaAdapter: KAFKA, KinesisAdapter: KINESIS}
+    marks = [
+        pytest.mark.xdist_group(group) for base, group in groups.items() if issubclass(kind, base)
+    ]
+    return pytest.param(name, marks=marks)
+
+
+@pytest.fixture(params=[_param(name, kind) for name, kind in ADAPTERS.items()])
 def adapter(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    shared_target: str,
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Adapter]:
-    kind = ADAPTERS[request.param]
+    # Asked for one by one: a server is started for those that need it.
+    kind, database = ADAPTERS[request.param], ""
     if issubclass(kind, PostgresAdapter):
-        request.getfixturevalue("target_url")  # empties it
+        database = request.getfixturevalue("target_url")
     if issubclass(kind, KafkaAdapter):
         kind.brokers = request.getfixturevalue("kafka_server").brokers
     if issubclass(kind, KinesisAdapter):
         kind.server = request.getfixturevalue("kinesis_server")
-    made = kind(tmp_path, monkeypatch, shared_target)
+    made = kind(tmp_path, monkeypatch, database)
     yield made
     made.close()
 

@@ -13,13 +13,12 @@ from tests.crash.faults import FAULTS
 from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.fix_postgres import FreshServer
 
-pytestmark = [pytest.mark.newest_postgres]
-
 SEED = "2"
 KILLS = 5
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_short_seed(fresh_server: FreshServer, tmp_path: Path) -> None:
     servers = fresh_server(**SERVER_SETTINGS), fresh_server(**SERVER_SETTINGS)
     report = SeedReport(SEED)

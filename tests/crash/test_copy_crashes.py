@@ -16,7 +16,7 @@ from tests.crash.penstock_run import PATIENCE
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
+pytestmark = pytest.mark.slow
 
 # At which pass; the counts begin anew with each process that died.
 PASSES = {"copy.read": 4, "copy.written": 3, "postgres.chunk_written": 2, "postgres.truncated": 2}

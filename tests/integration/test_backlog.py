@@ -19,8 +19,6 @@ from penstock.model.watermarks import Watermarks
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.pipelines import pipeline_on
 
-pytestmark = pytest.mark.newest_postgres
-
 ROW_BYTES = 8 * 1024
 BATCH_BYTES = 512 * 1024
 LOG_BYTES = 8 * 1024 * 1024

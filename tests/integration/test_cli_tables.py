@@ -27,8 +27,6 @@ from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import PostgresStore, pipeline_store
 from tests.fix_cli import CommandLine
 
-pytestmark = pytest.mark.newest_postgres
-
 ORDERS, ITEMS, ODD = 16_385, 16_390, 16_400
 ERROR = Errored("value too long for type character varying(3)", "Widen the column.")
 

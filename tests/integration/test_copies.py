@@ -16,8 +16,6 @@ from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.pipelines import engine_on
 
-pytestmark = pytest.mark.newest_postgres
-
 
 @pytest.fixture
 def copied(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> CopiedTables:

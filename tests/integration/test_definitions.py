@@ -14,6 +14,8 @@ from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.connect import connect
 
+pytestmark = pytest.mark.every_postgres
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 

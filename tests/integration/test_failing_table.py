@@ -21,8 +21,6 @@ from penstock.model.lsn import Frontier
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.pipelines import logged, pipeline_on
 
-pytestmark = pytest.mark.newest_postgres
-
 
 class Shop:
     """Two tables, of which the target of one refuses negative amounts."""

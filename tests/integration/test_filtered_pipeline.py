@@ -13,8 +13,6 @@ from penstock.model.errors import ConfigError
 from tests.fix_pipeline import PipelineUnderTest
 from tests.pipelines import pipeline_on
 
-pytestmark = pytest.mark.newest_postgres
-
 FILTER = {
     "tables": {"exclude": ["secrets"]},
     "operations": {"exclude": ["delete"]},

@@ -30,8 +30,6 @@ from tests.kafka_messages import place, read_topics
 from tests.kafka_server import KafkaServer
 from tests.pipelines import pipeline_on
 
-pytestmark = pytest.mark.newest_postgres
-
 
 @pytest.fixture(params=[False, True], ids=["plain", "transactional"])
 def shop(

@@ -27,8 +27,6 @@ from tests.kafka_server import USERS, KafkaServer
 from tests.loopback_server import free_ports
 from tests.pipelines import pipeline_on
 
-pytestmark = pytest.mark.newest_postgres
-
 
 def client(server: KafkaServer, user: str, **others: str) -> dict[str, str]:
     return {

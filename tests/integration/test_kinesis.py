@@ -24,7 +24,6 @@ from tests.kinesis_server import KinesisServer
 from tests.pipelines import pipeline_on
 from tests.queue_events import Event
 
-pytestmark = pytest.mark.newest_postgres
 _LARGE = 20 * 10**6
 
 

@@ -22,8 +22,6 @@ from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.http_get import http_get
 from tests.pipelines import pipeline_on
 
-pytestmark = pytest.mark.newest_postgres
-
 SOON = {"max_age": "200ms"}
 FILTER = {
     "tables": {"exclude": ["secrets"]},

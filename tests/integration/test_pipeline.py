@@ -23,8 +23,6 @@ from penstock.model.lsn import Frontier, Position, parse_lsn
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.pipelines import logged, pipeline_on
 
-pytestmark = pytest.mark.newest_postgres
-
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
 
 

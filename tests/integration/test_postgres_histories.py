@@ -238,7 +238,6 @@ def test_a_key_that_comes_back_written_in_another_way(
     assert target.rows("public.t") == {("1.00", "a"): 1}
 
 
-@pytest.mark.newest_postgres
 @settings(QUICKLY, max_examples=60)
 @given(
     rows=st.lists(

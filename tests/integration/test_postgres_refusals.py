@@ -238,7 +238,6 @@ def _latin_changes(builder: ChangeBuilder) -> ChangeSet:
     return builder.cut()
 
 
-@pytest.mark.newest_postgres
 class TestACharacterThatTheTargetCannotHold:
     def test_stops_the_table(self, latin: Target, builder: ChangeBuilder) -> None:
         destination = latin.opened(definition(ITEMS), definition(LOOSE))

@@ -28,6 +28,8 @@ from penstock.source.postgres.subscription.subscription import (
     find_subscription,
 )
 
+pytestmark = pytest.mark.every_postgres
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 

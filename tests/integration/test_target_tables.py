@@ -24,6 +24,8 @@ from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.connect import connect
 from tests.fix_postgres import drop_database
 
+pytestmark = pytest.mark.every_postgres
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 

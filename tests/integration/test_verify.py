@@ -28,8 +28,6 @@ from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer, drop_database
 from tests.pipelines import engine_on, pipeline_on
 
-pytestmark = pytest.mark.newest_postgres
-
 TABLES = (
     "CREATE TABLE items (id int PRIMARY KEY, name text, note text)",
     "CREATE TABLE left_side (id int PRIMARY KEY, balance int)",

@@ -22,10 +22,10 @@ from bench.spark_jobs import SnapshotJob
 from bench.target import Target, Targets, contents, require_equal
 from penstock.embedded.postgres import EmbeddedPostgres
 
+pytestmark = pytest.mark.release
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.newest_postgres
 
 ONE = CopyWorkload("copy", 1, 2000)
 MANY = CopyWorkload("copy_small", 3, 20)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -250,3 +252,12 @@ class TestRemovingTheChangeLog:
 )
 def test_bytes_text(count: int | None, text: str) -> None:
     assert bytes_text(count) == text
+
+
+def test_no_command_waits_for_pandas() -> None:
+    """It comes with the decoders, and takes longer to load than capture takes to start."""
+    code = "import sys, penstock.cli.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert "penstock.cli.destroy" in modules
+    assert "pandas" not in modules

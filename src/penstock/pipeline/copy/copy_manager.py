@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from penstock.backoff import Backoff
+from penstock.cadence import paced
 from penstock.metrics.written import CopyResult
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import (
@@ -48,7 +49,7 @@ from penstock.source.contract import Snapshot
 from penstock.source.copy_plan import CopyPlan
 
 _TURN_SECONDS = 0.05
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = paced(0.5)
 _VIEW_SECONDS = 0.5
 
 

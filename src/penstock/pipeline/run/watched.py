@@ -7,13 +7,14 @@ from collections import Counter
 from contextlib import suppress
 from typing import get_args
 
+from penstock.cadence import paced
 from penstock.model.errors import PenstockError
 from penstock.model.table_state import Phase
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import Capture
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = paced(1.0)
 
 
 class Watched:

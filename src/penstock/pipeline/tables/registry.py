@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from penstock.cadence import paced
 from penstock.model.errors import StoreUnavailable, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
@@ -29,7 +30,7 @@ from penstock.model.table_state import (
 )
 from penstock.store import Store
 
-_POLL_SECONDS = 0.5
+_POLL_SECONDS = paced(0.5)
 
 _log = logging.getLogger(__name__)
 

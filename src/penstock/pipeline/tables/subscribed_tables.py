@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from penstock.cadence import paced
 from penstock.destination.protocols import HoldsTables, TablesFailAlone, TakesCopies
 from penstock.model.errors import (
     DestinationError,
@@ -26,7 +27,7 @@ from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import Reconciled, Subscription
 
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS = paced(2.0)
 
 _log = logging.getLogger(__name__)
 
