@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.destination.files.committed_files import list_files
-from penstock.model.errors import ConfigError
 from tests.fix_pipeline import PipelineUnderTest
 from tests.pipelines import pipeline_on
 
@@ -69,14 +68,3 @@ def test_what_is_left_out_never_arrives(pipeline: PipelineUnderTest, spark: Spar
     )
     stored = [json.loads(file.read_text()) for file in pipeline.folder.glob("out/**/*.json")]
     assert [event["table"] for event in stored if event.get("op") == "schema"] == ["items"]
-
-
-def test_a_destination_that_holds_rows_takes_no_filter(
-    pipeline: PipelineUnderTest, spark: SparkSession, target_url: str
-) -> None:
-    pipeline.execute("CREATE TABLE items (id int PRIMARY KEY)")
-    pipeline.configure(destination={"type": "postgres", "url": target_url})
-    pipeline.also(filter=FILTER)
-    with pytest.raises(ConfigError, match="destination postgres holds the rows") as error:
-        catch_up(pipeline, spark)
-    assert "source.tables.exclude" in error.value.remedy

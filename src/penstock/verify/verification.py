@@ -24,6 +24,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.pipeline.run.batch_committer import Delivered
 from penstock.pipeline.run.engine import MakeEngine
+from penstock.pipeline.run.filtering import pipeline_filter
 from penstock.pipeline.run.pipeline import Observers, Pipeline
 from penstock.source.contract import Subscription
 from penstock.source.postgres.catalogue.definitions import read_definitions
@@ -93,6 +94,8 @@ def verify(
         definitions = read_definitions(
             source.snapshot.leader, subscription.tables, subscription.publications
         )
+        if (wanted := pipeline_filter(config)) is not None:
+            definitions = wanted.definitions(definitions)
         names = TableNames(options.target_schema, options.tables)
         behind = progress.watermarks.behind if progress.watermarks else {}
         set_aside = _not_compared(definitions, names, behind, subscription.insert_only)
@@ -237,8 +240,12 @@ class _Driver:
 
 
 def _pair(table: TableDefinition, names: TableNames) -> TablePair:
-    """Every column but those that a publication's column list leaves out."""
-    columns = [c.name for c in table.columns if c.published or c.generated is not None]
+    """Every column but those that a publication's column list or the filter leaves out."""
+    columns = [
+        c.name
+        for c in table.columns
+        if c.is_delivered or (c.generated is not None and not c.ignored)
+    ]
     return TablePair(
         TableName(table.schema, table.name),
         TableName(*names.target(table.schema, table.name)),
