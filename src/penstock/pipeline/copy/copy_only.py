@@ -19,7 +19,7 @@ from penstock.pipeline.copy.copies import make_copies_only
 from penstock.pipeline.copy.copy_progress import CopyView
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import MakeEngine
-from penstock.pipeline.run.filtering import pipeline_filter
+from penstock.pipeline.run.filtering import pipeline_filter, seen_by
 from penstock.pipeline.run.opened import opened_destination
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.registry import make_source
@@ -65,6 +65,7 @@ def copy_only(
         opened_destination(config) as destination,
         _store(config) as store,
     ):
+        source, session = seen_by(destination, wanted, source, session)
         context = RunContext(
             config,
             file,

@@ -23,7 +23,7 @@ from penstock.pipeline.copy.copy_progress import CopyView
 from penstock.pipeline.run.batch_committer import BatchCommitter, Delivered
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import MakeEngine
-from penstock.pipeline.run.filtering import pipeline_filter
+from penstock.pipeline.run.filtering import pipeline_filter, seen_by
 from penstock.pipeline.run.joins import CurrentJoins
 from penstock.pipeline.run.opened import opened_destination
 from penstock.pipeline.run.stream import Stream, StreamParts
@@ -85,6 +85,7 @@ class Pipeline:
             opened_destination(config) as destination,
             self._open_store(destination) as store,
         ):
+            source, session = seen_by(destination, wanted, source, session)
             yield RunContext(
                 config,
                 self._file,
