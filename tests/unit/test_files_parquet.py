@@ -15,7 +15,7 @@ import pytest
 from penstock.destination.files import FilesDestination, FilesOptions, list_files
 from penstock.model.errors import DecodeError
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 
 DAY_MICROS = 86_400_000_000
 

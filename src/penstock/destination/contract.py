@@ -1,4 +1,4 @@
-"""What every destination promises. tests/contract runs one suite against all of them.
+"""What every destination promises. penstock.testing holds each of them to it.
 
 Written after Spark's own writers: executors write and return receipts, the driver commits them.
 
