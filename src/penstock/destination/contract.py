@@ -215,6 +215,10 @@ class Destination(ABC):
     name: ClassVar[str]
     options_model: ClassVar[type[DestinationOptions]]
     capabilities: Capabilities
+    failpoints: ClassVar[tuple[str, ...]] = ()
+    """Places of its own at which tests make a process die (penstock.failpoints): ``name.place``,
+    or ``name.copy_place`` where only copies pass it.
+    """
 
     def __init__(self, options: Any, pipeline: str) -> None:
         """``options`` is an instance of ``options_model``; ``pipeline`` the pipeline's name."""
