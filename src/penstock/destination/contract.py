@@ -215,6 +215,8 @@ class Destination(ABC):
     name: ClassVar[str]
     options_model: ClassVar[type[DestinationOptions]]
     capabilities: Capabilities
+    uses_stdout: ClassVar[bool] = False
+    """Standard output is where it delivers, so nothing else may be written there."""
     failpoints: ClassVar[tuple[str, ...]] = ()
     """Places of its own at which tests make a process die (penstock.failpoints): ``name.place``,
     or ``name.copy_place`` where only copies pass it.
