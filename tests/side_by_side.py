@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import pytest
 
-SPARK = "spark"
-KAFKA = "kafka"
-KINESIS = "kinesis"
+_GROUPS = {"spark": "spark", "kafka_server": "kafka", "kinesis_server": "kinesis"}
+"""By what tests ask for. The first that fits counts: a broker beside a session is cheaper than a
+second session.
+"""
 CRASH = "crash"
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(SPARK))
-        elif item.path.parent.name == "crash" and item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.xdist_group(CRASH))
+        asked = getattr(item, "fixturenames", ())
+        group = next((group for name, group in _GROUPS.items() if name in asked), None)
+        if group is None and item.path.parent.name == "crash" and item.get_closest_marker("slow"):
+            group = CRASH
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from penstock.destination.files.committed_files import list_files

@@ -16,8 +16,8 @@ from penstock.destination.postgres.destination import PostgresDestination
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import ChangeBuilder, Column, table
-from tests.contract.deliveries import definition, deliver, deliver_cut
+from penstock.testing.change_builder import ChangeBuilder, Column, table
+from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_postgres import FreshServer
 from tests.fix_target import Target, end_task_sessions
 

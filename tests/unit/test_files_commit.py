@@ -19,7 +19,7 @@ from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DestinationError, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
 

@@ -19,7 +19,7 @@ from penstock.model.errors import DestinationError
 from penstock.model.table_schema import TableSchema
 from penstock.model.watermarks import Watermarks
 from penstock.pgoutput.messages import UNSET as UNKNOWN
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 
 Format = Literal["parquet", "ndjson"]
 KINDS = {

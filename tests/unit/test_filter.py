@@ -22,8 +22,8 @@ from penstock.model.lsn import NOTHING
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.transform.filter import Filter
-from tests.change_builder import ChangeBuilder, Column, table
 
 KEY, NAME, SIZE = Column("id", "int4", key=True), Column("name", "text"), Column("size", "int4")
 # The first three share a layout, so that their rows are decoded together.

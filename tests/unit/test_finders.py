@@ -25,7 +25,7 @@ from penstock.model.errors import ConfigError, DestinationError
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_rows import TableRows
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table(
     "items", *(Column(name, "int8") for name in ("id", "tenant", "row_version")), identity="f"

@@ -20,7 +20,7 @@ from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
-from tests.change_builder import ChangeBuilder
+from penstock.testing.change_builder import ChangeBuilder
 from tests.unit.test_queue_events import encoder, some_changes
 
 

@@ -24,7 +24,7 @@ from penstock.destination.families.queue.oversize import Oversize
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
 from penstock.model.table_rows import TableRows
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
 NOTES = table("notes", Column("id", "int8", key=True), Column("body", "text"), schema="other")

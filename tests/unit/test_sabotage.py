@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from penstock.testing import DestinationContract
 from tests.sabotage.a_break import ROOT, SOURCE, Break, DoesNotApply
 from tests.sabotage.breaks import BREAKS
 from tests.sabotage.copied_source import TestRun
@@ -83,6 +84,8 @@ def _tests(file: str) -> frozenset[str]:
             found.add(node.name)
         elif isinstance(node, ast.ClassDef):
             methods = [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
+            if any(ast.unparse(base) == DestinationContract.__name__ for base in node.bases):
+                methods += dir(DestinationContract)
             found |= {f"{node.name}::{name}" for name in methods}
     return frozenset(found)
 

@@ -25,7 +25,7 @@ from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 BIGINT = TypeName("pg_catalog", "bigint")
 ITEMS = TableDefinition(

@@ -24,10 +24,10 @@ from penstock.destination.encode.ndjson import table_lines
 from penstock.destination.encode.penstock_json import PenstockFormat
 from penstock.model.errors import DecodeError
 from penstock.model.pg_types import builtin_type
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
+from penstock.testing.loud_step import LoudStep
 from penstock.transform.filter import Filter
 from penstock.transform.net_rows import net_rows
-from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
-from tests.loud_step import LoudStep
 
 STEP = LoudStep("pets", "name", "title")
 ID, SIZE = Column("id", "int8", key=True), Column("size", "int4")

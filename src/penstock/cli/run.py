@@ -40,6 +40,7 @@ def run(
     from penstock.changelog.changelog import ChangeLog
     from penstock.cli.copy_bars import CopyBars
     from penstock.cli.run_report import RunReport
+    from penstock.destination.registry import destination_class
     from penstock.metrics.pipeline_metrics import Metrics
     from penstock.metrics.service import shown_metrics
     from penstock.pipeline.run.pipeline import Observers, Pipeline
@@ -53,8 +54,8 @@ def run(
     stopping.install()
     metrics = Metrics(config.name)
     with CopyBars() as bars, shown_logs(config.name, bars.say):
-        # Where stdout is the destination, nothing else may stand there.
-        write = bars.say if config.destination_type == "stdout" else bars.write
+        uses_stdout = destination_class(config.destination_type).uses_stdout
+        write = bars.say if uses_stdout else bars.write
         with shown_metrics(metrics, config.metrics, write):
             _log.info("starting Spark and capture", extra={"event": "starting"})
             observers = Observers(RunReport(ChangeLog(config.change_log.path)), bars)

@@ -1,4 +1,4 @@
-"""What every destination promises. tests/contract runs one suite against all of them.
+"""What every destination promises. penstock.testing holds each of them to it.
 
 Written after Spark's own writers: executors write and return receipts, the driver commits them.
 
@@ -218,6 +218,12 @@ class Destination(ABC):
     name: ClassVar[str]
     options_model: ClassVar[type[DestinationOptions]]
     capabilities: Capabilities
+    uses_stdout: ClassVar[bool] = False
+    """Standard output is where it delivers, so nothing else may be written there."""
+    failpoints: ClassVar[tuple[str, ...]] = ()
+    """Places of its own at which tests make a process die (penstock.failpoints): ``name.place``,
+    or ``name.copy_place`` where only copies pass it.
+    """
 
     def __init__(self, options: Any, pipeline: str) -> None:
         """``options`` is an instance of ``options_model``; ``pipeline`` the pipeline's name."""

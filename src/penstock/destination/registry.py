@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from penstock import failpoints
 from penstock.config import entry_point
 from penstock.config.load import DESTINATION_OPTIONS, DESTINATIONS, options_model
 from penstock.destination.contract import Destination
@@ -30,7 +31,12 @@ def destination_class(name: str) -> type[Destination]:
 
 
 def make_destination(name: str, options: dict[str, Any], pipeline: str) -> Destination:
-    """The destination that the pipeline file describes; not opened yet."""
+    """The destination that the pipeline file describes; not opened yet.
+
+    Raises ConfigError where the file is wrong, and ValueError where a failpoint is set that its
+    destination does not have: a test that names it wrongly must not pass.
+    """
+    _check_failpoints()
     found = destination_class(name)
     return found(_validated(found.options_model, options), pipeline)
 
@@ -62,3 +68,14 @@ def _validated(model: type[BaseModel], options: dict[str, Any]) -> Any:
         first = error.errors(include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"destination.{path}: {first['msg']}") from None
+
+
+def _check_failpoints() -> None:
+    for point in failpoints.destination_points():
+        name = point.partition(".")[0]
+        known = destination_class(name).failpoints if name in destination_names() else ()
+        if point not in known:
+            raise ValueError(
+                f"PENSTOCK_FAILPOINTS: no destination declares {point!r}; places of {name}: "
+                f"{', '.join(known) or 'none'}"
+            )

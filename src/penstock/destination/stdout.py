@@ -60,6 +60,7 @@ class StdoutDestination(AppendDestination):
 
     name = "stdout"
     options_model = StdoutOptions
+    uses_stdout = True
     capabilities = Capabilities(
         mode="append", exactly_once=False, remembers=False, atomic=False, batch_age=0.2
     )

@@ -97,8 +97,8 @@ BREAKS = (
         edits=(("    if fresh:\n", "    if fresh >= 0:\n"),),
         noticed_by=(
             (
-                "contract/test_contract_copies.py",
-                "test_a_chunk_that_is_written_twice_stands_once[postgres-append-pg18]",
+                "contract/test_postgres.py",
+                "TestPostgres::test_a_chunk_that_is_written_twice_stands_once[append]",
             ),
         ),
     ),
@@ -110,8 +110,8 @@ BREAKS = (
         edits=(("if (self._root / file.final).exists():", "if not file.final:"),),
         noticed_by=(
             (
-                "contract/test_contract_copies.py",
-                "test_a_receipt_that_is_committed_twice_counts_once[files-parquet-pg18]",
+                "contract/test_files.py",
+                "TestFiles::test_a_receipt_that_is_committed_twice_counts_once[parquet]",
             ),
         ),
     ),

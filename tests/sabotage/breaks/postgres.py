@@ -14,7 +14,7 @@ BREAKS = (
         file="destination/postgres/progress.py",
         edits=(("if changed != 1:", "if changed > 1:"),),
         noticed_by=(
-            ("contract/test_contract.py", "test_a_stale_driver_is_fenced[postgres-merge-pg18]"),
+            ("contract/test_postgres.py", "TestPostgres::test_a_stale_driver_is_fenced[merge]"),
         ),
     ),
     Break(
@@ -60,8 +60,8 @@ BREAKS = (
         edits=(("found.pop(table, None)", "found.get(table)"),),
         noticed_by=(
             (
-                "contract/test_contract_changes.py",
-                "test_a_truncate_makes_what_other_tasks_wrote_before_it_void[postgres-merge-pg18]",
+                "contract/test_postgres.py",
+                "TestPostgres::test_a_truncate_makes_what_other_tasks_wrote_before_it_void[merge]",
             ),
         ),
     ),

@@ -15,7 +15,7 @@ BREAKS = (
         file="destination/files/durable.py",
         edits=(("os.link(temporary, path)", "os.replace(temporary, path)"),),
         noticed_by=(
-            ("contract/test_contract.py", "test_a_stale_driver_is_fenced[files-parquet-pg18]"),
+            ("contract/test_files.py", "TestFiles::test_a_stale_driver_is_fenced[parquet]"),
         ),
     ),
     Break(
@@ -68,8 +68,8 @@ BREAKS = (
         edits=(("        events = _behind(events, self._sent)\n", ""),),
         noticed_by=(
             (
-                "contract/test_contract.py",
-                "test_a_task_that_ran_twice_counts_once[kafka-transactional-pg18]",
+                "contract/test_kafka.py",
+                "TestKafka::test_a_task_that_ran_twice_counts_once[transactional]",
             ),
         ),
     ),

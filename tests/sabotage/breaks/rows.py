@@ -11,9 +11,7 @@ BREAKS = (
         without="An unchanged TOASTed column arrives as null.",
         file="decode/row_values.py",
         edits=(("return source, left if left.any() else None", "return source, None"),),
-        noticed_by=(
-            ("contract/test_contract_changes.py", "test_unset_is_not_null[files-ndjson-pg18]"),
-        ),
+        noticed_by=(("contract/test_files.py", "TestFiles::test_unset_is_not_null[ndjson]"),),
     ),
     Break(
         name="unset-not-folded",

@@ -65,20 +65,20 @@ def copy_only(
         opened_destination(config) as destination,
         _store(config) as store,
     ):
-        source, session = seen_by(destination, wanted, source, session)
+        seen, asked = seen_by(destination, wanted, source, session)
         context = RunContext(
             config,
             file,
             ChangeLog(config.change_log.path),
             store,
-            source,
-            session,
+            seen,
+            asked,
             destination,
             make_engine(config, [] if wanted is None else [wanted]),
             Metrics(config.name),
             wanted,
         )
-        definitions = session.matching()
+        definitions = asked.matching()
         if not definitions:
             raise CheckFailed(
                 "No table of the source matches source.tables; there is nothing to copy.",

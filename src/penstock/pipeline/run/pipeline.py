@@ -85,14 +85,14 @@ class Pipeline:
             opened_destination(config) as destination,
             self._open_store(destination) as store,
         ):
-            source, session = seen_by(destination, wanted, source, session)
+            seen, asked = seen_by(destination, wanted, source, session)
             yield RunContext(
                 config,
                 self._file,
                 ChangeLog(config.change_log.path),
                 store,
-                source,
-                session,
+                seen,
+                asked,
                 destination,
                 self._make_engine(config, [] if wanted is None else [wanted]),
                 self._metrics,

@@ -82,7 +82,7 @@ class PostgresChunkWriter(ChunkWriter):
                 ) from error
             forget_session(self.url, "copy")
             raise as_destination_error(error, "copying rows") from error
-        failpoint("postgres.chunk_written")
+        failpoint("postgres.copy_chunk_written")
         return found
 
     def _connect(self) -> Connection:

@@ -117,7 +117,7 @@ class TableCopies:
                 TargetObjects(conn, self._pipeline).drop(table.oid, target.oid, wanted)
                 drop_keys(conn, target.oid, wanted)
             _empty(conn, table, target)
-        failpoint("postgres.truncated")
+        failpoint("postgres.copy_truncated")
 
     def begin_chunks(self, table: TableDefinition, target: TargetTable, *, again: bool) -> int:
         """Which copy of the table the chunks to come belong to. With ``again`` rows are found by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -64,13 +64,22 @@ def table(
 
 
 class ChangeBuilder:
-    """Writes transactions; ``cut`` gives what was written since the last cut."""
+    """Writes transactions; ``cut`` gives what was written since the last cut.
 
-    def __init__(self, first_lsn: int = 0x1_0000_0010, micros: int = _FIRST_COMMIT) -> None:
+    Changes of the tables in ``leave_out`` are not written, as if nobody had made them.
+    """
+
+    def __init__(
+        self,
+        first_lsn: int = 0x1_0000_0010,
+        micros: int = _FIRST_COMMIT,
+        leave_out: Collection[Table] = (),
+    ) -> None:
         self.frontier: Frontier = NOTHING
         self.micros = micros
         self._lsn = first_lsn
         self._xid = 700
+        self._left_out = {of.oid for of in leave_out}
         self._described: dict[int, Table] = {}
         self._assembler = Assembler(NOTHING, RelationDescriber(lambda _oids: {}))
 
@@ -88,25 +97,24 @@ class ChangeBuilder:
         self._lsn = commit_lsn + 0x20
 
     def insert(self, into: Table, *row: str | Unset | None) -> None:
-        self._describe(into)
-        self._send(b"I" + struct.pack(">I", into.oid) + b"N" + _tuple(row))
+        self._change(into, b"I" + struct.pack(">I", into.oid) + b"N" + _tuple(row))
 
     def update(
         self, of: Table, *row: str | Unset | None, key: Row | None = None, full: Row | None = None
     ) -> None:
         """``key``: the old identity, null elsewhere; ``full``: the whole old row."""
-        self._describe(of)
-        self._send(b"U" + struct.pack(">I", of.oid) + _old(key, full) + b"N" + _tuple(row))
+        self._change(of, b"U" + struct.pack(">I", of.oid) + _old(key, full) + b"N" + _tuple(row))
 
     def delete(self, of: Table, *, key: Row | None = None, full: Row | None = None) -> None:
-        self._describe(of)
-        self._send(b"D" + struct.pack(">I", of.oid) + _old(key, full))
+        self._change(of, b"D" + struct.pack(">I", of.oid) + _old(key, full))
 
     def truncate(self, *tables: Table, cascade: bool = False, restart: bool = False) -> None:
-        for of in tables:
+        named = [of for of in tables if of.oid not in self._left_out]
+        for of in named:
             self._describe(of)
-        body = b"T" + struct.pack(">IB", len(tables), cascade | restart << 1)
-        self._send(body + b"".join(struct.pack(">I", of.oid) for of in tables))
+        body = b"T" + struct.pack(">IB", len(named), cascade | restart << 1)
+        if named:
+            self._send(body + b"".join(struct.pack(">I", of.oid) for of in named))
 
     def message(self, prefix: str, content: bytes, *, transactional: bool = True) -> None:
         """One that is not transactional stands outside of ``transaction()``."""
@@ -117,6 +125,11 @@ class ChangeBuilder:
         cut = self._assembler.cut()
         self.frontier = cut.frontier
         return decode_changes(cut.segment.rows, cut.segment.tables, cut.segment.origins)
+
+    def _change(self, of: Table, body: bytes) -> None:
+        if of.oid not in self._left_out:
+            self._describe(of)
+            self._send(body)
 
     def _describe(self, of: Table) -> None:
         if self._described.get(of.oid) != of:

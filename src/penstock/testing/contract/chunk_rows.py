@@ -18,8 +18,8 @@ from penstock.destination.protocols import TakesCopies
 from penstock.model.lsn import Frontier
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
-from tests.change_builder import ChangeBuilder, Table
-from tests.contract.deliveries import definition
+from penstock.testing.change_builder import ChangeBuilder, Table
+from penstock.testing.contract.deliveries import definition
 
 SNAPSHOT = Frontier(0x50, 0x58)
 

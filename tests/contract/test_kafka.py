@@ -1,24 +1,28 @@
-"""How the suite makes the `kafka` destination, and reads back what it sent."""
+"""The contract suite on `kafka`, with and without transactions."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from confluent_kafka import Message
 
 from penstock.destination.contract import Destination
 from penstock.destination.kafka.destination import KafkaDestination
 from penstock.destination.kafka.options import KafkaOptions
-from tests.contract.adapters import PIPELINE
+from penstock.testing import Adapter, DestinationContract, parse_line
 from tests.contract.queue_adapter import QueueAdapter
 from tests.kafka_messages import check_order, read_topics
+from tests.kafka_server import KafkaServer
 
 
 class KafkaAdapter(QueueAdapter):
-    transactional: ClassVar[bool] = False
-    brokers: str
-    """Set by the fixture."""
+    def __init__(self, brokers: str, *, transactional: bool) -> None:
+        super().__init__()
+        self.brokers = brokers
+        self.transactional = transactional
 
     def connect(self) -> Destination:
         options = {
@@ -32,7 +36,7 @@ class KafkaAdapter(QueueAdapter):
             "topics": {"partitions": 2, "config": {"max.message.bytes": 16_000_000}},
             "max_message_bytes": "16MB",
         }
-        return KafkaDestination(KafkaOptions.model_validate(options), PIPELINE)
+        return KafkaDestination(KafkaOptions.model_validate(options), "shop")
 
     def events(self) -> list[dict[str, Any]]:
         messages = read_topics(
@@ -42,14 +46,10 @@ class KafkaAdapter(QueueAdapter):
         return [_line(message) for message in messages]
 
 
-class TransactionalKafkaAdapter(KafkaAdapter):
-    transactional = True
-
-
 def _line(message: Message) -> dict[str, Any]:
     value = message.value()
     assert value is not None
-    line: dict[str, Any] = json.loads(value, parse_int=str, parse_float=str)
+    line = parse_line(value)
     headers = dict(message.headers() or [])
     assert headers["penstock.op"] == line["op"].encode()
     if line["op"] in ("insert", "update", "delete"):
@@ -57,3 +57,14 @@ def _line(message: Message) -> dict[str, Any]:
         assert (json.loads(key, parse_int=str) if key else None) == line["key"]
         assert headers["penstock.schema_version"] == line["schema_version"].encode()
     return line
+
+
+class TestKafka(DestinationContract):
+    @pytest.fixture(params=["plain", "transactional"])
+    def adapter(
+        self, request: pytest.FixtureRequest, kafka_server: KafkaServer
+    ) -> Iterator[Adapter]:
+        transactional = request.param == "transactional"
+        adapter = KafkaAdapter(kafka_server.brokers, transactional=transactional)
+        yield adapter
+        adapter.close()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from penstock.decode.changes import ChangeSet
-from tests.change_builder import UNSET, ChangeBuilder, Table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Table
 
 Key = tuple[str, ...]
 Values = list[str | None]

@@ -1,24 +1,29 @@
-"""How the suite makes the `kinesis` destination, and reads back what it sent."""
+"""The contract suite on `kinesis`, with and without aggregation."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+
+import pytest
 
 from penstock.destination.contract import Destination
 from penstock.destination.kinesis.destination import KinesisDestination
 from penstock.destination.kinesis.options import KinesisOptions
-from tests.contract.adapters import PIPELINE
+from penstock.testing import Adapter, DestinationContract, parse_line
 from tests.contract.queue_adapter import QueueAdapter
 from tests.kinesis_records import StoredRecord, check_order, read_streams
 from tests.kinesis_server import KinesisServer
 
 
 class KinesisAdapter(QueueAdapter):
-    aggregate: ClassVar[bool] = False
-    server: KinesisServer
-    """Set by the fixture."""
+    def __init__(self, server: KinesisServer, folder: Path, *, aggregate: bool) -> None:
+        super().__init__()
+        self.server = server
+        self.folder = folder
+        self.aggregate = aggregate
 
     def connect(self) -> Destination:
         options = {
@@ -30,16 +35,12 @@ class KinesisAdapter(QueueAdapter):
             "streams": {"shards": 2},
             "oversize": {"claim_check": str(self.folder / "claims")},
         }
-        return KinesisDestination(KinesisOptions.model_validate(options), PIPELINE)
+        return KinesisDestination(KinesisOptions.model_validate(options), "shop")
 
     def events(self) -> list[dict[str, Any]]:
         records = read_streams(self.server, lambda stream: stream == self.name)
         check_order(records)
         return [line for record in records for line in _lines(record)]
-
-
-class AggregatedKinesisAdapter(KinesisAdapter):
-    aggregate = True
 
 
 def _lines(record: StoredRecord) -> list[dict[str, Any]]:
@@ -56,6 +57,15 @@ def _claimed(event: dict[str, Any]) -> dict[str, Any]:
     """What was put aside, where it was."""
     if "claim_check" not in event:
         return event
-    text = Path(event["claim_check"]["path"]).read_text()
-    whole: dict[str, Any] = json.loads(text, parse_int=str, parse_float=str)
-    return whole
+    return parse_line(Path(event["claim_check"]["path"]).read_text())
+
+
+class TestKinesis(DestinationContract):
+    @pytest.fixture(params=["plain", "aggregated"])
+    def adapter(
+        self, request: pytest.FixtureRequest, kinesis_server: KinesisServer, tmp_path: Path
+    ) -> Iterator[Adapter]:
+        aggregate = request.param == "aggregated"
+        adapter = KinesisAdapter(kinesis_server, tmp_path, aggregate=aggregate)
+        yield adapter
+        adapter.close()
