@@ -36,7 +36,7 @@ DELETE = ord("D")
 
 
 @dataclass(frozen=True)
-class _Fold:
+class Fold:
     """Lineages: the changes in lineage order, and where in it each lineage begins and ends."""
 
     order: Ints
@@ -52,7 +52,7 @@ class NetRows:
         self,
         changes: TableChanges,
         key: Sequence[int],
-        fold: _Fold | None,
+        fold: Fold | None,
         owners: Ints | None,
     ) -> None:
         self._changes = changes
@@ -165,7 +165,7 @@ def net_rows(changes: TableChanges, key: Sequence[int], owners: Ints | None = No
     values = RowValues(changes)
     old_images = changes.old_rows[op[changes.old_rows] == tuples.UPDATE]
     count = len(changes)
-    codes = _codes(
+    codes = text_codes(
         [
             pa.concat_arrays(
                 [
@@ -181,10 +181,10 @@ def net_rows(changes: TableChanges, key: Sequence[int], owners: Ints | None = No
         codes = codes * (int(owners.max()) + 1) + np.concatenate([owners, owners[old_images]])
     after, before = codes[:count], codes[:count].copy()
     before[old_images] = codes[count:]
-    previous = (
-        _previous(op, before, after) if (before != after).any() else _previous_same_key(op, after)
+    earlier = (
+        previous(op, before, after) if (before != after).any() else _previous_same_key(op, after)
     )
-    return NetRows(changes, key, _lineages(op, before, after, previous), owners)
+    return NetRows(changes, key, lineages(op, before, after, earlier), owners)
 
 
 def old_key_text(changes: TableChanges, values: RowValues, column: int) -> pa.Array:
@@ -210,28 +210,31 @@ def _previous_same_key(op: Ops, key: Ints) -> Ints:
     return previous
 
 
-def _previous(op: Ops, before: Ints, after: Ints) -> Ints:
+def previous(op: Ops, before: Ints, after: Ints, time: Ints | None = None) -> Ints:
     """For each change the one that left a row under the key that this one finds; else -1.
 
     Each change takes a row from the key before and puts one to the key after. Sorted by key and
-    time, what a change takes was put there by the entry right before it.
+    time, what a change takes was put there by the entry right before it. Changes of the same
+    ``time`` all take their rows before any of them puts one.
     """
     changes = np.arange(len(op))
+    time = changes if time is None else time
     takes, puts = changes[op != tuples.INSERT], changes[op != tuples.DELETE]
     key = np.concatenate([before[takes], after[puts]])
     change = np.concatenate([takes, puts])
     is_put = np.repeat([False, True], [len(takes), len(puts)])
-    order = np.lexsort((is_put, change, key))
+    order = np.lexsort((is_put, time[change], key))
     key, change, is_put = key[order], change[order], is_put[order]
     found = np.zeros(len(key), bool)
     found[1:] = ~is_put[1:] & is_put[:-1] & (key[1:] == key[:-1])
     at = np.flatnonzero(found)
-    previous = np.full(len(op), -1, np.int64)
-    previous[change[at]] = change[at - 1]
-    return previous
+    found = np.full(len(op), -1, np.int64)
+    found[change[at]] = change[at - 1]
+    return found
 
 
-def _lineages(op: Ops, before: Ints, after: Ints, previous: Ints) -> _Fold:
+def lineages(op: Ops, before: Ints, after: Ints, previous: Ints) -> Fold:
+    """Put changes together whose ``previous`` ones are known, as positions in the same arrays."""
     first = np.where(previous < 0, np.arange(len(op)), previous)
     while True:
         further = first[first]
@@ -249,7 +252,7 @@ def _lineages(op: Ops, before: Ints, after: Ints, previous: Ints) -> _Fold:
     net = np.where(is_there, net, DELETE).astype(np.uint8)
     kept = np.flatnonzero(was_there | is_there)
     kept = kept[np.argsort(last[kept])]
-    return _Fold(order, start[kept], end[kept], net[kept])
+    return Fold(order, start[kept], end[kept], net[kept])
 
 
 class CountedRows:
@@ -311,7 +314,7 @@ def counted_rows(changes: TableChanges) -> CountedRows:
         [(op != tuples.DELETE).astype(np.int64), -np.ones(len(changes.old_rows), np.int64)]
     )
     columns = range(len(changes.table.columns))
-    codes = _codes(
+    codes = text_codes(
         [pa.concat_arrays([values.text(c), changes.old_text(c)]) for c in columns],
         changes.table.qualified_name,
         nullable=True,
@@ -324,7 +327,7 @@ def counted_rows(changes: TableChanges) -> CountedRows:
     return CountedRows(changes, pick[kept], total[kept])
 
 
-def _codes(
+def text_codes(
     columns: Sequence[pa.Array], table: str, *, nullable: bool = False, count: int = 0
 ) -> Ints:
     """A number for each row: equal where all columns are equal, as texts."""
