@@ -44,6 +44,30 @@ class Fold:
     end: Ints
     op: Ops
 
+    @cached_property
+    def first(self) -> Ints:
+        """The first change of each lineage."""
+        return self.order[self.start]
+
+    @cached_property
+    def last(self) -> Ints:
+        """The last change of each lineage."""
+        return self.order[self.end - 1]
+
+    def last_sent(self, unset: Mask | None) -> tuple[Ints, Mask | None]:
+        """Which change gives each lineage a column's value, and where none does; ``unset`` says
+        which changes came without it.
+        """
+        if unset is None:
+            return self.last, None
+        # The last place, in lineage order, that has a value; it counts from the lineage's start on.
+        places = np.where(unset[self.order], -1, np.arange(len(self.order)))
+        latest = np.maximum.accumulate(places)[self.end - 1]
+        missing = latest < self.start
+        pick = np.where(missing, self.last, self.order[latest])
+        missing &= self.op != DELETE
+        return pick, missing if missing.any() else None
+
 
 class NetRows:
     """The net effect of some changes of one table, one row a lineage, in order of last change."""
@@ -79,7 +103,7 @@ class NetRows:
         """Where the rows of each of ``count`` owners begin, and where the last one's end."""
         if self._owners is None:
             return [0, len(self)]
-        owners = self._owners if self._fold is None else self._owners[self._last]
+        owners = self._owners if self._fold is None else self._owners[self._fold.last]
         places: list[int] = np.searchsorted(owners, np.arange(count + 1)).tolist()
         return places
 
@@ -87,12 +111,16 @@ class NetRows:
     def commit_lsn(self) -> Ints:
         """Of the last change of each row; with ``ordinal`` its position."""
         return (
-            self._changes.commit_lsn if self._fold is None else self._changes.commit_lsn[self._last]
+            self._changes.commit_lsn
+            if self._fold is None
+            else self._changes.commit_lsn[self._fold.last]
         )
 
     @property
     def ordinal(self) -> Ints:
-        return self._changes.ordinal if self._fold is None else self._changes.ordinal[self._last]
+        return (
+            self._changes.ordinal if self._fold is None else self._changes.ordinal[self._fold.last]
+        )
 
     def text(self, column: int) -> pa.Array:
         """The column after all changes as Postgres text; null where it is null or not known.
@@ -107,7 +135,7 @@ class NetRows:
             both = pa.concat_arrays([values, old])
             is_delete = self._fold.op == DELETE
             return both.take(
-                pa.array(np.where(is_delete, len(values) + np.arange(len(old)), self._last))
+                pa.array(np.where(is_delete, len(values) + np.arange(len(old)), self._fold.last))
             )
         pick, _ = self._pick(column)
         return values.take(pa.array(pick))
@@ -125,32 +153,12 @@ class NetRows:
     def _old_key(self, column: int) -> pa.Array:
         """The key column under which each row stood before the first of its changes."""
         assert self._fold is not None  # noqa: S101 (inserts have no old key, and nobody asks)
-        return old_key_text(self._changes, self._values, column).take(pa.array(self._first))
-
-    @cached_property
-    def _last(self) -> Ints:
-        assert self._fold is not None  # noqa: S101
-        return self._fold.order[self._fold.end - 1]
-
-    @cached_property
-    def _first(self) -> Ints:
-        assert self._fold is not None  # noqa: S101
-        return self._fold.order[self._fold.start]
+        return old_key_text(self._changes, self._values, column).take(pa.array(self._fold.first))
 
     def _pick(self, column: int) -> tuple[Ints, Mask | None]:
         """Which change gives each row the column's value, and where none does."""
         assert self._fold is not None  # noqa: S101
-        unset = self._values.unset(column)
-        if unset is None:
-            return self._last, None
-        fold = self._fold
-        # The last place, in lineage order, that has a value; it counts from the lineage's start on.
-        places = np.where(unset[fold.order], -1, np.arange(len(fold.order)))
-        latest = np.maximum.accumulate(places)[fold.end - 1]
-        missing = latest < fold.start
-        pick = np.where(missing, self._last, fold.order[latest])
-        missing &= fold.op != DELETE
-        return pick, missing if missing.any() else None
+        return self._fold.last_sent(self._values.unset(column))
 
 
 def net_rows(changes: TableChanges, key: Sequence[int], owners: Ints | None = None) -> NetRows:
