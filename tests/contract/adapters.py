@@ -55,6 +55,8 @@ class Adapter(ABC):
     """False: a chunk is there, whole, once its writer is done."""
     chunk_is_sent: ClassVar[bool] = False
     """True: a chunk is there as often as it was written, whatever becomes of its receipts."""
+    changes_keyless: ClassVar[bool] = True
+    """False: a table without a key is refused when a row of it is changed."""
     keeps_all_order: ClassVar[bool] = True
     """False: order is kept lane by lane, and ``delivered`` puts changes in order itself."""
 

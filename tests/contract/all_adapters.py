@@ -13,13 +13,14 @@ from tests.contract.adapters import (
     StdoutAdapter,
     TypedDiscardAdapter,
 )
-from tests.contract.family_adapters import MemoryTablesAdapter
+from tests.contract.family_adapters import MemoryTablesAdapter, MemoryVersionedAdapter
 from tests.contract.kafka_adapter import KafkaAdapter, TransactionalKafkaAdapter
 from tests.contract.kinesis_adapter import AggregatedKinesisAdapter, KinesisAdapter
 
 ADAPTERS: dict[str, type[Adapter]] = {
     "memory": MemoryAdapter,
     "memory-tables": MemoryTablesAdapter,
+    "memory-versioned": MemoryVersionedAdapter,
     "discard": DiscardAdapter,
     "discard-typed": TypedDiscardAdapter,
     "stdout": StdoutAdapter,

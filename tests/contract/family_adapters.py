@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.destination import memory_tables
+from penstock.destination import memory_tables, memory_versioned
 from penstock.destination.contract import Destination
 from penstock.destination.memory import MemoryChange, TableName
 from penstock.destination.memory_tables import MemoryTablesDestination, MemoryTablesOptions
+from penstock.destination.memory_versioned import (
+    MemoryVersionedDestination,
+    MemoryVersionedOptions,
+)
 from tests.contract.adapters import PIPELINE, Adapter
 from tests.contract.merge_model import FrozenRow, frozen
 
@@ -43,3 +47,17 @@ class MemoryTablesAdapter(RowsAdapter):
 
     def rows(self, name: TableName) -> Counter[FrozenRow]:
         return Counter(map(frozen, memory_tables.read_rows(self.folder, PIPELINE, *name)))
+
+
+class MemoryVersionedAdapter(RowsAdapter):
+    follows_columns = False
+    chunk_waits_for_commit = False
+    changes_keyless = False
+
+    def make(self) -> Destination:
+        options = MemoryVersionedOptions(path=self.folder)
+        self.made.append(MemoryVersionedDestination(options, PIPELINE))
+        return self.made[-1]
+
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        return Counter(map(frozen, memory_versioned.read_rows(self.folder, PIPELINE, *name)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_schema import TableSchema
@@ -44,5 +45,8 @@ class Target:
 
     @classmethod
     def from_text(cls, text: str) -> Target:
-        value = json.loads(text)
-        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})
+        value: dict[str, Any] = {
+            name: tuple(part) if isinstance(part, list) else part
+            for name, part in json.loads(text).items()
+        }
+        return cls(**value)
