@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent
 
 def test_every_destination_that_is_shipped_runs_the_suite() -> None:
     for entry in distribution("penstock").entry_points.select(group=DESTINATIONS):
-        test = FOLDER / f"test_{entry.name}.py"
+        test = FOLDER / f"test_{entry.name.replace('-', '_')}.py"
         assert test.exists(), f"{entry.name} has no {test.name}"
         assert "(DestinationContract)" in test.read_text()
 

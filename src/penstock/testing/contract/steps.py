@@ -20,6 +20,7 @@ from penstock.testing.contract.deliveries import (
     assert_delivered,
     definition,
     deliver,
+    needs_keyless,
     opened,
     reference,
 )
@@ -84,6 +85,8 @@ class StepTests:
     def test_what_a_step_gave_is_delivered(
         self, adapter: Adapter, builder: ChangeBuilder, quiet: Table, loud: Table
     ) -> None:
+        if quiet.identity == "f":
+            needs_keyless(adapter)
         expected = write(ChangeBuilder(), loud, "REX", "TOM", "ÉTÉ", drops=True)
         given = STEP.apply(write(builder, quiet, "rex", "tom", "été", drops=False))
         assert reference(given) == reference(expected)

@@ -21,7 +21,6 @@ from penstock.destination.postgres.sessions.session import (
 )
 from penstock.destination.postgres.staging.stage import Stage
 from penstock.destination.postgres.staging.task_writer import (
-    column_places,
     forget_session,
     kept_session,
 )
@@ -97,7 +96,7 @@ class PostgresChunkWriter(ChunkWriter):
     def _write(self, conn: Connection, rows: ChunkReader) -> ChunkReceipt:
         oid = self.stage.oid
         names = [column.name for column in rows.table.columns]
-        column_places(self.stage, rows.table)
+        self.stage.places(rows.table)
         with conn.transaction():
             there = begin_chunk(conn, self.pipeline, oid, self.copy, rows.chunk)
             if there is not None:
