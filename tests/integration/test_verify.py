@@ -22,7 +22,7 @@ from penstock.model.errors import ConfigError, DestinationError, SlotError, Sour
 from penstock.model.lsn import Frontier, format_lsn
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
-from penstock.verify.report import Difference, VerifyReport
+from penstock.verify.report import RowDifference, VerifyReport
 from penstock.verify.verification import verify
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer, drop_database
@@ -144,10 +144,10 @@ def test_a_stopped_pipeline_is_run_up_to_the_position(shop: Shop) -> None:
     found = {table.name: table.differences for table in again.tables if not table.equal}
     assert found == {
         "public.items": (
-            Difference("missing", "id=1"),
-            Difference("different", "id=500", ("note",)),
+            RowDifference("missing", "id=1"),
+            RowDifference("different", "id=500", ("note",)),
         ),
-        "public.seen": (Difference("extra", "{a}"),),
+        "public.seen": (RowDifference("extra", "{a}"),),
     }
     assert {(result.table, result.kind) for result in again.constraints} == {
         ("public.items", "unique"),

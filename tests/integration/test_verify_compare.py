@@ -15,8 +15,8 @@ from penstock.model.table_name import TableName
 from penstock.verify import checksums, compare
 from penstock.verify.compare import compare_databases
 from penstock.verify.constraints import check_constraints
-from penstock.verify.report import ConstraintResult, Difference, TableComparison
-from penstock.verify.snapshot import Snapshot
+from penstock.verify.report import ConstraintResult, RowDifference, TableComparison
+from penstock.verify.snapshot import ComparedSnapshot
 from penstock.verify.table_pair import TablePair
 from tests.fix_postgres import drop_database
 
@@ -111,7 +111,7 @@ class TwoDatabases:
         return {result.source.removeprefix("public."): result for result in results}
 
     def violations(self, *pairs: TablePair) -> list[ConstraintResult]:
-        with Snapshot(
+        with ComparedSnapshot(
             lambda: psycopg.connect(self.target), lambda _action: nullcontext()
         ) as snapshot:
             return check_constraints(snapshot, pairs, parallel=2)
@@ -166,10 +166,10 @@ def test_differing_keys_are_named(two: TwoDatabases) -> None:
     assert (found.source_rows, found.target_rows, found.differing) == (4, 4, 4)
     assert found.counted_all
     assert set(found.differences) == {
-        Difference("missing", "region=Ä, id=1"),
-        Difference("extra", "region=it's, id=9"),
-        Difference("different", "region=B, id=3", ("name", "amount")),
-        Difference("different", "region=b, id=2", ("name",)),
+        RowDifference("missing", "region=Ä, id=1"),
+        RowDifference("extra", "region=it's, id=9"),
+        RowDifference("different", "region=B, id=3", ("name", "amount")),
+        RowDifference("different", "region=b, id=2", ("name",)),
     }
     assert [name for name, result in results.items() if not result.equal] == ["keyed"]
 
@@ -184,12 +184,12 @@ def test_rows_without_a_key_are_counted(two: TwoDatabases) -> None:
     results = two.compare()
     assert results["No Key%"].differing == 5
     assert set(results["No Key%"].differences) == {
-        Difference("missing", "{1,x}", count=2),
-        Difference("missing", '{2,"NULL"}'),
-        Difference("extra", "{2,NULL}"),
-        Difference("extra", "{NULL,NULL}"),
+        RowDifference("missing", "{1,x}", count=2),
+        RowDifference("missing", '{2,"NULL"}'),
+        RowDifference("extra", "{2,NULL}"),
+        RowDifference("extra", "{NULL,NULL}"),
     }
-    assert results["no_columns"].differences == (Difference("extra", "{}"),)
+    assert results["no_columns"].differences == (RowDifference("extra", "{}"),)
 
 
 def test_every_type_is_told_apart(two: TwoDatabases) -> None:
@@ -218,22 +218,22 @@ def test_every_type_is_told_apart(two: TwoDatabases) -> None:
                 f"UPDATE odd_values SET {column} = {value} WHERE id = 1",  # noqa: S608
             )
             found = two.compare(PAIRS[-1])["odd_values"]
-            assert found.differences == (Difference("different", "id=1", (column,)),), value
+            assert found.differences == (RowDifference("different", "id=1", (column,)),), value
 
 
 def test_partitions_and_children(two: TwoDatabases) -> None:
     """A partitioned table stands for all its partitions, a parent for its own rows alone."""
     two.at_target("DELETE FROM parted_1", "INSERT INTO child VALUES (7)", "DELETE FROM ONLY parent")
     results = two.compare()
-    assert results["parted"].differences == (Difference("missing", "id=1, part=1"),)
-    assert results["parent"].differences == (Difference("missing", "id=1"),)
+    assert results["parted"].differences == (RowDifference("missing", "id=1, part=1"),)
+    assert results["parent"].differences == (RowDifference("missing", "id=1"),)
     assert results["parent"].target_rows == 0
 
 
 def test_a_key_twice_at_the_destination(two: TwoDatabases) -> None:
     two.at_target("ALTER TABLE parent DROP CONSTRAINT parent_pkey", "INSERT INTO parent VALUES (1)")
     found = two.compare()["parent"]
-    assert found.differences == (Difference("extra", "id=1"),)
+    assert found.differences == (RowDifference("extra", "id=1"),)
 
 
 def test_what_cannot_be_compared_does_not_pass_for_equal(two: TwoDatabases) -> None:
@@ -331,7 +331,10 @@ def test_progress_is_told(two: TwoDatabases) -> None:
         lambda: psycopg.connect(two.source),
         lambda: psycopg.connect(two.target),
     ]
-    with Snapshot(connects[0], plain) as source, Snapshot(connects[1], plain) as target:
+    with (
+        ComparedSnapshot(connects[0], plain) as source,
+        ComparedSnapshot(connects[1], plain) as target,
+    ):
         compare.compare_snapshots(
             source, target, PAIRS, observe=lambda done, of: told.append((done, of))
         )

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.model.table_name import TableName
 from penstock.verify.rewritten import rewritten_since
-from penstock.verify.snapshot import Snapshot
+from penstock.verify.snapshot import ComparedSnapshot
 
 PLAIN = TableName("public", "plain")
 ROOT = TableName("public", "parts")
@@ -39,7 +39,9 @@ def test_tables_that_a_snapshot_no_longer_shows(
             "INSERT INTO parts VALUES (1)",
         ):
             conn.execute(setup.encode())
-        with Snapshot(lambda: psycopg.connect(database), lambda _action: nullcontext()) as snapshot:
+        with ComparedSnapshot(
+            lambda: psycopg.connect(database), lambda _action: nullcontext()
+        ) as snapshot:
             # Asking before would lock the partitions, and the statement would wait for ever.
             conn.execute(statement.encode())
             assert rewritten_since(snapshot, [PLAIN, ROOT, QUIET]) == expected

@@ -11,7 +11,7 @@ from penstock.model.pg_types import builtin_type
 from penstock.model.table_schema import ColumnSchema, TableSchema
 from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.source.postgres.snapshot.plan import MOST_CHUNKS, plan_copy
-from penstock.source.postgres.snapshot.relations import CopyRelations, Relation
+from penstock.source.postgres.snapshot.relations import CopiedRelation, CopyRelations
 
 BLOCK = 8192
 MIB = 1024 * 1024
@@ -22,7 +22,9 @@ def source(*sizes: tuple[int, int]) -> CopyRelations:
     number = builtin_type(20)
     assert number is not None
     relations = tuple(
-        Relation(100 + place, "public", f"p{place}", 500 + place, blocks, blocks * BLOCK + toast)
+        CopiedRelation(
+            100 + place, "public", f"p{place}", 500 + place, blocks, blocks * BLOCK + toast
+        )
         for place, (blocks, toast) in enumerate(sizes)
     )
     table = TableSchema(7, "public", "t", "d", (ColumnSchema("id", number),))

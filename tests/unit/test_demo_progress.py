@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.demo.progress import Progress, ProgressMeter, state_text
+from penstock.demo.progress import DemoProgress, ProgressMeter, state_text
 from penstock.demo.target_reader import Invariant, Look
 from penstock.model.lsn import NOTHING, Frontier
 from penstock.pipeline.copy.copy_progress import CopyView
@@ -19,7 +19,7 @@ COPIES = {
 INVARIANT = Invariant(7, 3)
 
 
-def measure(meter: ProgressMeter, now: float, source_lsn: int, look: Look) -> Progress:
+def measure(meter: ProgressMeter, now: float, source_lsn: int, look: Look) -> DemoProgress:
     return meter.measure(now, source_lsn, look, INVARIANT, COPIES)
 
 

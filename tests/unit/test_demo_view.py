@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from penstock.demo.progress import Progress, TableProgress
+from penstock.demo.progress import DemoProgress, TableProgress
 from penstock.demo.target_reader import Invariant
 from penstock.demo.view import LineView, LiveView, Phase, make_view
 from penstock.model.lsn import Frontier
 
-PROGRESS = Progress(
+PROGRESS = DemoProgress(
     (TableProgress("orders", "following", 1234, 56.7), TableProgress("carts", "waiting", 0, 0.0)),
     Frontier(0x1A, 0x2B),
     2048,
@@ -45,7 +45,7 @@ def test_lines_come_at_each_phase_and_every_few_seconds() -> None:
     ]
 
 
-def drawn(progress: Progress) -> str:
+def drawn(progress: DemoProgress) -> str:
     out = io.StringIO()
     view = make_view(Console(file=out, width=100, force_terminal=True))
     assert isinstance(view, LiveView)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from penstock.destination.kinesis.clients import admin_client
 from penstock.destination.kinesis.failures import failure
 from penstock.destination.kinesis.options import STREAMS, KinesisOptions
-from penstock.destination.kinesis.sender import Routes
+from penstock.destination.kinesis.sender import StreamRoutes
 from penstock.model.errors import DestinationError, DestinationUnavailable
 from penstock.testing.change_builder import ChangeBuilder
 from tests.unit.test_queue_events import encoder, some_changes
@@ -64,10 +64,12 @@ def test_names_of_streams() -> None:
 
 def test_where_events_go() -> None:
     events = encoder().events(some_changes(ChangeBuilder()))
-    (one,) = Routes(options(), "shop").by_stream(events)
+    (one,) = StreamRoutes(options(), "shop").by_stream(events)
     assert one[0] == "shop"
     assert one[1] is events
-    split = dict(Routes(options(stream="{table}", other_stream="rest"), "shop").by_stream(events))
+    split = dict(
+        StreamRoutes(options(stream="{table}", other_stream="rest"), "shop").by_stream(events)
+    )
     assert {name: len(found) for name, found in split.items()} == {
         "items": 61, "loose": 31, "notes": 30, "rest": 1,
     }  # fmt: skip

@@ -8,10 +8,10 @@ import pytest
 
 from penstock.cli.verify import show_report, summary
 from penstock.model.table_name import TableName
-from penstock.verify.checksums import Relation, Sums, chunk_digits
+from penstock.verify.checksums import ComparedRelation, Sums, chunk_digits
 from penstock.verify.report import (
     ConstraintResult,
-    Difference,
+    RowDifference,
     TableComparison,
     VerifyReport,
 )
@@ -24,9 +24,9 @@ DIFFERENT = TableComparison(
     4,
     differing=12,
     differences=(
-        Difference("missing", "id=1"),
-        Difference("different", "id=2", ("x", "y")),
-        Difference("extra", "{3}", count=2),
+        RowDifference("missing", "id=1"),
+        RowDifference("different", "id=2", ("x", "y")),
+        RowDifference("extra", "{3}", count=2),
     ),
 )
 BROKEN = ConstraintResult("public.a", "a_fk", "foreign key", ("(1)", "(2)"), more=True)
@@ -60,12 +60,12 @@ class TestSums:
         ("size", "digits"), [(0, 0), (2**20, 0), (2**20 + 1, 1), (2**30, 3), (2**50, 4)]
     )
     def test_larger_tables_have_more_chunks(self, size: int, digits: int) -> None:
-        small = Relation(TableName("s", "t"), False, 0, 0)
-        assert chunk_digits(small, Relation(TableName("s", "t"), False, 0, size)) == digits
+        small = ComparedRelation(TableName("s", "t"), False, 0, 0)
+        assert chunk_digits(small, ComparedRelation(TableName("s", "t"), False, 0, size)) == digits
 
     @pytest.mark.parametrize("blocks", [0, 1, 8192, 8193, 10**7])
     def test_pieces_cover_every_block_once(self, blocks: int) -> None:
-        pieces = Relation(TableName("s", "t"), False, blocks, 0).pieces()
+        pieces = ComparedRelation(TableName("s", "t"), False, blocks, 0).pieces()
         texts = [piece.as_string(None) for piece in pieces]
         assert len(texts) <= 256
         assert texts[0].startswith("ctid >= '(0,0)'::tid")

@@ -16,7 +16,7 @@ import yaml
 
 from penstock.config import load_pipeline
 from penstock.demo.pipeline_thread import PipelineThread
-from penstock.demo.progress import Progress, ProgressMeter
+from penstock.demo.progress import DemoProgress, ProgressMeter
 from penstock.demo.shop_load import ShopLoad
 from penstock.demo.shop_reviews import FILLED, REVIEWS, ReviewTraffic, add_reviews
 from penstock.demo.shop_schema import TABLES, create_shop
@@ -90,7 +90,7 @@ class _Demo:
         self._stopping = stopping
         self._view = view
         self._meter = ProgressMeter()
-        self._progress: Progress | None = None
+        self._progress: DemoProgress | None = None
         self._measuring = False
         self._conn: psycopg.Connection[Any]
         self._traffic: ShopTraffic

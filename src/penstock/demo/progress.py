@@ -25,7 +25,7 @@ class TableProgress:
 
 
 @dataclass(frozen=True)
-class Progress:
+class DemoProgress:
     """The pipeline at one moment, as the destination tells it.
 
     All tables share one position, because a transaction is delivered as a whole, and so they
@@ -63,7 +63,7 @@ class ProgressMeter:
         look: Look,
         invariant: Invariant,
         copies: Mapping[str, CopyView],
-    ) -> Progress:
+    ) -> DemoProgress:
         """``now`` is any clock that only goes forward, in seconds."""
         held = look.frontier.end_lsn
         if not self._source or source_lsn > self._source[-1][1]:
@@ -86,7 +86,7 @@ class ProgressMeter:
             )
             for table, rows in look.rows.items()
         )
-        return Progress(
+        return DemoProgress(
             tables,
             look.frontier,
             # Before the first delivery there is no position to be behind of.

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.demo.progress import Progress
+from penstock.demo.progress import DemoProgress
 from penstock.model.lsn import format_lsn
 from penstock.model.quantity_text import bytes_text
 
@@ -45,7 +45,7 @@ class View(Protocol):
 
     def say(self, text: str) -> None: ...
 
-    def show(self, now: float, phase: Phase, progress: Progress | None) -> None: ...
+    def show(self, now: float, phase: Phase, progress: DemoProgress | None) -> None: ...
 
 
 def make_view(console: Console) -> View:
@@ -75,7 +75,7 @@ class LiveView:
     def say(self, text: str) -> None:
         self._console.print(Text(text))
 
-    def show(self, now: float, phase: Phase, progress: Progress | None) -> None:
+    def show(self, now: float, phase: Phase, progress: DemoProgress | None) -> None:
         heading = Text(f"▸ {phase}", style="bold cyan")
         body = Group(heading)
         if progress is not None:
@@ -107,14 +107,14 @@ class LineView:
         # A line that nobody can see yet is no line.
         self._console.file.flush()
 
-    def show(self, now: float, phase: Phase, progress: Progress | None) -> None:
+    def show(self, now: float, phase: Phase, progress: DemoProgress | None) -> None:
         if phase.name == self._phase and now < self._due:
             return
         self._phase, self._due = phase.name, now + _LINE_SECONDS
         self.say(str(phase) if progress is None else f"{phase} · {_line(progress)}")
 
 
-def _line(progress: Progress) -> str:
+def _line(progress: DemoProgress) -> str:
     tables = ", ".join(
         f"{table.name} {table.rows:,}" + ("" if table.state == "following" else f" ({table.state})")
         for table in progress.tables
@@ -126,25 +126,25 @@ def _line(progress: Progress) -> str:
     )
 
 
-def _lag(progress: Progress) -> str:
+def _lag(progress: DemoProgress) -> str:
     return f"{bytes_text(progress.lag_bytes)} / {progress.lag_seconds:.1f} s"
 
 
-def _position(progress: Progress) -> str:
+def _position(progress: DemoProgress) -> str:
     return format_lsn(progress.frontier.end_lsn)
 
 
-def _invariant(progress: Progress) -> Text:
+def _invariant(progress: DemoProgress) -> Text:
     style = "bold red" if progress.invariant.broken else "green"
     return Text(f"  {INVARIANT}: {progress.invariant}", style=style)
 
 
-def _shared(progress: Progress) -> Text:
+def _shared(progress: DemoProgress) -> Text:
     """What all tables that are followed have in common."""
     return Text(f"  lag {_lag(progress)}, everything up to {_position(progress)} is delivered")
 
 
-def _table(progress: Progress) -> Table:
+def _table(progress: DemoProgress) -> Table:
     table = Table(show_footer=True)
     table.add_column("table", "all tables", no_wrap=True)
     table.add_column("state", no_wrap=True, min_width=len("copying 100 %"))

@@ -52,7 +52,7 @@ class MemoryChange:
 
 
 @dataclass
-class MemoryStore:
+class MemoryDeliveries:
     """What one pipeline has delivered.
 
     ``copied`` are the rows that were copied, as changes with the op ``read``; ``chunks`` which
@@ -66,12 +66,12 @@ class MemoryStore:
     driver: int = 0
 
 
-_stores: dict[str, MemoryStore] = {}
+_stores: dict[str, MemoryDeliveries] = {}
 
 
-def memory_store(pipeline: str) -> MemoryStore:
+def memory_store(pipeline: str) -> MemoryDeliveries:
     """What the pipeline has delivered in this process; made empty where it is new."""
-    return _stores.setdefault(pipeline, MemoryStore())
+    return _stores.setdefault(pipeline, MemoryDeliveries())
 
 
 def forget(pipeline: str) -> None:
@@ -158,7 +158,7 @@ class MemoryDestination(AppendDestination):
                 store.chunks.add(chunk)
                 store.copied += found
 
-    def _own_store(self) -> MemoryStore:
+    def _own_store(self) -> MemoryDeliveries:
         store = memory_store(self.pipeline)
         if store.driver != self._driver:
             raise Fenced(

@@ -18,7 +18,7 @@ from penstock.decode.row_values import RowValues
 from penstock.model.errors import ConfigError
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
-from penstock.transform.row_condition_evaluation import Rows, evaluate
+from penstock.transform.row_condition_evaluation import ConditionRows, evaluate
 from penstock.transform.row_condition_values import Value
 
 
@@ -40,7 +40,7 @@ class RowCondition:
     def check(self, table: TableSchema) -> None:
         """Raises ConfigError where the table's columns or their types do not suit."""
         nothing = pa.array([], pa.string())
-        self._evaluate(Rows(table, 0, lambda _column: (nothing, None)))
+        self._evaluate(ConditionRows(table, 0, lambda _column: (nothing, None)))
 
     def passing(self, changes: TableChanges) -> Mask:
         """For each change whether it passes.
@@ -63,20 +63,20 @@ class RowCondition:
         def before(column: int) -> tuple[pa.Array, Mask | None]:
             return changes.old_text(column), ~values.old_has(column)
 
-        found = self._evaluate(Rows(table, len(changes), after))
+        found = self._evaluate(ConditionRows(table, len(changes), after))
         passing: Mask = found.true | found.odd
         if not gone.all():
-            passing[old_rows] |= self._evaluate(Rows(table, len(old_rows), before)).true
+            passing[old_rows] |= self._evaluate(ConditionRows(table, len(old_rows), before)).true
         return passing
 
     def passing_rows(self, rows: TableRows) -> Mask:
         """For each copied row whether it passes."""
         found = self._evaluate(
-            Rows(rows.table, len(rows), lambda column: (rows.columns[column], None))
+            ConditionRows(rows.table, len(rows), lambda column: (rows.columns[column], None))
         )
         return found.true | found.odd
 
-    def _evaluate(self, rows: Rows) -> Value:
+    def _evaluate(self, rows: ConditionRows) -> Value:
         try:
             return evaluate(self.tree, rows)
         except ConditionError as error:

@@ -35,7 +35,7 @@ from penstock.transform.row_condition_values import Value
 
 
 @dataclass(frozen=True)
-class Rows:
+class ConditionRows:
     """Some rows of a table. ``text`` gives a column, and where it was not sent; None: nowhere."""
 
     table: TableSchema
@@ -53,7 +53,7 @@ class Rows:
         return values.from_column(typed, unset, kind)
 
 
-def evaluate(condition: Node, rows: Rows) -> Value:
+def evaluate(condition: Node, rows: ConditionRows) -> Value:
     """What a condition says of rows. Raises ConditionError where it does not suit their table,
     whether there are rows or not.
     """
@@ -61,7 +61,7 @@ def evaluate(condition: Node, rows: Rows) -> Value:
 
 
 class _Evaluation:
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: ConditionRows) -> None:
         self._rows = rows
         self._kinds: dict[type[Node], Callable[[Any], Piece]] = {
             tree.ColumnName: self._column,

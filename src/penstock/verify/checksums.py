@@ -26,7 +26,7 @@ _MOST_PIECES = 256
 
 
 @dataclass(frozen=True)
-class Relation:
+class ComparedRelation:
     """A table as one side stores it. A partitioned one has the blocks of its largest partition."""
 
     name: TableName
@@ -74,14 +74,14 @@ SELECT w.schema, w.name, c.relkind = 'p',
 
 def find_relations(
     conn: psycopg.Connection[Any], names: Sequence[TableName]
-) -> dict[TableName, Relation]:
+) -> dict[TableName, ComparedRelation]:
     """Those of the tables that exist."""
     rows = conn.execute(_RELATIONS, [[n.schema for n in names], [n.name for n in names]])
-    found = (Relation(TableName(schema, name), *rest) for schema, name, *rest in rows)
+    found = (ComparedRelation(TableName(schema, name), *rest) for schema, name, *rest in rows)
     return {relation.name: relation for relation in found}
 
 
-def chunk_digits(*relations: Relation) -> int:
+def chunk_digits(*relations: ComparedRelation) -> int:
     """How many hexadecimal digits number the chunks of a table."""
     size, digits = max(relation.size for relation in relations), 0
     while size > _CHUNK_BYTES and digits < _MOST_DIGITS:
@@ -106,7 +106,7 @@ def chunk_of(digits: int) -> sql.Composed:
 
 
 def checksum_query(
-    relation: Relation, columns: Sequence[str], digits: int, piece: sql.Composed
+    relation: ComparedRelation, columns: Sequence[str], digits: int, piece: sql.Composed
 ) -> sql.Composed:
     """Chunk, number of rows and checksum of every chunk, of one piece of the table."""
     # OFFSET 0 keeps the planner from computing each md5 twice.

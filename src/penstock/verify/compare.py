@@ -14,7 +14,7 @@ from psycopg import errors, sql
 
 from penstock.model.table_name import TableName
 from penstock.verify.checksums import (
-    Relation,
+    ComparedRelation,
     Sums,
     checksum_query,
     chunk_digits,
@@ -28,8 +28,8 @@ from penstock.verify.differences import (
     read_texts,
     read_values,
 )
-from penstock.verify.report import Difference, TableComparison
-from penstock.verify.snapshot import Connect, Connection, Sessions, Snapshot
+from penstock.verify.report import RowDifference, TableComparison
+from penstock.verify.snapshot import ComparedSnapshot, Connect, Connection, Sessions
 from penstock.verify.table_pair import TablePair
 
 T = TypeVar("T")
@@ -58,8 +58,8 @@ def compare_databases(
 ) -> list[TableComparison]:
     """Compare the tables as they are now. Right only while nobody writes to either side."""
     with (
-        Snapshot(source, _plain_errors) as first,
-        Snapshot(target, _plain_errors) as second,
+        ComparedSnapshot(source, _plain_errors) as first,
+        ComparedSnapshot(target, _plain_errors) as second,
     ):
         return compare_snapshots(first, second, pairs, parallel=parallel, shown=shown)
 
@@ -69,8 +69,8 @@ def _plain_errors(_action: str) -> nullcontext[None]:
 
 
 def compare_snapshots(
-    source: Snapshot,
-    target: Snapshot,
+    source: ComparedSnapshot,
+    target: ComparedSnapshot,
     pairs: Sequence[TablePair],
     *,
     parallel: int = DEFAULT_PARALLEL,
@@ -91,7 +91,7 @@ def compare_snapshots(
 
 class _Side:
     def __init__(
-        self, name: str, snapshot: Snapshot, tables: Sequence[TableName], parallel: int
+        self, name: str, snapshot: ComparedSnapshot, tables: Sequence[TableName], parallel: int
     ) -> None:
         self.name = name
         self.guard = snapshot.guard
@@ -105,7 +105,7 @@ class _HalfScan:
     """One side of a table: its pieces, and what they add up to once these are done."""
 
     side: _Side
-    relation: Relation
+    relation: ComparedRelation
     sums: Sums
     pieces: list[Future[None]]
 
@@ -134,7 +134,7 @@ def _start(pair: TablePair, source: _Side, target: _Side) -> _TableScan | TableC
     )
 
 
-def _scan(side: _Side, relation: Relation, pair: TablePair, digits: int) -> _HalfScan:
+def _scan(side: _Side, relation: ComparedRelation, pair: TablePair, digits: int) -> _HalfScan:
     sums, lock = Sums(), threading.Lock()
 
     def read(piece: sql.Composed, conn: Connection) -> None:
@@ -207,7 +207,7 @@ def _some(chunks: Sequence[str], scan: _TableScan) -> list[str]:
     return taken
 
 
-def _name(scan: _TableScan, unmatched: Unmatched, shown: int) -> list[Difference]:
+def _name(scan: _TableScan, unmatched: Unmatched, shown: int) -> list[RowDifference]:
     pair = scan.pair
     if pair.key:
         keys = unmatched.keys[:shown]
@@ -220,7 +220,7 @@ def _name(scan: _TableScan, unmatched: Unmatched, shown: int) -> list[Difference
     return [replace(difference, row=values[md5]) for difference, md5 in some]
 
 
-def _both(scan: _TableScan, read: Callable[[Connection, Relation], T]) -> tuple[T, T]:
+def _both(scan: _TableScan, read: Callable[[Connection, ComparedRelation], T]) -> tuple[T, T]:
     """Read the same from both sides, at the same time."""
     futures = [
         half.side.sessions.submit(partial(_read, read, half.relation)) for half in scan.halves
@@ -232,7 +232,9 @@ def _both(scan: _TableScan, read: Callable[[Connection, Relation], T]) -> tuple[
     return results[0], results[1]
 
 
-def _read(read: Callable[[Connection, Relation], T], relation: Relation, conn: Connection) -> T:
+def _read(
+    read: Callable[[Connection, ComparedRelation], T], relation: ComparedRelation, conn: Connection
+) -> T:
     return read(conn, relation)
 
 

@@ -18,7 +18,7 @@ from psycopg import sql
 from penstock.model.table_name import TableName
 from penstock.verify.checksums import texts
 from penstock.verify.report import ConstraintResult
-from penstock.verify.snapshot import Sessions, Snapshot
+from penstock.verify.snapshot import ComparedSnapshot, Sessions
 from penstock.verify.table_pair import TablePair
 
 _SHOWN = 5
@@ -36,7 +36,7 @@ class _Check:
 
 
 def check_constraints(
-    snapshot: Snapshot, pairs: Sequence[TablePair], *, parallel: int = 1
+    snapshot: ComparedSnapshot, pairs: Sequence[TablePair], *, parallel: int = 1
 ) -> list[ConstraintResult]:
     """Every such constraint, with what violates it, as of the target's ``snapshot``."""
     with snapshot.guard("looking for constraints"):

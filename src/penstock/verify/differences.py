@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.verify.checksums import Relation, chunk_of, digest, texts
-from penstock.verify.report import Difference
+from penstock.verify.checksums import ComparedRelation, chunk_of, digest, texts
+from penstock.verify.report import RowDifference
 from penstock.verify.table_pair import TablePair
 
 _SHOWN_TEXT = 200
@@ -44,7 +44,7 @@ class Unmatched:
 
 def read_rows(
     conn: psycopg.Connection[Any],
-    relation: Relation,
+    relation: ComparedRelation,
     pair: TablePair,
     digits: int,
     chunks: Sequence[str],
@@ -63,7 +63,7 @@ def read_rows(
 
 
 def read_values(
-    conn: psycopg.Connection[Any], relation: Relation, pair: TablePair, keys: Iterable[Key]
+    conn: psycopg.Connection[Any], relation: ComparedRelation, pair: TablePair, keys: Iterable[Key]
 ) -> dict[Key, list[Values]]:
     """All values of the rows with these keys. More than one row a key is possible, though wrong."""
     # By text, under a collation that tells all texts apart: so they were read.
@@ -89,35 +89,35 @@ def read_values(
 
 def keyed_difference(
     pair: TablePair, key: Key, source: Sequence[Values], target: Sequence[Values]
-) -> Difference:
+) -> RowDifference:
     """What is wrong with one key, from all rows that the sides have under it."""
     row = ", ".join(
         f"{column}={_short(value)}" for column, value in zip(pair.key, key, strict=True)
     )
     if len(source) > len(target):
-        return Difference("missing", row, count=len(source) - len(target))
+        return RowDifference("missing", row, count=len(source) - len(target))
     if len(target) > len(source):
-        return Difference("extra", row, count=len(target) - len(source))
+        return RowDifference("extra", row, count=len(target) - len(source))
     columns = [
         column
         for number, column in enumerate(pair.columns)
         if Counter(values[number] for values in source)
         != Counter(values[number] for values in target)
     ]
-    return Difference("different", row, tuple(columns))
+    return RowDifference("different", row, tuple(columns))
 
 
-def keyless_differences(unmatched: Unmatched, shown: int) -> list[tuple[Difference, str]]:
+def keyless_differences(unmatched: Unmatched, shown: int) -> list[tuple[RowDifference, str]]:
     """Some of the rows that differ, each with the md5 by which its values are found."""
     found = [
-        *((Difference("missing", "", count=n), md5) for (_, md5), n in unmatched.source.items()),
-        *((Difference("extra", "", count=n), md5) for (_, md5), n in unmatched.target.items()),
+        *((RowDifference("missing", "", count=n), md5) for (_, md5), n in unmatched.source.items()),
+        *((RowDifference("extra", "", count=n), md5) for (_, md5), n in unmatched.target.items()),
     ]
     return sorted(found, key=lambda item: (item[0].kind, item[1]))[:shown]
 
 
 def read_texts(
-    conn: psycopg.Connection[Any], relation: Relation, pair: TablePair, md5s: Sequence[str]
+    conn: psycopg.Connection[Any], relation: ComparedRelation, pair: TablePair, md5s: Sequence[str]
 ) -> dict[str, str]:
     """The values of the rows with these md5s, as one text each."""
     query = sql.SQL(

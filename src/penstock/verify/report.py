@@ -11,7 +11,7 @@ DifferenceKind = Literal["missing", "extra", "different"]
 
 
 @dataclass(frozen=True)
-class Difference:
+class RowDifference:
     """One row that is not the same on both sides.
 
     ``missing`` and ``extra`` are said of the destination. ``row`` is the key (``id=7``), or, in a
@@ -45,7 +45,7 @@ class TableComparison:
     target_rows: int = 0
     differing: int = 0
     counted_all: bool = True
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[RowDifference, ...] = ()
     not_compared: str = ""
     skipped: str = ""
 

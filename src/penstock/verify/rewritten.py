@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.model.table_name import TableName
-from penstock.verify.snapshot import Snapshot
+from penstock.verify.snapshot import ComparedSnapshot
 
 # The catalogue as the snapshot sees it names the file of then; the function names that of now.
 _REWRITTEN = """
@@ -21,7 +21,7 @@ SELECT n.nspname, c.relname
 """
 
 
-def rewritten_since(snapshot: Snapshot, tables: Iterable[TableName]) -> set[TableName]:
+def rewritten_since(snapshot: ComparedSnapshot, tables: Iterable[TableName]) -> set[TableName]:
     """Those of the tables that were truncated or rewritten after the snapshot was taken."""
     names = list(tables)
     with snapshot.guard("looking for truncated tables"):

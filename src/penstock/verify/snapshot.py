@@ -40,7 +40,7 @@ _SETTINGS = {
 }
 
 
-class Snapshot:
+class ComparedSnapshot:
     """One state of a database, for as many sessions as needed, from ``open`` to ``close``.
 
     ``exported`` names a snapshot that somebody else holds at the moment; without it, the state is
@@ -107,7 +107,7 @@ class Snapshot:
 class Sessions:
     """Threads with a session of one snapshot each, from ``with`` to its end."""
 
-    def __init__(self, snapshot: Snapshot, count: int) -> None:
+    def __init__(self, snapshot: ComparedSnapshot, count: int) -> None:
         self._snapshot = snapshot
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="verify")
         self._local = threading.local()

@@ -13,7 +13,7 @@ from penstock.config.connection_url import ConnectionUrl
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot
 from penstock.source.postgres.source_errors import source_errors
-from penstock.verify.snapshot import Snapshot
+from penstock.verify.snapshot import ComparedSnapshot
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class SourcePoint:
     """``snapshot`` holds what was committed before ``lsn``, and nothing else."""
 
     lsn: int
-    snapshot: Snapshot
+    snapshot: ComparedSnapshot
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def source_point(url: ConnectionUrl, application: str, slot_wait: float) -> Iter
 
     with slot_snapshot(url, application=application, wait=slot_wait, check=lambda: None) as now:
         # It has to be taken over before the slot's connection does anything else.
-        snapshot = Snapshot(session, source_errors, now.name)
+        snapshot = ComparedSnapshot(session, source_errors, now.name)
         snapshot.open()
     try:
         yield SourcePoint(now.lsn, snapshot)

@@ -14,7 +14,7 @@ from penstock.destination.postgres.sessions.session import DESTINATION, destinat
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import format_lsn
 from penstock.source.postgres.connect import connect
-from penstock.verify.snapshot import Snapshot
+from penstock.verify.snapshot import ComparedSnapshot
 
 _TURN_SECONDS = 0.05
 
@@ -30,7 +30,9 @@ class TargetPoint:
         self._application = application
         self._pipeline = pipeline
 
-    def reach(self, lsn: int, drive: Drive, deadline: float) -> tuple[Snapshot, Progress, bool]:
+    def reach(
+        self, lsn: int, drive: Drive, deadline: float
+    ) -> tuple[ComparedSnapshot, Progress, bool]:
         """The destination as it is at ``lsn``, what it says of itself there, and whether it had to
         be driven. The snapshot is open. ``deadline`` is one of time.monotonic().
         """
@@ -41,7 +43,7 @@ class TargetPoint:
                 if time.monotonic() > deadline:
                     raise _too_slow(lsn, end)
                 time.sleep(_TURN_SECONDS)
-        snapshot = Snapshot(self._connect, destination_errors)
+        snapshot = ComparedSnapshot(self._connect, destination_errors)
         snapshot.open()
         try:
             # Only what the snapshot itself says counts.

@@ -42,7 +42,7 @@ from penstock.verify.compare import (
 from penstock.verify.constraints import check_constraints
 from penstock.verify.report import TableComparison, VerifyReport
 from penstock.verify.rewritten import rewritten_since
-from penstock.verify.snapshot import Snapshot
+from penstock.verify.snapshot import ComparedSnapshot
 from penstock.verify.source_point import source_point
 from penstock.verify.table_pair import TablePair
 from penstock.verify.target_point import TargetPoint
@@ -118,8 +118,8 @@ def verify(
 def _without_rewritten(
     compared: Sequence[TableComparison],
     pairs: Sequence[TablePair],
-    source: Snapshot,
-    target: Snapshot,
+    source: ComparedSnapshot,
+    target: ComparedSnapshot,
 ) -> list[TableComparison]:
     """The results, without those of tables that one side emptied under the snapshot."""
     gone = rewritten_since(source, [pair.source for pair in pairs])

@@ -20,7 +20,7 @@ _DAY_MICROS = 86_400_000_000
 
 
 @dataclass(frozen=True)
-class Rows:
+class FileRows:
     """Encoded rows. How ``data`` looks is the format's business."""
 
     commit_lsn: Ints
@@ -39,15 +39,15 @@ class Rows:
     def last(self) -> Position:
         return Position(int(self.commit_lsn[-1]), int(self.ordinal[-1]))
 
-    def take(self, rows: Ints) -> Rows:
-        return Rows(
+    def take(self, rows: Ints) -> FileRows:
+        return FileRows(
             self.commit_lsn[rows],
             self.ordinal[rows],
             self.commit_micros[rows],
             self.data.take(pa.array(rows)),
         )
 
-    def by_day(self) -> Iterator[Rows]:
+    def by_day(self) -> Iterator[FileRows]:
         """The same rows, apart by the day (UTC) of their commit."""
         days = self.commit_micros // _DAY_MICROS
         if (days == days[0]).all():
@@ -58,12 +58,12 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """Rows for one folder. ``table`` is None for messages, which belong to no table."""
 
     folder: str
     table: TableSchema | None
-    rows: Rows
+    rows: FileRows
 
 
 class Encoding(Protocol):
@@ -79,30 +79,30 @@ class Encoding(Protocol):
     def copied(self, rows: ChunkReader) -> Iterator[pa.Table]: ...
 
 
-def parts(changes: ChangeSet, encoding: Encoding) -> Iterator[Part]:
+def parts(changes: ChangeSet, encoding: Encoding) -> Iterator[FilePart]:
     """The changes by folder. A TRUNCATE stands among the rows of each table that it names."""
-    truncates: dict[TableSchema, list[Rows]] = {}
+    truncates: dict[TableSchema, list[FileRows]] = {}
     for event in changes.truncates:
         for table in event.tables:
             data = encoding.truncate(table, event)
             truncates.setdefault(table, []).append(_stamped([event.stamp], data))
     for group in changes.tables:
         data = encoding.changes(group)
-        rows = Rows(group.commit_lsn, group.ordinal, group.commit_micros, data)
+        rows = FileRows(group.commit_lsn, group.ordinal, group.commit_micros, data)
         yield _table_part(group.table, [rows, *truncates.pop(group.table, [])])
     for table, rows_of_table in truncates.items():
         yield _table_part(table, rows_of_table)
     if changes.messages:
         stamps = [message.stamp for message in changes.messages]
-        yield Part(MESSAGES, None, _stamped(stamps, encoding.messages(changes.messages)))
+        yield FilePart(MESSAGES, None, _stamped(stamps, encoding.messages(changes.messages)))
 
 
-def _table_part(table: TableSchema, pieces: list[Rows]) -> Part:
-    return Part(table_folder(table.schema, table.name), table, _in_order(pieces))
+def _table_part(table: TableSchema, pieces: list[FileRows]) -> FilePart:
+    return FilePart(table_folder(table.schema, table.name), table, _in_order(pieces))
 
 
-def _stamped(stamps: Sequence[Stamp], data: pa.Table) -> Rows:
-    return Rows(
+def _stamped(stamps: Sequence[Stamp], data: pa.Table) -> FileRows:
+    return FileRows(
         np.array([stamp.position.commit_lsn for stamp in stamps]),
         np.array([stamp.position.ordinal for stamp in stamps]),
         np.array([stamp.commit_micros for stamp in stamps]),
@@ -110,10 +110,10 @@ def _stamped(stamps: Sequence[Stamp], data: pa.Table) -> Rows:
     )
 
 
-def _in_order(pieces: list[Rows]) -> Rows:
+def _in_order(pieces: list[FileRows]) -> FileRows:
     if len(pieces) == 1:
         return pieces[0]
-    together = Rows(
+    together = FileRows(
         np.concatenate([piece.commit_lsn for piece in pieces]),
         np.concatenate([piece.ordinal for piece in pieces]),
         np.concatenate([piece.commit_micros for piece in pieces]),

@@ -23,7 +23,7 @@ from penstock.destination.files.layout import (
     table_folder,
 )
 from penstock.destination.files.manifest import StagedFile
-from penstock.destination.files.rows import Part
+from penstock.destination.files.rows import FilePart
 from penstock.model.lsn import Position
 from penstock.model.table_rows import ChunkReader
 from penstock.model.table_schema import TableSchema
@@ -128,7 +128,7 @@ class Staging:
         self._schemas: dict[str, TableSchema] = {}
         durable.make_folders([control.staging, control.schemas])
 
-    def write(self, part: Part, suffix: str) -> None:
+    def write(self, part: FilePart, suffix: str) -> None:
         version = part.table.fingerprint if part.table is not None else ""
         for rows in part.rows.by_day():
             folder = f"{part.folder}/{date_folder(int(rows.commit_micros[0]))}"

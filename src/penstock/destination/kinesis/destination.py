@@ -23,7 +23,7 @@ from penstock.destination.kinesis.sender import (
     KinesisChunkWriter,
     KinesisSender,
     KinesisWriter,
-    Routes,
+    StreamRoutes,
 )
 from penstock.destination.kinesis.streams import Streams
 from penstock.model.lsn import Position
@@ -50,7 +50,7 @@ class KinesisDestination(QueueDestination):
 
     def __init__(self, options: KinesisOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
-        self._routes = Routes(options, pipeline)
+        self._routes = StreamRoutes(options, pipeline)
         # A tombstone tells a log that compacts; here it would be a record without content.
         debezium = options.debezium.model_copy(update={"tombstones": False})
         self._formats = Formats(options.model_copy(update={"debezium": debezium}), pipeline)

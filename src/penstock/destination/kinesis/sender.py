@@ -25,7 +25,7 @@ _OTHERS = ("message", "schema")
 
 
 @dataclass(frozen=True)
-class Routes:
+class StreamRoutes:
     """Which stream an event goes to."""
 
     options: KinesisOptions
@@ -59,7 +59,7 @@ class Routes:
 class KinesisWriter(EventWriter):
     """Encodes changes, and sends them lane by lane."""
 
-    routes: Routes
+    routes: StreamRoutes
 
     def sender(self) -> KinesisSender:
         return KinesisSender(self.routes)
@@ -68,7 +68,7 @@ class KinesisWriter(EventWriter):
 class KinesisSender(EventSender):
     """At least once. Small parts wait for others, as a call can take many records."""
 
-    def __init__(self, routes: Routes, *, ordered: bool = True) -> None:
+    def __init__(self, routes: StreamRoutes, *, ordered: bool = True) -> None:
         self._routes = routes
         self._ordered = ordered
         options = routes.options
@@ -104,7 +104,7 @@ class KinesisSender(EventSender):
 class KinesisChunkWriter(EventChunkWriter):
     """Rows of one snapshot have no order among each other."""
 
-    routes: Routes
+    routes: StreamRoutes
 
     def sender(self) -> KinesisSender:
         return KinesisSender(self.routes, ordered=False)

@@ -20,8 +20,8 @@ from penstock.destination.families.staged_merge.joined_rows import (
     no_rows,
     removed,
 )
-from penstock.destination.families.staged_merge.receipt import StagedBatch
-from penstock.destination.families.staged_merge.stage import Stage
+from penstock.destination.families.staged_merge.receipt import MergeBatch
+from penstock.destination.families.staged_merge.stage import FileStage
 from penstock.destination.families.staged_merge.task_writer import StagedChunkWriter, StagedWriter
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import TakesReplays
@@ -55,7 +55,7 @@ class StagedMergeDestination(KeptTables, TakesReplays):
 
     @property
     @abstractmethod
-    def stage(self) -> Stage: ...
+    def stage(self) -> FileStage: ...
 
     @abstractmethod
     def empty(self, target: Target) -> None:
@@ -110,10 +110,10 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         self, sections: Sequence[SchemaChange | Rows], watermarks: Watermarks
     ) -> None:
         steps = [
-            StagedBatch.from_bytes(section.receipts) if isinstance(section, Rows) else section
+            MergeBatch.from_bytes(section.receipts) if isinstance(section, Rows) else section
             for section in sections
         ]
-        batches = [step for step in steps if isinstance(step, StagedBatch)]
+        batches = [step for step in steps if isinstance(step, MergeBatch)]
         if len(batches) == len(steps) and not any(batch.touched() for batch in batches):
             with self._lock:
                 self._remember(watermarks)
@@ -121,7 +121,7 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         with self._changing() as notes:
             targets, changed = dict(self._targets), dict[int, Target]()
             for step in steps:
-                if isinstance(step, StagedBatch):
+                if isinstance(step, MergeBatch):
                     for key in self._apply(step, targets, watermarks):
                         notes[key] = ""
                 else:
@@ -154,7 +154,7 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         self.stage.note(json.dumps(note))
 
     def _apply(
-        self, batch: StagedBatch, targets: Mapping[int, Target], watermarks: Watermarks
+        self, batch: MergeBatch, targets: Mapping[int, Target], watermarks: Watermarks
     ) -> list[str]:
         """Merge what a batch holds; the notes of keys that were parked."""
 

@@ -12,7 +12,7 @@ Kind = Literal["keyed", "counted", "replayed"]
 
 
 @dataclass(frozen=True)
-class Part:
+class MergePart:
     """A file with rows of one table that nothing has joined with others yet."""
 
     table: int
@@ -26,11 +26,11 @@ class Run:
     """First tables were emptied (by oid), then rows came; those that came before are left out."""
 
     emptied: tuple[int, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[MergePart, ...] = ()
 
 
 @dataclass(frozen=True)
-class StagedBatch:
+class MergeBatch:
     """What one task staged or, once read, what all tasks of a batch did, in position order."""
 
     runs: tuple[Run, ...] = ()
@@ -39,11 +39,11 @@ class StagedBatch:
         return json.dumps([asdict(run) for run in self.runs]).encode()
 
     @classmethod
-    def from_bytes(cls, receipts: Sequence[bytes]) -> StagedBatch:
+    def from_bytes(cls, receipts: Sequence[bytes]) -> MergeBatch:
         runs = [run for receipt in receipts for run in json.loads(receipt)]
         return cls(
             tuple(
-                Run(tuple(run["emptied"]), tuple(Part(**part) for part in run["parts"]))
+                Run(tuple(run["emptied"]), tuple(MergePart(**part) for part in run["parts"]))
                 for run in runs
             )
         )
@@ -52,9 +52,9 @@ class StagedBatch:
     def files(self) -> list[str]:
         return [part.file for run in self.runs for part in run.parts]
 
-    def touched(self) -> dict[int, tuple[bool, list[Part]]]:
+    def touched(self) -> dict[int, tuple[bool, list[MergePart]]]:
         """Of each table whether it is emptied first, and its parts that count after that."""
-        found: dict[int, tuple[bool, list[Part]]] = {}
+        found: dict[int, tuple[bool, list[MergePart]]] = {}
         for run in self.runs:
             for table in run.emptied:
                 found[table] = (True, [])

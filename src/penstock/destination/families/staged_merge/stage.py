@@ -15,7 +15,7 @@ from penstock.destination.files import durable
 from penstock.model.errors import BatchAgain
 
 
-class Stage(ABC):
+class FileStage(ABC):
     """Arrow files under names that nobody else has. Pickled to the executors.
 
     It also has one note, which is overwritten: what the driver wants to remember without waking the
@@ -50,7 +50,7 @@ class Stage(ABC):
 
 
 @dataclass(frozen=True)
-class FolderStage(Stage):
+class FolderStage(FileStage):
     """A folder that driver and executors see at the same path."""
 
     path: str

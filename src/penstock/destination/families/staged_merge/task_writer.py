@@ -12,8 +12,8 @@ import pyarrow as pa
 from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.decode.row_values import RowValues
 from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
-from penstock.destination.families.staged_merge.receipt import Kind, Part, Run, StagedBatch
-from penstock.destination.families.staged_merge.stage import Stage
+from penstock.destination.families.staged_merge.receipt import Kind, MergeBatch, MergePart, Run
+from penstock.destination.families.staged_merge.stage import FileStage
 from penstock.destination.families.target import Target
 from penstock.model.errors import TableRefused
 from penstock.model.table_rows import ChunkReader
@@ -29,12 +29,12 @@ PARK = ord("P")
 class StagedWriter(TaskWriter):
     """Stages the changes of the tables that it knows; all others were excluded by the pipeline."""
 
-    stage: Stage
+    stage: FileStage
     targets: Mapping[int, Target]
     replayed: frozenset[int] = frozenset()
 
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
-        return StagedBatch(tuple(map(self._run, changes))).to_bytes()
+        return MergeBatch(tuple(map(self._run, changes))).to_bytes()
 
     def _run(self, run: ChangeSet) -> Run:
         ends: dict[int, list[tuple[int, int]]] = {}
@@ -50,7 +50,7 @@ class StagedWriter(TaskWriter):
                 parts.append(part)
         return Run(tuple(ends), tuple(parts))
 
-    def _part(self, changes: TableChanges) -> Part | None:
+    def _part(self, changes: TableChanges) -> MergePart | None:
         target = self.targets.get(changes.table.oid)
         if target is None:
             raise TableRefused(
@@ -70,7 +70,7 @@ class StagedWriter(TaskWriter):
         if not rows.num_rows:
             return None
         file = self.stage.put([rows], rows.schema)
-        return Part(target.oid, file, kind, rows.num_rows)
+        return MergePart(target.oid, file, kind, rows.num_rows)
 
 
 def _keyed(target: Target, places: list[int], changes: TableChanges) -> pa.Table:
@@ -118,7 +118,7 @@ def _counted(places: list[int], changes: TableChanges) -> pa.Table:
 class StagedChunkWriter(ChunkWriter):
     """Stages chunks of one table. ``copy`` tells this copy of the table from earlier ones."""
 
-    stage: Stage
+    stage: FileStage
     target: Target
     copy: str
     again: bool

@@ -133,7 +133,7 @@ class KeyedRows(StagedRows):
         return {name: text for name, text in super().values(stage, row).items() if name in names}
 
 
-class CountedRows(StagedRows):
+class StagedCounts(StagedRows):
     """Net rows of a table without a key, with how many of each to add or remove."""
 
     def __init__(self, stage: Stage, places: Sequence[int], changes: TableChanges) -> None:
@@ -210,7 +210,7 @@ def staged_rows(stage: Stage, places: Sequence[int], tables: Sequence[TableChang
         return KeyedRows(stage, places, tables)
     (changes,) = tables
     if stage.kind == "counted":
-        return CountedRows(stage, places, changes)
+        return StagedCounts(stage, places, changes)
     return HistoryRows(stage, places, changes)
 
 

@@ -13,7 +13,7 @@ from penstock.config.models import PipelineConfig
 from penstock.model.errors import CheckFailed, PenstockError, SourceError
 from penstock.source.postgres.connect import connect, without_secrets
 from penstock.source.postgres.preflight import server_checks, table_checks
-from penstock.source.postgres.preflight.finding import Finding, Source, Status
+from penstock.source.postgres.preflight.finding import CheckedSource, Finding, Status
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class CheckResult:
     remedy: str = ""
 
 
-_SOURCE_CHECKS: tuple[tuple[str, Callable[[Source], Finding]], ...] = (
+_SOURCE_CHECKS: tuple[tuple[str, Callable[[CheckedSource], Finding]], ...] = (
     ("primary server", server_checks.primary),
     ("wal_level", server_checks.wal_level),
     ("replication privilege", server_checks.replication_privilege),
@@ -62,7 +62,7 @@ def run_checks(config: PipelineConfig) -> list[CheckResult]:
         with conn:
             where = f"connected to {config.source.url}"
             results.append(CheckResult("connection", "passed", where))
-            results += _check_source(Source(conn, config))
+            results += _check_source(CheckedSource(conn, config))
     results.append(CheckResult("change log folder", *_log_folder(config.change_log.path)))
     return results
 
@@ -88,7 +88,7 @@ def _skip(*names: str, why: str) -> list[CheckResult]:
     return [CheckResult(name, "skipped", f"not checked: {why}") for name in names]
 
 
-def _check_source(source: Source) -> list[CheckResult]:
+def _check_source(source: CheckedSource) -> list[CheckResult]:
     version = CheckResult("server version", *server_checks.version(source))
     if version.status == "failed":
         # The catalogue of such a server is not what the other checks read.

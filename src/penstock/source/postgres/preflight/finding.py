@@ -29,7 +29,7 @@ class Finding(NamedTuple):
 
 
 @dataclass
-class Source:
+class CheckedSource:
     """The connected source, with what several checks ask for read once."""
 
     conn: psycopg.Connection[Any]

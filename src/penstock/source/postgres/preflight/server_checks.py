@@ -7,7 +7,7 @@ from psycopg import sql
 from penstock.model.errors import SlotError
 from penstock.model.lsn import format_lsn
 from penstock.source.postgres.connect import connect
-from penstock.source.postgres.preflight.finding import Finding, Source, listed
+from penstock.source.postgres.preflight.finding import CheckedSource, Finding, listed
 from penstock.source.postgres.schema_tracking import INSTALL_TRACKING, NOT_TRACKED, is_tracking
 from penstock.source.postgres.subscription.slot import judge_slot
 
@@ -16,7 +16,7 @@ NEWEST_VERSION = 18
 _SHORT_TIMEOUT_SECONDS = 10
 
 
-def version(source: Source) -> Finding:
+def version(source: CheckedSource) -> Finding:
     number = source.conn.info.server_version
     major, text = number // 10000, f"Postgres {number // 10000}.{number % 10000}"
     if major < OLDEST_VERSION:
@@ -34,7 +34,7 @@ def version(source: Source) -> Finding:
     return Finding("passed", text)
 
 
-def primary(source: Source) -> Finding:
+def primary(source: CheckedSource) -> Finding:
     if source.value("SELECT pg_is_in_recovery()"):
         return Finding(
             "failed",
@@ -44,7 +44,7 @@ def primary(source: Source) -> Finding:
     return Finding("passed", "the server is a primary")
 
 
-def wal_level(source: Source) -> Finding:
+def wal_level(source: CheckedSource) -> Finding:
     level = source.setting("wal_level")
     if level != "logical":
         return Finding(
@@ -56,7 +56,7 @@ def wal_level(source: Source) -> Finding:
     return Finding("passed", "wal_level is logical")
 
 
-def replication_privilege(source: Source) -> Finding:
+def replication_privilege(source: CheckedSource) -> Finding:
     role = source.value("SELECT session_user::text")
     if source.may_replicate:
         return Finding("passed", f"role {role} may replicate")
@@ -69,7 +69,7 @@ def replication_privilege(source: Source) -> Finding:
     )
 
 
-def replication_connection(source: Source) -> Finding:
+def replication_connection(source: CheckedSource) -> Finding:
     announced, actual = source.conn.info.backend_pid, source.value("SELECT pg_backend_pid()")
     url = source.config.source.url
     if announced != actual:
@@ -95,7 +95,7 @@ def replication_connection(source: Source) -> Finding:
     return Finding("passed", f"system identifier {row[0]}, timeline {row[1]}")
 
 
-def free_slots(source: Source) -> Finding:
+def free_slots(source: CheckedSource) -> Finding:
     if source.slot is not None:
         return Finding("passed", "not needed: the pipeline has its slot")
     limit = int(source.setting("max_replication_slots") or 0)
@@ -110,7 +110,7 @@ def free_slots(source: Source) -> Finding:
     return Finding("passed", f"{limit - used} of {limit} replication slots are free")
 
 
-def free_senders(source: Source) -> Finding:
+def free_senders(source: CheckedSource) -> Finding:
     if source.slot is not None and source.slot.active:
         return Finding("passed", "not needed: the pipeline's slot is being read")
     limit = int(source.setting("max_wal_senders") or 0)
@@ -125,7 +125,7 @@ def free_senders(source: Source) -> Finding:
     return Finding("passed", f"{limit - used} of {limit} WAL senders are free")
 
 
-def sender_timeout(source: Source) -> Finding:
+def sender_timeout(source: CheckedSource) -> Finding:
     text = source.setting("wal_sender_timeout")
     millis = source.value(
         "SELECT setting::bigint FROM pg_settings WHERE name = 'wal_sender_timeout'"
@@ -139,7 +139,7 @@ def sender_timeout(source: Source) -> Finding:
     return Finding("passed", f"wal_sender_timeout is {text}")
 
 
-def kept_wal(source: Source) -> Finding:
+def kept_wal(source: CheckedSource) -> Finding:
     text = source.setting("max_slot_wal_keep_size")
     if text == "-1":
         return Finding(
@@ -153,7 +153,7 @@ def kept_wal(source: Source) -> Finding:
     )
 
 
-def idle_slot_timeout(source: Source) -> Finding:
+def idle_slot_timeout(source: CheckedSource) -> Finding:
     text = source.setting("idle_replication_slot_timeout")
     if text is None:
         return Finding("passed", "this version has no idle_replication_slot_timeout")
@@ -167,7 +167,7 @@ def idle_slot_timeout(source: Source) -> Finding:
     )
 
 
-def schema_changes(source: Source) -> Finding:
+def schema_changes(source: CheckedSource) -> Finding:
     if not source.config.schema_changes.track:
         return Finding("passed", "only what rows tell of is followed, as schema_changes.track says")
     if is_tracking(source.conn):
@@ -177,7 +177,7 @@ def schema_changes(source: Source) -> Finding:
     return Finding("warning", NOT_TRACKED, INSTALL_TRACKING)
 
 
-def slot(source: Source) -> Finding:
+def slot(source: CheckedSource) -> Finding:
     subscription = source.subscription
     known = None if subscription is None else subscription.slot
     stray = [

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from psycopg import sql
 
 from penstock.source.postgres.catalogue.tables import CatalogueTable
-from penstock.source.postgres.preflight.finding import Finding, Source, Status, listed
+from penstock.source.postgres.preflight.finding import CheckedSource, Finding, Status, listed
 from penstock.source.postgres.subscription.subscription import find_subscription
 
 
-def tables(source: Source) -> Finding:
+def tables(source: CheckedSource) -> Finding:
     selection, patterns = source.selection, source.config.source.tables.patterns
     include = ", ".join(source.config.source.tables.include)
     skipped = [f"{_name(table)} ({table.why_not_published})" for table in selection.skipped]
@@ -59,7 +59,7 @@ def tables(source: Source) -> Finding:
     return Finding("passed", detail + (f"; left out: {listed(left_out)}" if left_out else ""))
 
 
-def replica_identity(source: Source) -> Finding:
+def replica_identity(source: CheckedSource) -> Finding:
     without = [table for table in source.selection.needing_identity if table.missing_identity]
     if not without:
         return Finding("passed", "every row can be identified")
@@ -85,14 +85,14 @@ def replica_identity(source: Source) -> Finding:
     )
 
 
-def _is_followed(source: Source, table: CatalogueTable) -> bool:
+def _is_followed(source: CheckedSource, table: CatalogueTable) -> bool:
     """Whether it is in the publication already, by itself or with its root."""
     names = {t.oid: t.table_name for t in source.selection.published}
     published = set() if source.subscription is None else set(source.subscription.tables)
     return any(names.get(oid) in published for oid in (table.oid, *table.ancestors))
 
 
-def publication(source: Source) -> Finding:
+def publication(source: CheckedSource) -> Finding:
     # Asked again, not from the cache: here a foreign publication of our name must speak up.
     subscription = find_subscription(source.conn, source.config.name)
     if subscription is None:
@@ -123,7 +123,7 @@ def publication(source: Source) -> Finding:
     return Finding("passed", detail)
 
 
-def publication_privilege(source: Source) -> Finding:
+def publication_privilege(source: CheckedSource) -> Finding:
     if source.subscription is not None:
         return Finding("passed", "not needed: the publication exists")
     database, allowed, role = source.conn.execute(
@@ -142,7 +142,7 @@ def publication_privilege(source: Source) -> Finding:
     )
 
 
-def ownership(source: Source) -> Finding:
+def ownership(source: CheckedSource) -> Finding:
     published = set() if source.subscription is None else set(source.subscription.tables)
     foreign = [
         table
@@ -167,7 +167,7 @@ def ownership(source: Source) -> Finding:
     )
 
 
-def reading(source: Source) -> Finding:
+def reading(source: CheckedSource) -> Finding:
     copied = source.config.source.copy_rows is not None
     selection = source.selection
     # A copy reads each partition by itself.

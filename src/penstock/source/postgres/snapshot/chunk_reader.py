@@ -24,10 +24,10 @@ from penstock.source.postgres.snapshot.reading import reading, rewritten, writte
 from penstock.source.postgres.snapshot.source_session import (
     ArrowSession,
     CopySession,
-    SourceSession,
+    ReadSession,
 )
 
-S = TypeVar("S", bound=SourceSession)
+S = TypeVar("S", bound=ReadSession)
 
 
 class SourceChunkReader(ChunkReader):
@@ -112,7 +112,7 @@ class SourceChunkReader(ChunkReader):
             kind, self._url, self.table, self._relation, self._snapshot_name, self._check_relation
         )
 
-    def _check_relation(self, session: SourceSession) -> None:
+    def _check_relation(self, session: ReadSession) -> None:
         """By means that see the catalogue as it is, not as the snapshot has it."""
         columns = self.table.columns
         # An unknown column is an error; one that took another's name may be of another type.

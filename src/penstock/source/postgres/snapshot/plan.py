@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.source.copy_plan import Chunk, CopyPlan
-from penstock.source.postgres.snapshot.relations import CopyRelations, Relation
+from penstock.source.postgres.snapshot.relations import CopiedRelation, CopyRelations
 
 MOST_CHUNKS = 4096
 """A table has not many more chunks than this, beside one for each partition: they are larger then.
@@ -40,14 +40,14 @@ def plan_copy(source: CopyRelations, chunk_bytes: int) -> CopyPlan:
     return CopyPlan(source.table.oid, source.columns, source.condition, tuple(chunks))
 
 
-def _runs(relation: Relation, size: int) -> Iterator[tuple[int, int | None]]:
+def _runs(relation: CopiedRelation, size: int) -> Iterator[tuple[int, int | None]]:
     """First block, and the first block that is not in it any more."""
     count = max(1, min(-(-relation.bytes // size), relation.blocks))
     edges = [relation.blocks * number // count for number in range(count)]
     yield from zip(edges, [*edges[1:], None], strict=True)
 
 
-def _bytes_before(relation: Relation, block: int | None) -> int:
+def _bytes_before(relation: CopiedRelation, block: int | None) -> int:
     if block is None or not relation.blocks:
         return 0 if block == 0 else relation.bytes
     return relation.bytes * block // relation.blocks

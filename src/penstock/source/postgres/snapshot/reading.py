@@ -12,12 +12,12 @@ from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import SnapshotGone, SourceError, SourceUnavailable, TableRewritten
 from penstock.model.table_schema import TableSchema
 from penstock.source.postgres.snapshot.source_session import (
+    ReadSession,
     SessionError,
-    SourceSession,
     transaction,
 )
 
-S = TypeVar("S", bound=SourceSession)
+S = TypeVar("S", bound=ReadSession)
 
 # What the server answers to a snapshot that nobody holds (any more): by version and cause.
 _NO_SNAPSHOT = {"22023", "42704", "55000"}
@@ -35,7 +35,7 @@ def reading(
     table: TableSchema,
     relation: sql.Identifier,
     snapshot_name: str,
-    check: Callable[[SourceSession], None],
+    check: Callable[[ReadSession], None],
 ) -> Iterator[S]:
     """A session that sees the snapshot, and a relation that nobody rewrites meanwhile.
 

@@ -26,7 +26,7 @@ from penstock.source.postgres.source_errors import source_errors
 
 
 @dataclass(frozen=True)
-class Relation:
+class CopiedRelation:
     """One that holds rows: ``blocks`` of its heap, ``bytes`` with TOAST, ``file`` its file node."""
 
     oid: int
@@ -50,7 +50,7 @@ class CopyRelations:
     table: TableSchema
     column_types: tuple[str, ...]
     is_partitioned: bool
-    relations: tuple[Relation, ...]
+    relations: tuple[CopiedRelation, ...]
     row_filter: str | None = None
     where: str | None = None
 
@@ -171,7 +171,7 @@ def read_relations(
             column_types=tuple(row.spelled for row in sent),
             is_partitioned=rows[0].table_kind == "p",
             relations=tuple(
-                Relation(row.oid, row.schema, row.name, row.file, row.blocks, row.bytes)
+                CopiedRelation(row.oid, row.schema, row.name, row.file, row.blocks, row.bytes)
                 for row in rows
                 if row.oid is not None
             ),

@@ -70,7 +70,7 @@ class SessionError(Exception):
         return self.sqlstate is None or self.sqlstate.startswith("57P")
 
 
-class SourceSession(ABC):
+class ReadSession(ABC):
     """A connection to the source whose texts are those of the stream."""
 
     @abstractmethod
@@ -93,10 +93,10 @@ class SourceSession(ABC):
     def close(self) -> None: ...
 
 
-S = TypeVar("S", bound=SourceSession)
+S = TypeVar("S", bound=ReadSession)
 
 
-class CopySession(SourceSession):
+class CopySession(ReadSession):
     """Reads bytes."""
 
     def __init__(self, url: ConnectionUrl, application: str = APPLICATION) -> None:
@@ -148,7 +148,7 @@ class CopySession(SourceSession):
         self._conn.close()
 
 
-class ArrowSession(SourceSession):
+class ArrowSession(ReadSession):
     """Reads Arrow.
 
     Releases of the driver that were built with optimisation read rows more than twice as fast as
@@ -284,12 +284,12 @@ def _begun(kind: type[S], url: ConnectionUrl, begin: str) -> S:
 
 
 # Sessions by process: a fork must not share them.
-_idle: dict[tuple[int, type[SourceSession], ConnectionUrl], list[SourceSession]] = {}
+_idle: dict[tuple[int, type[ReadSession], ConnectionUrl], list[ReadSession]] = {}
 
 
 def _key(
-    kind: type[SourceSession], url: ConnectionUrl
-) -> tuple[int, type[SourceSession], ConnectionUrl]:
+    kind: type[ReadSession], url: ConnectionUrl
+) -> tuple[int, type[ReadSession], ConnectionUrl]:
     return os.getpid(), kind, url
 
 
