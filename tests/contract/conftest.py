@@ -12,19 +12,9 @@ from tests.contract.adapters import Adapter, PostgresAdapter
 from tests.contract.all_adapters import ADAPTERS
 from tests.contract.kafka_adapter import KafkaAdapter
 from tests.contract.kinesis_adapter import KinesisAdapter
-from tests.side_by_side import KAFKA, KINESIS
 
 
-def _param(name: str, kind: type[Adapter]) -> object:
-    """Those of a queue run in one process, so that one broker is started."""
-    groups = {KafkaAdapter: KAFKA, KinesisAdapter: KINESIS}
-    marks = [
-        pytest.mark.xdist_group(group) for base, group in groups.items() if issubclass(kind, base)
-    ]
-    return pytest.param(name, marks=marks)
-
-
-@pytest.fixture(params=[_param(name, kind) for name, kind in ADAPTERS.items()])
+@pytest.fixture(params=ADAPTERS)
 def adapter(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Adapter]:
