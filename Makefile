@@ -16,7 +16,7 @@ UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(LOCAL_UV))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-lint test-fast test-integration test-crash test-all fuzz \
-	chaos bench format clean
+	chaos sabotage bench format clean
 
 help:  ## Show this list
 	@echo "Penstock: Postgres change data capture on Spark"
@@ -26,14 +26,16 @@ help:  ## Show this list
 setup: $(STAMP)  ## Create .venv with every locked dependency; a no-op when nothing changed
 
 # The first line of defence is the hashes; --no-build-isolation keeps the build of the project
-# itself from fetching a build backend that is not locked.
+# itself from fetching a build backend that is not locked. Bytecode is made here, as pip makes it:
+# where PYTHONDONTWRITEBYTECODE is set (usual in images), every process would compile all it loads.
 $(STAMP): requirements/dev.txt pyproject.toml $(if $(filter $(UV),$(LOCAL_UV)),$(LOCAL_UV))
 	@test -x $(BIN)/python || $(UV) venv --quiet --python '>=3.11' .venv || { \
 		echo "make setup: no Python 3.11 or newer was found, and uv could not fetch one." >&2; \
 		echo "Install one (Debian 12 and newer: apt-get install python3) and run make again." >&2; \
 		exit 1; }
-	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 # pip's --target is allowed where the system's Python is externally managed (PEP 668).
@@ -103,8 +105,11 @@ fuzz: setup  ## Search for examples that break a property, TIMES=5 times anew
 		$(BIN)/pytest -q -m hypothesis tests/unit tests/fuzz tests/contract tests/integration || exit 1; done
 
 # Variables given to make reach the command as its environment.
-chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10 COPY=1 TABLES=1 SCHEMA=1 KAFKA=1 KINESIS=1); SEED=17 replays one
+chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10 COPY=1 TABLES=1 SCHEMA=1 INTO=kafka); SEED=17 replays one
 	$(BIN)/python -m tests.crash.chaos
+
+sabotage: setup  ## Break every guarantee on a copy of the source: a test has to notice (ONLY=name,name JOBS=2)
+	$(BIN)/python -m tests.sabotage
 
 bench: setup  ## Measure against pg_recvlogical and native replication (WORKLOADS=w1,w3 SCALE=0.1)
 	$(BIN)/python -m bench

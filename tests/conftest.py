@@ -2,7 +2,7 @@
 
 import os
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Before anything of Penstock is imported, and for the processes that tests start: nobody waits two
 # seconds until a look finds what a test has done.
@@ -10,6 +10,7 @@ os.environ.setdefault("PENSTOCK_CADENCE", "0.2")
 
 pytest_plugins = [
     "tests.fix_cli",
+    "tests.fix_disk",
     "tests.fix_kafka",
     "tests.fix_kinesis",
     "tests.fix_pipeline",
@@ -26,4 +27,12 @@ pytest_plugins = [
 settings.register_profile("push", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("release", deadline=None, derandomize=True, max_examples=200)
 settings.register_profile("search", deadline=None, print_blob=True)
+# `make sabotage` has no use for the smallest example that fails.
+settings.register_profile(
+    "unshrunk",
+    deadline=None,
+    derandomize=True,
+    max_examples=50,
+    phases=[Phase.explicit, Phase.generate],
+)
 settings.load_profile(os.environ.get("PENSTOCK_PROPERTIES", "push"))

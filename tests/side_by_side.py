@@ -53,12 +53,12 @@ def _rank(item: pytest.Item) -> int:
 
 def group_of(nodeid: str) -> str:
     """The name of a test's group, else its own."""
-    path, _, name = nodeid.partition("::")
+    path = nodeid.partition("::")[0]
     file = Path(path)
     if file.parent.name == "crash":
         return "crash"
     if file.parent.name == "contract":
-        return next((queue for queue in _QUEUES if f"[{queue}" in name), nodeid)
+        return next((queue for queue in _QUEUES if file.stem == f"test_{queue}"), nodeid)
     if file.parent.name == "integration" and _takes_a_session(path):
         return "spark 2" if file.name.startswith(_SECOND_SESSION) else "spark 1"
     return nodeid

@@ -14,19 +14,18 @@ import pytest
 
 from penstock import failpoints
 from penstock.decode.row_values import READ_ORDINAL
-from penstock.destination.files import (
-    FilesDestination,
-    FilesOptions,
-    fold,
-    list_files,
-    read_manifest,
-    staging,
-)
+from penstock.destination.files import staging
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.folding import fold
+from penstock.destination.files.manifest import read_manifest
+from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DecodeError, DestinationError
 from penstock.model.lsn import Frontier
-from tests.change_builder import ChangeBuilder, Column, table
-from tests.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, write_chunks
-from tests.contract.deliveries import ITEMS, definition, insert_items
+from penstock.model.watermarks import Watermarks
+from penstock.testing.change_builder import ChangeBuilder, Column, table
+from penstock.testing.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, write_chunks
+from penstock.testing.contract.deliveries import ITEMS, definition, insert_items
 
 FIRST = [("1", "a"), ("2", None), ("3", "c")]
 
@@ -58,7 +57,7 @@ def test_a_crash_between_manifest_and_renames_is_finished_by_the_next_driver(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     destination = opened(tmp_path)
-    destination.commit([], Frontier(1, 2))
+    destination.commit([], Watermarks(Frontier(1, 2)))
     receipts = write_chunks(destination, first())
     monkeypatch.setitem(failpoints._points, "files.manifest_written", ("error", 1))
     with pytest.raises(RuntimeError, match="manifest_written"):
@@ -70,7 +69,7 @@ def test_a_crash_between_manifest_and_renames_is_finished_by_the_next_driver(
     destination = opened(tmp_path)
     assert staged(tmp_path) == []
     assert in_place(tmp_path) == ["read-0-shop.parquet"]
-    assert destination.committed() == Frontier(1, 2)
+    assert destination.committed() == Watermarks(Frontier(1, 2))
     copy_chunks(destination, first())
     assert folded(tmp_path).total() == 3
 
@@ -80,7 +79,7 @@ def test_a_driver_that_failed_to_rename_does_so_before_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
 ) -> None:
     steps: dict[str, Callable[[], None]] = {
-        "batch": lambda: destination.commit([], Frontier(5, 6)),
+        "batch": lambda: destination.commit([], Watermarks(Frontier(5, 6))),
         "chunk": lambda: destination.commit_chunks(receipts),
         "truncate": lambda: destination.truncate_table(definition(ITEMS)),
     }
@@ -139,7 +138,7 @@ def test_batches_and_chunks_are_committed_beside_each_other(tmp_path: Path) -> N
 
     def stream() -> None:
         for changes, frontier in batches:
-            destination.commit([destination.task_writer().write([changes])], frontier)
+            destination.commit([destination.writer().write([changes])], Watermarks(frontier))
 
     def copy() -> None:
         for number in range(20):
@@ -148,7 +147,7 @@ def test_batches_and_chunks_are_committed_beside_each_other(tmp_path: Path) -> N
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(stream), pool.submit(copy)]:
             done.result()
-    assert destination.committed() == builder.frontier
+    assert destination.committed() == Watermarks(builder.frontier)
     expected = [(n, "copied") for n in range(20)] + [(100 + n, "renamed") for n in range(20)]
     assert folded(tmp_path) == Counter(expected)
     manifest = read_manifest(tmp_path, "shop")
@@ -207,7 +206,7 @@ def test_copied_rows_lie_below_later_changes(tmp_path: Path, file_format: str) -
         builder.delete(ITEMS, key=["2", None])
     changes = builder.cut()
     destination = opened(tmp_path, format=file_format)
-    destination.commit([destination.task_writer().write([changes])], builder.frontier)
+    destination.commit([destination.writer().write([changes])], Watermarks(builder.frontier))
     copy_chunks(destination, first())
     one, three = (1, 3) if file_format == "parquet" else ("1", "3")
     assert folded(tmp_path) == Counter([(one, "new"), (three, "c")])

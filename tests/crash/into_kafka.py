@@ -58,7 +58,8 @@ class IntoKafka(InjuredPipeline):
         config = self.pipeline.config
         destination = make_destination("kafka", config.destination_options, config.name)
         try:
-            return destination.committed() or Frontier(0, 0)
+            committed = destination.committed()
+            return committed.frontier if committed else Frontier(0, 0)
         except DestinationUnavailable:
             return Frontier(0, 0)
         finally:

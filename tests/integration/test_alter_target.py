@@ -13,17 +13,18 @@ from psycopg import errors, sql
 
 from penstock.destination.postgres.own_tables import ensure_own_tables
 from penstock.destination.postgres.targets import alter_columns
-from penstock.destination.postgres.targets.alter_columns import first_element
 from penstock.destination.postgres.targets.alter_table import alter_target
 from penstock.destination.postgres.targets.table_names import TableNames
 from penstock.destination.postgres.targets.target_objects import TargetObjects
 from penstock.destination.postgres.targets.target_record import record_targets
 from penstock.destination.postgres.targets.target_table import ensure_targets, wanted_targets
 from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.model.array_text import first_element
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of
-from penstock.source.postgres.catalogue.tables import TableName, read_tables
+from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.connect import connect
 from tests.fix_postgres import drop_database
 from tests.integration.altered_table import CASES, SETUP

@@ -12,11 +12,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.changelog.changelog import Listing
-from penstock.destination.contract import Behind, Receipt
+from penstock.destination.contract import Receipt
 from penstock.destination.memory import MemoryDestination, forget, memory_store
 from penstock.model.lsn import NOTHING, Frontier
-from penstock.pipeline.run.pipeline import Pipeline
+from penstock.model.watermarks import Watermarks
 from tests.fix_pipeline import PipelineUnderTest, wait_until
+from tests.pipelines import pipeline_on
 
 ROW_BYTES = 8 * 1024
 BATCH_BYTES = 512 * 1024
@@ -40,13 +41,12 @@ class Gate:
         self,
         destination: MemoryDestination,
         receipts: Sequence[Receipt],
-        frontier: Frontier,
-        behind: Behind | None = None,
+        watermarks: Watermarks,
     ) -> None:
         self.reached.set()
         assert self._open.wait(120)
-        commit_to_memory(destination, receipts, frontier, behind)
-        self.frontiers.append(frontier)
+        commit_to_memory(destination, receipts, watermarks)
+        self.frontiers.append(watermarks.frontier)
 
 
 @pytest.fixture
@@ -76,9 +76,9 @@ def test_a_backlog_fills_the_log_and_drains_in_large_batches(
     pipeline.subscribe()
     store = memory_store(pipeline.name)
     stop = threading.Event()
-    runner = Pipeline(pipeline.config, pipeline.file, say=lambda _text: None)
+    runner = pipeline_on(spark, pipeline.config, pipeline.file)
     with ThreadPoolExecutor(1) as pool, psycopg.connect(pipeline.url, autocommit=True) as conn:
-        future = pool.submit(runner.run, stop.is_set, spark=spark)
+        future = pool.submit(runner.run, stop.is_set)
 
         def wait(condition: Callable[[], bool], what: str) -> None:
             wait_until(lambda: future.done() or condition(), what)

@@ -19,11 +19,11 @@ from penstock.model.errors import (
     TableRewritten,
 )
 from penstock.model.lsn import NOTHING
+from penstock.model.table_name import TableName
 from penstock.model.table_schema import TableSchema
+from penstock.source.copy_plan import Chunk
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.connect import connect
-from penstock.source.postgres.snapshot.chunk import Chunk
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.keys import read_keys
 from penstock.source.postgres.snapshot.relations import read_relations

@@ -13,7 +13,7 @@ import psutil
 import psycopg
 import pytest
 
-from penstock.destination.files import list_files
+from penstock.destination.files.committed_files import list_files
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
 

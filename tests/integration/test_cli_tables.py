@@ -23,7 +23,7 @@ from penstock.model.table_state import (
     TableState,
     TimedRetry,
 )
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import PostgresStore, pipeline_store
 from tests.fix_cli import CommandLine
 
@@ -83,7 +83,7 @@ class TestList:
 
     def test_json(self, penstock: CommandLine, store: PostgresStore) -> None:
         put(store, ORDERS, Ready(), ERROR)
-        store.store_table_mapping(ORDERS, "lake.orders")
+        store.set_notes(ORDERS, ["no index a"])
         code, text, _ = penstock("tables", "list", "--json")
         assert code == 0
         first, *_others = json.loads(text)
@@ -100,7 +100,7 @@ class TestList:
                 "delivered": False,
             },
             "since": since.astimezone(UTC).isoformat(),
-            "destination": "lake.orders",
+            "notes": ["no index a"],
             "copy": None,
             "wish": None,
         }

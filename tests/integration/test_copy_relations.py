@@ -10,14 +10,15 @@ import pytest
 from psycopg import sql
 
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import Relation, parse_message
 from penstock.source.postgres.capture.relations import RelationDescriber
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName, resolve_types
+from penstock.source.postgres.catalogue.tables import resolve_types
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.reading import written
-from penstock.source.postgres.snapshot.relations import CopySource, CopySources, read_relations
+from penstock.source.postgres.snapshot.relations import CopyRelations, CopySources, read_relations
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -39,7 +40,7 @@ def read(
 
 def read_one(
     conn: Connection, name: str, publications: tuple[str, ...] = (), **where: str
-) -> CopySource:
+) -> CopyRelations:
     sources = read(conn, name, publications=publications, **where)
     assert not sources.refused
     (found,) = sources.found.values()

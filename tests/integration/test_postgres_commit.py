@@ -15,8 +15,9 @@ from penstock.destination.postgres import progress as progress_module
 from penstock.destination.postgres.destination import PostgresDestination
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced
-from tests.change_builder import ChangeBuilder, Column, table
-from tests.contract.deliveries import definition, deliver, deliver_cut
+from penstock.model.watermarks import Watermarks
+from penstock.testing.change_builder import ChangeBuilder, Column, table
+from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_postgres import FreshServer
 from tests.fix_target import Target, end_task_sessions
 
@@ -53,11 +54,11 @@ def test_staging_that_was_emptied_is_staged_again(target: Target, builder: Chang
     destination = opened(target)
     write(builder, 1)
     run = builder.cut()
-    receipt = destination.task_writer().write([run])
+    receipt = destination.writer().write([run])
     for (name,) in _staging(target, LOOSE.oid):
         target.execute(f"TRUNCATE {name}")
     with pytest.raises(BatchAgain, match="staged again"):
-        destination.commit([receipt], builder.frontier)
+        destination.commit([receipt], Watermarks(builder.frontier))
     assert held(target) == (0, 0)
     assert destination.committed() is None
     deliver(destination, builder.frontier, [run])
@@ -85,11 +86,11 @@ def test_rows_are_counted_table_by_table(
         builder.insert(few, "2", None)
         builder.insert(many, "7", None)
     for lost in (few, many):
-        receipt = destination.task_writer().write([run := builder.cut()] if lost is few else [run])
+        receipt = destination.writer().write([run := builder.cut()] if lost is few else [run])
         for (name,) in _staging(target, lost.oid):
             target.execute(f"TRUNCATE {name}")
         with pytest.raises(BatchAgain, match="staged again"):
-            destination.commit([receipt], builder.frontier)
+            destination.commit([receipt], Watermarks(builder.frontier))
     deliver(destination, builder.frontier, [run])
     assert (target.rows("few").total(), target.rows("many").total()) == (2, 4)
 
@@ -123,13 +124,13 @@ def test_a_commit_without_rows_leaves_what_others_have_staged(
     at, staged = builder.frontier, []
     for number in (3, 4):
         write(builder, number)
-        staged.append((destination.task_writer().write([builder.cut()]), builder.frontier))
+        staged.append((destination.writer().write([builder.cut()]), builder.frontier))
     with monkeypatch.context() as context:
         # What is left of the first batches is enough to be swept.
         context.setattr(destination_module, "_SWEEP_BYTES", 0)
-        destination.commit([], at)
+        destination.commit([], Watermarks(at))
     for receipt, frontier in staged:
-        destination.commit([receipt], frontier)
+        destination.commit([receipt], Watermarks(frontier))
     assert held(target) == (4, 4)
 
 
@@ -144,18 +145,18 @@ def test_a_crash_of_the_server_between_staging_and_commit(
         deliver_cut(destination, builder)
         write(builder, 2)
         run = builder.cut()
-        receipt = destination.task_writer().write([run])
+        receipt = destination.writer().write([run])
     server.restart("immediate")
     end_task_sessions()
     with Target(url) as target:
         with pytest.raises((BatchAgain, DestinationUnavailable)):
-            destination.commit([receipt], builder.frontier)
+            destination.commit([receipt], Watermarks(builder.frontier))
         with pytest.raises(BatchAgain):
-            destination.commit([receipt], builder.frontier)
+            destination.commit([receipt], Watermarks(builder.frontier))
         assert held(target) == (1, 1)
         deliver(destination, builder.frontier, [run])
         assert held(target) == (2, 2)
-        assert destination.committed() == builder.frontier
+        assert destination.committed() == Watermarks(builder.frontier)
         destination.close()
         end_task_sessions()
 
@@ -184,22 +185,22 @@ def test_a_second_driver_waits_for_a_commit_and_fences_what_comes_after(
     first = opened(target)
     write(builder, 1)
     run = builder.cut()
-    receipt = first.task_writer().write([run])
+    receipt = first.writer().write([run])
     second = target.make()
     with psycopg.connect(target.url) as blocker:
         blocker.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE")
-        commit = threads.submit(first.commit, [receipt], builder.frontier)
+        commit = threads.submit(first.commit, [receipt], Watermarks(builder.frontier))
         _blocked(target, 1)
         opening = threads.submit(second.open)
         _blocked(target, 2)
     commit.result()
     opening.result()
-    assert second.committed() == builder.frontier
+    assert second.committed() == Watermarks(builder.frontier)
     assert held(target) == (1, 1)
     write(builder, 2)
-    receipt = first.task_writer().write([builder.cut()])
+    receipt = first.writer().write([builder.cut()])
     with pytest.raises(Fenced, match="taken over"):
-        first.commit([receipt], builder.frontier)
+        first.commit([receipt], Watermarks(builder.frontier))
     assert held(target) == (1, 1)
 
 
@@ -236,7 +237,7 @@ def test_a_driver_that_is_frozen_in_its_commit_does_not_hold_up_the_next(
     deliver(current, builder.frontier, [run])
     assert held(target) == (1, 1)
     with pytest.raises((Fenced, DestinationUnavailable)):
-        frozen.commit([], builder.frontier)
+        frozen.commit([], Watermarks(builder.frontier))
 
 
 @pytest.mark.parametrize("who", ["tables", "task", "copy"])
@@ -291,7 +292,7 @@ def test_a_commit_whose_answer_is_lost_has_happened_once(
     # Nobody who has not asked may send the batch again.
     with pytest.raises(Fenced):
         deliver(destination, reached, [run])
-    assert destination.committed() == reached
+    assert destination.committed() == Watermarks(reached)
     write(builder, 2)
     deliver_cut(destination, builder)
     assert held(target) == (2, 2)
@@ -308,8 +309,36 @@ def test_a_server_that_goes_away_after_the_commit_does_not_undo_it(
     deliver_cut(destination, builder)
     write(builder, 2)
     deliver_cut(destination, builder)
-    assert destination.committed() == builder.frontier
+    assert destination.committed() == Watermarks(builder.frontier)
     assert held(target) == (2, 2)
+
+
+def test_a_commit_waits_for_the_disk_whatever_the_database_says(
+    target: Target, builder: ChangeBuilder
+) -> None:
+    """A position is confirmed to the source after it: a crash must not take it back."""
+    _set_for_database(target, "SET synchronous_commit = off")
+    try:
+        destination = opened(target)
+        # ALWAYS: others do not fire in the sessions of a replica.
+        target.execute(
+            "CREATE TABLE how (waited text);"
+            " CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN"
+            " INSERT INTO public.how VALUES (current_setting('synchronous_commit'));"
+            " RETURN NULL; END$$;"
+            " CREATE TRIGGER note AFTER INSERT ON items EXECUTE FUNCTION note();"
+            " ALTER TABLE items ENABLE ALWAYS TRIGGER note"
+        )
+        write(builder, 1)
+        deliver_cut(destination, builder)
+        assert target.rows("how") == {("on",): 1}
+    finally:
+        _set_for_database(target, "RESET synchronous_commit")
+
+
+def _set_for_database(target: Target, setting: str) -> None:
+    change = f"format('ALTER DATABASE %I {setting}', current_database())"
+    target.execute(f"DO $$BEGIN EXECUTE {change}; END$$")
 
 
 def test_staging_does_not_grow_for_ever(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.model.errors import TableRefused
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
-from tests.contract.deliveries import definition, deliver, deliver_cut
+from penstock.model.watermarks import Watermarks
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_target import Target
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"), Column("b", "text"))
@@ -169,7 +170,7 @@ class TestOnConflictError:
         with pytest.raises(TableRefused, match=rf"public\.items: .* id = {key}, changed at 1/"):
             deliver_cut(destination, builder)
         assert target.rows("items") == {("0", "n0", "b0"): 1, ("1", "n1", "b1"): 1}
-        assert destination.committed() == reached
+        assert destination.committed() == Watermarks(reached)
 
     def test_a_row_without_a_key_that_is_missing(
         self, target: Target, builder: ChangeBuilder

@@ -21,12 +21,13 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
+from penstock.model.watermarks import Watermarks
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.connect import connect
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
-from tests.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, table_schema
-from tests.contract.deliveries import definition, deliver_cut
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, table_schema
+from penstock.testing.contract.deliveries import definition, deliver_cut
 from tests.fix_pipeline import wait_until
 from tests.fix_target import Target, end_task_sessions
 
@@ -287,7 +288,7 @@ class TestBesideTheStream:
     ) -> None:
         writer = pickle.loads(pickle.dumps(destination.catchup_writer([ITEMS.oid])))  # noqa: S301
         receipt = writer.write([builder.cut()])
-        destination.commit([receipt], frontier, {ITEMS.oid: builder.frontier})
+        destination.commit([receipt], Watermarks(frontier, {ITEMS.oid: builder.frontier}))
 
     def test_a_table_catches_up_between_two_batches(
         self, target: Target, builder: ChangeBuilder
@@ -300,7 +301,7 @@ class TestBesideTheStream:
         stream = ChangeBuilder(first_lsn=0x9_0000_0010)
         with stream.transaction():
             stream.insert(OTHER, "1", "streamed")
-        ordinary = destination.task_writer().write([stream.cut()])
+        ordinary = destination.writer().write([stream.cut()])
         with builder.transaction():
             builder.insert(ITEMS, "1", "was there")
             builder.update(ITEMS, "8", "was not there")
@@ -308,9 +309,9 @@ class TestBesideTheStream:
             builder.delete(ITEMS, key=["3", None])
             builder.delete(ITEMS, key=["4", None])
         self.catch_up(destination, builder, Frontier(0x10, 0x18))
-        destination.commit([ordinary], stream.frontier, {ITEMS.oid: builder.frontier})
-        assert destination.behind() == {ITEMS.oid: builder.frontier}
-        assert destination.committed() == stream.frontier
+        destination.commit([ordinary], Watermarks(stream.frontier, {ITEMS.oid: builder.frontier}))
+        behind = {ITEMS.oid: builder.frontier}
+        assert destination.committed() == Watermarks(stream.frontier, behind)
         assert target.rows("other") == {("1", "streamed"): 1}
         assert target.rows("items") == {
             ("1", "was there"): 1,
@@ -405,8 +406,8 @@ def test_a_copy_does_not_wait_for_the_stream(target: Target, builder: ChangeBuil
     with target.conn.transaction(), ThreadPoolExecutor(1) as pool:
         # A commit that stands still in the middle.
         target.execute("LOCK TABLE other")
-        receipt = destination.task_writer().write([builder.cut()])
-        commit = pool.submit(destination.commit, [receipt], builder.frontier)
+        receipt = destination.writer().write([builder.cut()])
+        commit = pool.submit(destination.commit, [receipt], Watermarks(builder.frontier))
         wait_until(
             lambda: target.all("SELECT 1 FROM pg_locks WHERE NOT granted"), "the commit waits"
         )

@@ -22,14 +22,15 @@ from penstock.decode.changes import ChangeSet, decode_changes
 from penstock.destination.postgres.destination import PostgresDestination
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ConstraintDefinition, TableDefinition
+from penstock.model.table_name import TableName
 from penstock.model.table_rows import TableRows
+from penstock.model.watermarks import Watermarks
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.connect import connect
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
+from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks, table_schema
+from penstock.testing.contract.deliveries import definition
 from penstock.transform.floors import Floors
-from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
-from tests.contract.chunk_rows import ChunkRows, copy_chunks, table_schema
-from tests.contract.deliveries import definition
 from tests.fix_pipeline import PipelineUnderTest
 from tests.fix_target import Target
 
@@ -53,7 +54,7 @@ def replay(
     """A batch of the table alone, committed between those of the others."""
     writer = pickle.dumps(destination.catchup_writer([of.oid]))
     receipts = [pickle.loads(writer).write(iter(task)) for task in tasks]  # noqa: S301
-    destination.commit(receipts, frontier)
+    destination.commit(receipts, Watermarks(frontier))
 
 
 def settle(
@@ -180,9 +181,9 @@ def test_any_history_under_any_snapshots(target: Target, seed: int) -> None:
     for _ in range(3):
         source.change()
     source.runs.append(source.builder.cut())
-    writer = destination.task_writer()
+    writer = destination.writer()
     receipts = [writer.write(source.runs)]
-    destination.commit(receipts, source.builder.frontier)
+    destination.commit(receipts, Watermarks(source.builder.frontier))
     assert target.rows("docs") == Counter(source.texts())
     assert target.all("SELECT count(*) FROM pg_class WHERE relname ~ '^stage_shop_[0-9]+_2$'") == [
         (0,)

@@ -14,8 +14,9 @@ from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import DestinationError, Fenced, TableRefused
 from penstock.model.lsn import Position
 from penstock.model.table_definition import TypeDefinition, TypeName
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
-from tests.contract.deliveries import definition, deliver, deliver_cut
+from penstock.model.watermarks import Watermarks
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_postgres import drop_database
 from tests.fix_target import Target
 
@@ -84,12 +85,12 @@ def test_the_table_stops_and_the_others_go_on(
     assert refused.value.table == ITEMS.oid
     assert target.rows("items", "id, v") == {("1", "good"): 1}
     assert target.rows("other") == {("1",): 1}
-    assert destination.committed() == reached
+    assert destination.committed() == Watermarks(reached)
 
     behind = {ITEMS.oid: reached}
     deliver(destination, builder.frontier, [without(run, ITEMS.oid)], behind=behind)
     assert target.rows("other") == {("1",): 1, ("2",): 1}
-    assert destination.behind() == behind
+    assert destination.committed() == Watermarks(builder.frontier, behind)
 
 
 def test_a_domain_at_the_target_that_allows_less(target: Target, builder: ChangeBuilder) -> None:
@@ -206,10 +207,10 @@ class TestDeadLetters:
         destination = target.opened(definition(ITEMS), definition(LOOSE), dead_letter=True)
         with builder.transaction():
             builder.insert(ITEMS, "10", "bad", "b")
-        receipt = destination.task_writer().write([builder.cut()])
+        receipt = destination.writer().write([builder.cut()])
         target.opened(definition(ITEMS), definition(LOOSE), dead_letter=True)
         with pytest.raises(Fenced):
-            destination.commit([receipt], builder.frontier)
+            destination.commit([receipt], Watermarks(builder.frontier))
         assert letters(target) == []
 
 
@@ -248,7 +249,7 @@ class TestACharacterThatTheTargetCannotHold:
         destination = latin.opened(definition(ITEMS), definition(LOOSE), dead_letter=True)
         run = _latin_changes(builder)
         # Staged twice, as by a task that is tried again.
-        destination.task_writer().write([run])
+        destination.writer().write([run])
         deliver(destination, builder.frontier, [run])
         assert latin.rows("items") == {("1", "é", ""): 1}
         assert latin.rows("loose") == {}
@@ -264,10 +265,10 @@ class TestACharacterThatTheTargetCannotHold:
     ) -> None:
         destination = latin.opened(definition(ITEMS), definition(LOOSE), dead_letter=True)
         run = _latin_changes(builder)
-        receipt = destination.task_writer().write([run])
+        receipt = destination.writer().write([run])
         latin.execute("TRUNCATE penstock.stage_dead_letter")
         with pytest.raises(DestinationError, match="dead letters that were staged"):
-            destination.commit([receipt], builder.frontier)
+            destination.commit([receipt], Watermarks(builder.frontier))
         assert latin.rows("items") == {}
         deliver(destination, builder.frontier, [run])
         assert latin.all("SELECT count(*) FROM penstock.dead_letter") == [(4,)]

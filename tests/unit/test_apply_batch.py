@@ -15,8 +15,9 @@ from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult, Written
 from penstock.model.errors import BatchAgain, DestinationUnavailable, LogError
 from penstock.model.lsn import NOTHING, Frontier
+from penstock.model.watermarks import Watermarks
 from penstock.pipeline.run.batch_committer import BatchCommitter, Delivered
-from penstock.pipeline.run.standing import Standing
+from tests.run_context import run_context
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def committer(tmp_path: Path, metrics: Metrics) -> BatchCommitter:
     forget("shop")
     destination = MemoryDestination(MemoryOptions(), "shop")
     destination.open()
-    log = ChangeLog(str(tmp_path))
-    committer = BatchCommitter(destination, log, "shop", 77, _SEEN.append, metrics)
+    context = run_context("shop", tmp_path, destination=destination, metrics=metrics)
+    committer = BatchCommitter(context, wanted_lsn=77, observe=_SEEN.append)
     committer.take_up(NOTHING, {1, 7}, (), {})
     return committer
 
@@ -39,10 +40,20 @@ _SEEN: list[Delivered] = []
 
 
 def test_capture_learns_of_a_commit_only_after_it(
-    committer: BatchCommitter, tmp_path: Path
+    committer: BatchCommitter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = ChangeLog(str(tmp_path))
+    commit = MemoryDestination.commit
+    known: list[Frontier | None] = []
+
+    def watched(*arguments: Any) -> None:
+        commit(*arguments)
+        told = log.reader("shop")
+        known.append(None if told is None else told.frontier)
+
+    monkeypatch.setattr(MemoryDestination, "commit", watched)
     committer(JobResult(), Frontier(10, 20))
+    assert known == [NOTHING]
     state = log.reader("shop")
     assert state is not None
     assert (state.frontier, state.wanted_lsn) == (Frontier(10, 20), 77)
@@ -75,11 +86,11 @@ def test_what_is_confirmed_is_what_every_table_holds(
     assert confirmed() == Frontier(5, 6)
     # Table 1 catches up from (10, 20); table 2 is set aside and stays.
     committer(JobResult(), Frontier(15, 25))
-    assert committer.standing == Standing(
+    assert committer.standing == Watermarks(
         Frontier(30, 35), {1: Frontier(15, 25), 2: Frontier(5, 6)}
     )
     committer(JobResult(), Frontier(40, 45))
-    assert committer.standing == Standing(Frontier(40, 45), {2: Frontier(5, 6)})
+    assert committer.standing == Watermarks(Frontier(40, 45), {2: Frontier(5, 6)})
     assert confirmed() == Frontier(5, 6)
 
 
@@ -154,12 +165,13 @@ def test_a_table_that_is_about_to_be_copied_holds_the_log_whoever_asks(
     committer(JobResult(), Frontier(10, 20))
     committer.place({7: Frontier(10, 20)})
     committer(JobResult(), Frontier(50, 60))
-    monkeypatch.setattr(MemoryDestination, "behind", lambda _self: {7: Frontier(10, 20)})
+    told = Watermarks(Frontier(50, 60), {7: Frontier(10, 20)})
+    monkeypatch.setattr(MemoryDestination, "committed", lambda _self: told)
     committer.take_up(NOTHING, {7}, {7}, {})
-    assert committer.standing.held == Frontier(10, 20)
+    assert committer.standing.low == Frontier(10, 20)
     committer.free({7})
     committer.take_up(NOTHING, {7}, {7}, {})
-    assert committer.standing.held == Frontier(50, 60)
+    assert committer.standing.low == Frontier(50, 60)
 
 
 def test_a_table_that_was_let_go_holds_nothing(
@@ -167,11 +179,12 @@ def test_a_table_that_was_let_go_holds_nothing(
 ) -> None:
     """The destination hears of it with the next commit only."""
     committer(JobResult(), Frontier(50, 60))
-    monkeypatch.setattr(MemoryDestination, "behind", lambda _self: {9: Frontier(10, 20)})
+    told = Watermarks(Frontier(50, 60), {9: Frontier(10, 20)})
+    monkeypatch.setattr(MemoryDestination, "committed", lambda _self: told)
     committer.take_up(NOTHING, {7}, (), {})
-    assert committer.standing == Standing(Frontier(50, 60))
+    assert committer.standing == Watermarks(Frontier(50, 60))
     committer.take_up(NOTHING, {7, 9}, (), {})
-    assert committer.standing == Standing(Frontier(50, 60), {9: Frontier(10, 20)})
+    assert committer.standing == Watermarks(Frontier(50, 60), {9: Frontier(10, 20)})
 
 
 def test_batches_do_not_bring_on_what_came_after_their_query_had_begun(
@@ -181,7 +194,7 @@ def test_batches_do_not_bring_on_what_came_after_their_query_had_begun(
     committer(JobResult(), Frontier(10, 20))
     committer.place({7: Frontier(10, 20)})
     committer(JobResult(), Frontier(30, 40))
-    assert committer.standing == Standing(Frontier(30, 40), {7: Frontier(10, 20)})
+    assert committer.standing == Watermarks(Frontier(30, 40), {7: Frontier(10, 20)})
 
 
 def delivered(count: int) -> JobResult:

@@ -96,7 +96,7 @@ def test_a_copy_tells_its_moments_in_their_order(pair: Pair, spark: SparkSession
     file, _config = pair.source.pipeline_file(
         "bench_copy", {"type": "postgres", "url": pair.target.url}, copy={"parallelism": 2}
     )
-    times = SnapshotJob(file).run(spark, lambda: False, print)
+    times = SnapshotJob(file).run(spark, lambda: False)
     assert times.init <= times.began <= times.chunks_done <= times.ready
     assert times.ready - times.init <= times.run_seconds
     assert sum(times.rows.values()) == MANY.rows

@@ -16,11 +16,11 @@ from penstock.cli import check as check_command
 from penstock.cli.destroy import remove_change_log
 from penstock.cli.main import app, main
 from penstock.config import PipelineConfig
-from penstock.config.quantities import bytes_text
 from penstock.model.errors import LogError, SourceError
 from penstock.model.lsn import Frontier
-from penstock.pipeline.run import checks
+from penstock.model.quantity_text import bytes_text
 from penstock.source.postgres.preflight.all_checks import CheckResult
+from penstock.spark import preflight as checks
 
 COMMANDS = [command.name for command in app.registered_commands]
 

@@ -11,18 +11,15 @@ import pyarrow as pa
 import pytest
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.files import (
-    FilesDestination,
-    FilesOptions,
-    FoldedTable,
-    fold,
-    folded_source,
-    list_files,
-)
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.folding import FoldedTable, fold, folded_source
+from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DestinationError
 from penstock.model.table_schema import TableSchema
+from penstock.model.watermarks import Watermarks
 from penstock.pgoutput.messages import UNSET as UNKNOWN
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 
 Format = Literal["parquet", "ndjson"]
 KINDS = {
@@ -133,8 +130,8 @@ def test_files_fold_to_what_the_source_holds(
     most = 0
     for _ in range(3):
         tasks = [[model.run(10), model.run(10)], [model.run(10)]]
-        receipts = [destination.task_writer().write(task) for task in tasks]
-        destination.commit(receipts, model.builder.frontier)
+        receipts = [destination.writer().write(task) for task in tasks]
+        destination.commit(receipts, Watermarks(model.builder.frontier))
         described = tasks[0][0].tables[0].table
         expected = model.source(described, file_format)
         assert fold(tmp_path, "shop", "public", "m") == expected
@@ -148,7 +145,7 @@ def test_the_comparison_sees_a_difference(tmp_path: Path) -> None:
     model = Model(1, "d")
     destination = opened(tmp_path)
     changes = model.run(20)
-    destination.commit([destination.task_writer().write([changes])], model.builder.frontier)
+    destination.commit([destination.writer().write([changes])], Watermarks(model.builder.frontier))
     described = changes.tables[0].table
     assert fold(tmp_path, "shop", "public", "m") == model.source(described, "parquet")
     for column, value in ((1, "5"), (3, "-infinity"), (5, "7")):
@@ -169,7 +166,7 @@ def test_a_change_that_was_delivered_twice_is_found(tmp_path: Path) -> None:
     changes = builder.cut()
     destination = opened(tmp_path)
     for _ in range(2):
-        destination.commit([destination.task_writer().write([changes])], builder.frontier)
+        destination.commit([destination.writer().write([changes])], Watermarks(builder.frontier))
     assert len(list_files(tmp_path, "shop")) == 2
     with pytest.raises(DestinationError, match=r"two changes of public\.items stand at"):
         fold(tmp_path, "shop", "public", "items")
@@ -180,7 +177,7 @@ def test_a_column_that_nobody_sent_is_not_null(tmp_path: Path) -> None:
     with builder.transaction():
         builder.update(ITEMS, "1", UNSET)
     destination = opened(tmp_path)
-    destination.commit([destination.task_writer().write([builder.cut()])], builder.frontier)
+    destination.commit([destination.writer().write([builder.cut()])], Watermarks(builder.frontier))
     assert fold(tmp_path, "shop", "public", "items").rows == Counter([(1, UNKNOWN)])
 
 
@@ -198,7 +195,7 @@ def test_a_schema_change_and_a_change_of_identity(tmp_path: Path) -> None:
         builder.insert(wider, "4", "d", None)
     second = builder.cut()
     destination = opened(tmp_path)
-    destination.commit([destination.task_writer().write([first, second])], builder.frontier)
+    destination.commit([destination.writer().write([first, second])], Watermarks(builder.frontier))
     assert fold(tmp_path, "shop", "public", "items").rows == Counter(
         [(1, "a", UNKNOWN), (2, "b", UNKNOWN), (4, "d", None), (4, "d", None)]
     )

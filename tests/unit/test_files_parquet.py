@@ -12,9 +12,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.destination.files import FilesDestination, FilesOptions, list_files
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DecodeError
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.model.watermarks import Watermarks
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 
 DAY_MICROS = 86_400_000_000
 
@@ -23,8 +26,8 @@ def deliver(builder: ChangeBuilder, path: Path, **options: Any) -> FilesDestinat
     destination = FilesDestination(FilesOptions(path=str(path), **options), "shop")
     destination.open()
     changes = builder.cut()
-    receipt = destination.task_writer().write([changes])
-    destination.commit([receipt], builder.frontier)
+    receipt = destination.writer().write([changes])
+    destination.commit([receipt], Watermarks(builder.frontier))
     return destination
 
 

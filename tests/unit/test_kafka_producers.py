@@ -1,24 +1,34 @@
-"""Producers that executors keep: what giving one up says, and does not say."""
+"""What the guarantees of kafka ask of its producers, without a broker."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException
+import pytest
 
-from penstock.destination.kafka.producers import KeptProducer
+from penstock.destination.kafka import producers, sender
+from penstock.destination.kafka.options import KafkaOptions
+from penstock.destination.kafka.routes import Routes
+
+OPTIONS = KafkaOptions.model_validate({"brokers": "localhost:9092"})
 
 
-def test_giving_up_what_is_on_its_way_is_no_error() -> None:
-    """The caller has one already: the reason why it gives up."""
-    done: list[str] = []
+def test_no_message_arrives_after_one_that_failed_for_good(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(producers, "Producer", made.append)
+    monkeypatch.setattr(producers, "_kept", {})
+    producers.kept_producer(OPTIONS)
+    (settings,) = made
+    assert settings["enable.gapless.guarantee"] is True
+    assert settings["enable.idempotence"] is True
 
-    def poll(_seconds: float) -> Any:
-        done.append("poll")
-        raise KafkaException(KafkaError(KafkaError._GAPLESS_GUARANTEE))
 
-    kept = KeptProducer({"bootstrap.servers": "127.0.0.1:1"}, timeout=1.0)
-    kept.producer = SimpleNamespace(purge=lambda: done.append("purge"), poll=poll)  # type: ignore[assignment]
-    kept.discard()
-    assert done == ["purge", "poll"]
+def test_a_lane_is_read_when_no_transaction_of_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the last one of a sender that died counts is decided when its name is taken over."""
+    steps: list[str] = []
+    monkeypatch.setattr(sender, "TransactionalProducer", lambda *_: steps.append("taken over"))
+    monkeypatch.setattr(sender, "read_lane", lambda *_: steps.append("read"))
+    sender._Lane(Routes(OPTIONS, "shop", {}), 0)
+    assert steps == ["taken over", "read"]

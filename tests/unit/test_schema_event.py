@@ -16,13 +16,16 @@ from penstock import failpoints
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.encode.schema_event import schema_events
-from penstock.destination.files import FilesDestination, FilesOptions, fold
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.folding import fold
+from penstock.destination.files.options import FilesOptions
 from penstock.destination.stdout import StdoutDestination, StdoutOptions
 from penstock.model.errors import Fenced
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.model.watermarks import Watermarks
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 BIGINT = TypeName("pg_catalog", "bigint")
 ITEMS = TableDefinition(
@@ -150,7 +153,7 @@ def test_stdout_prints_rows_and_changes_in_their_order(
     dropped = replace(ADDED, position=Position(POSITION.commit_lsn, 5), tag="DROP TABLE")
     destination = StdoutDestination(StdoutOptions(), "shop")
     destination.commit_sections(
-        [Rows((b"a\n", b"b\n")), ADDED, dropped, Rows((b"c\n",))], Frontier(1, 2)
+        [Rows((b"a\n", b"b\n")), ADDED, dropped, Rows((b"c\n",))], Watermarks(Frontier(1, 2))
     )
     (first,), (second,) = lines(ADDED), lines(dropped)
     assert capfdbinary.readouterr().out == b"a\nb\n" + first + second + b"c\n"
@@ -188,7 +191,7 @@ def commit(destination: FilesDestination, builder: ChangeBuilder, *numbers: int)
         Rows((destination.section_writer([]).write([inserted(builder, number)]),))
         for number in numbers
     ]
-    destination.commit_sections([sections[0], ADDED, *sections[1:]], builder.frontier)
+    destination.commit_sections([sections[0], ADDED, *sections[1:]], Watermarks(builder.frontier))
 
 
 def names(positions: Sequence[Position]) -> list[str]:
@@ -198,7 +201,7 @@ def names(positions: Sequence[Position]) -> list[str]:
 def test_files_keep_a_change_beside_the_rows(tmp_path: Path) -> None:
     destination, builder = opened(tmp_path), ChangeBuilder()
     commit(destination, builder, 1, 2)
-    assert destination.committed() == builder.frontier
+    assert destination.committed() == Watermarks(builder.frontier)
     assert ids(tmp_path) == ["1", "2"]
     assert events(tmp_path) == {"00000016B374100000000003-10.json": lines(ADDED)[0]}
 
@@ -206,7 +209,7 @@ def test_files_keep_a_change_beside_the_rows(tmp_path: Path) -> None:
 def test_files_of_changes_sort_by_position(tmp_path: Path) -> None:
     positions = [Position(0x9, 4), Position(0x9, 16), Position(0x10, 0), Position(0xA_0000_0000, 1)]
     changes = [replace(ADDED, position=position) for position in positions]
-    opened(tmp_path).commit_sections(changes, Frontier(0xA_0000_0000, 0xA_0000_0008))
+    opened(tmp_path).commit_sections(changes, Watermarks(Frontier(0xA_0000_0000, 0xA_0000_0008)))
     assert list(events(tmp_path)) == names(positions)
     assert [json.loads(line)["position"]["ordinal"] for line in events(tmp_path).values()] == [
         4,
@@ -229,16 +232,16 @@ def test_a_change_that_is_brought_again_after_a_crash_stands_once(
         # The event is written, the batch is not committed.
         crash.setattr(driver, "commit", crashed)
         with pytest.raises(RuntimeError, match="crashed"):
-            driver.commit_sections([ADDED], Frontier(8, 9))
+            driver.commit_sections([ADDED], Watermarks(Frontier(8, 9)))
     assert driver.committed() == before
     (tmp_path / "_penstock" / "shop" / "schemas" / ".tmp-left").write_bytes(b"half")
 
     driver = opened(tmp_path)
     monkeypatch.setitem(failpoints._points, "files.manifest_written", ("error", 1))
     with pytest.raises(RuntimeError, match="manifest_written"):
-        driver.commit_sections([ADDED], Frontier(8, 9))
+        driver.commit_sections([ADDED], Watermarks(Frontier(8, 9)))
     driver = opened(tmp_path)
-    assert driver.committed() == Frontier(8, 9)
+    assert driver.committed() == Watermarks(Frontier(8, 9))
     assert list(events(tmp_path).values()) == lines(ADDED)
 
 
@@ -246,5 +249,5 @@ def test_a_driver_that_was_fenced_tells_of_no_change(tmp_path: Path) -> None:
     slept = opened(tmp_path)
     opened(tmp_path)
     with pytest.raises(Fenced):
-        slept.commit_sections([ADDED], Frontier(8, 9))
+        slept.commit_sections([ADDED], Watermarks(Frontier(8, 9)))
     assert events(tmp_path) == {}

@@ -14,15 +14,17 @@ from penstock.destination import stdout
 from penstock.destination.stdout import StdoutDestination, StdoutOptions
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
+from penstock.model.watermarks import Watermarks
 
 # Its reader is gone before the first line; exit must be as silent as the error is clear.
 _PROGRAM = """
 from penstock.destination.stdout import StdoutDestination, StdoutOptions
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
+from penstock.model.watermarks import Watermarks
 import sys
 try:
-    StdoutDestination(StdoutOptions(), "p").commit([b"{}" * 2**20], Frontier(1, 2))
+    StdoutDestination(StdoutOptions(), "p").commit([b"{}" * 2**20], Watermarks(Frontier(1, 2)))
 except DestinationError as error:
     print(error.message, "|", error.remedy, file=sys.stderr)
     sys.exit(3)
@@ -54,4 +56,4 @@ def test_a_full_disk_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(stdout, "sys", SimpleNamespace(stdout=SimpleNamespace(buffer=full)))
         destination = StdoutDestination(StdoutOptions(), "p")
         with pytest.raises(DestinationError, match="No space left"):
-            destination.commit([b"x"], Frontier(1, 2))
+            destination.commit([b"x"], Watermarks(Frontier(1, 2)))

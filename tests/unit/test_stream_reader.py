@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql.types import StructType
 
 from penstock.changelog.changelog import ChangeLog, LogWriter
+from penstock.model.error_transport import error_from_text
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
 from penstock.source.postgres.capture.assemble import HEADER, Assembler
 from penstock.spark.source import PenstockSource, PenstockStreamReader
-from penstock.spark.task import error_from_text
 from tests.stream_model import START, build, describe
 
 TRANSACTION = ("transaction", None, [("insert", 0, (b"1", b"x", None))])

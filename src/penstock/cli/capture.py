@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile
-from penstock.config import PipelineConfig, load_pipeline
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Frontier
+
+if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -74,6 +76,6 @@ def _held(config: PipelineConfig) -> Frontier | None:
     destination = make_destination(config.destination_type, config.destination_options, config.name)
     try:
         committed = destination.committed()
-        return None if committed is None else min([committed, *destination.behind().values()])
+        return None if committed is None else committed.low
     finally:
         destination.close()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.destination.contract import (
-    Behind,
     Capabilities,
     ChunkReceipt,
     ChunkWriter,
-    Destination,
     DestinationOptions,
     Receipt,
+    SchemaChange,
     TaskWriter,
 )
-from penstock.model.lsn import Frontier
+from penstock.destination.families.append import AppendDestination
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader
+from penstock.model.watermarks import Watermarks
+
+if TYPE_CHECKING:
+    from penstock.decode.changes import ChangeSet, TableChanges
 
 
 class DiscardOptions(DestinationOptions):
@@ -58,9 +61,9 @@ class DiscardChunkWriter(ChunkWriter):
         return ChunkReceipt(count, size)
 
 
-class DiscardDestination(Destination):
+class DiscardDestination(AppendDestination):
     """Counts what it is given: ``changes`` and ``bytes`` of the stream since it was made, and
-    ``copied_rows`` and ``copied_bytes`` of chunks.
+    ``copied_rows`` and ``copied_bytes`` of chunks, and ``schema_changes``.
     """
 
     name = "discard"
@@ -73,27 +76,27 @@ class DiscardDestination(Destination):
         super().__init__(options, pipeline)
         self.changes = 0
         self.bytes = 0
+        self.schema_changes = 0
         self.copied_rows = 0
         self.copied_bytes = 0
 
     def open(self) -> None:
         """There is nothing to take over."""
 
-    def committed(self) -> Frontier | None:
+    def committed(self) -> Watermarks | None:
         return None
 
-    def task_writer(self) -> DiscardWriter:
+    def writer(self) -> DiscardWriter:
         return DiscardWriter()
 
-    def commit(
-        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
-    ) -> None:
+    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         for receipt in map(json.loads, receipts):
             self.changes += receipt["changes"]
             self.bytes += receipt["bytes"]
 
-    def truncate_table(self, table: TableDefinition) -> None:
-        """There is nothing to empty."""
+    def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
+        self.schema_changes += 1
+        return ()
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> DiscardChunkWriter:
         return DiscardChunkWriter(self.options.typed)

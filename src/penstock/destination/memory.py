@@ -8,24 +8,27 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from penstock.decode.changes import ChangeSet, TableChanges
-from penstock.decode.row_values import READ_ORDINAL
 from penstock.destination.contract import (
-    Behind,
     Capabilities,
     ChunkReceipt,
     ChunkWriter,
-    Destination,
     DestinationOptions,
     Receipt,
+    SchemaChange,
     TaskWriter,
 )
+from penstock.destination.families.append import AppendDestination
 from penstock.model.errors import Fenced
 from penstock.model.lsn import Frontier, Position
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
+from penstock.model.watermarks import Watermarks
+
+if TYPE_CHECKING:
+    from penstock.decode.changes import ChangeSet, TableChanges
 
 TableName = tuple[str, str]
 """Schema and name."""
@@ -102,7 +105,7 @@ class MemoryChunkWriter(ChunkWriter):
         return ChunkReceipt(len(found), size, content)
 
 
-class MemoryDestination(Destination):
+class MemoryDestination(AppendDestination):
     """Keeps every change in order, with the frontier."""
 
     name = "memory"
@@ -120,20 +123,23 @@ class MemoryDestination(Destination):
         store.driver += 1
         self._driver = store.driver
 
-    def committed(self) -> Frontier | None:
-        return memory_store(self.pipeline).frontier
+    def committed(self) -> Watermarks | None:
+        frontier = memory_store(self.pipeline).frontier
+        return None if frontier is None else Watermarks(frontier)
 
-    def task_writer(self) -> MemoryWriter:
+    def writer(self) -> MemoryWriter:
         return MemoryWriter()
 
-    def commit(
-        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
-    ) -> None:
+    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         store = self._own_store()
         # Receipts come from our own writer, in this very process tree.
         found = [change for receipt in receipts for change in pickle.loads(receipt)]  # noqa: S301
         store.changes += found
-        store.frontier = frontier
+        store.frontier = watermarks.frontier
+
+    def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
+        names = tuple((t.schema, t.name) for c in change.tables if (t := c.after or c.before))
+        return [pickle.dumps([MemoryChange(change.position, "schema", names)])]
 
     def truncate_table(self, table: TableDefinition) -> None:
         """It holds changes, not rows: history stays."""
@@ -168,6 +174,8 @@ def _copied(rows: TableRows) -> Iterator[MemoryChange]:
     for column, texts in zip(rows.table.columns, rows.columns, strict=True):
         for row, text in zip(values, texts.to_pylist(), strict=True):
             row[column.name] = text
+    from penstock.decode.row_values import READ_ORDINAL
+
     position = Position(rows.snapshot.commit_lsn, READ_ORDINAL)
     for row in values:
         yield MemoryChange(position, "read", (_name(rows.table),), row)

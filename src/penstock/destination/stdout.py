@@ -9,25 +9,20 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from penstock.decode.changes import ChangeSet
-from penstock.decode.text_bytes import text_bytes
 from penstock.destination.contract import (
-    Behind,
     Capabilities,
     ChunkReceipt,
     ChunkWriter,
-    Destination,
     DestinationOptions,
     Receipt,
-    Rows,
     SchemaChange,
     TaskWriter,
 )
-from penstock.destination.encode.ndjson import encode_changes, read_lines
-from penstock.destination.encode.schema_event import schema_events
+from penstock.destination.families.append import AppendDestination
 from penstock.model.errors import DestinationError
-from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader
+from penstock.model.watermarks import Watermarks
 
 
 class StdoutOptions(DestinationOptions):
@@ -38,6 +33,9 @@ class StdoutWriter(TaskWriter):
     """Encodes on the executor; the lines travel in the receipt."""
 
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
+        from penstock.decode.text_bytes import text_bytes
+        from penstock.destination.encode.ndjson import encode_changes
+
         return b"".join(text_bytes(encode_changes(part).text) for part in changes)
 
 
@@ -45,6 +43,9 @@ class StdoutChunkWriter(ChunkWriter):
     """The same for copied rows."""
 
     def write(self, rows: ChunkReader) -> ChunkReceipt:
+        from penstock.decode.text_bytes import text_bytes
+        from penstock.destination.encode.ndjson import read_lines
+
         count = 0
         pieces = []
         for piece in rows.texts():
@@ -54,11 +55,12 @@ class StdoutChunkWriter(ChunkWriter):
         return ChunkReceipt(count, len(lines), lines)
 
 
-class StdoutDestination(Destination):
+class StdoutDestination(AppendDestination):
     """Writes lines in commit order. What was written before a crash is written again."""
 
     name = "stdout"
     options_model = StdoutOptions
+    uses_stdout = True
     capabilities = Capabilities(
         mode="append", exactly_once=False, remembers=False, atomic=False, batch_age=0.2
     )
@@ -71,37 +73,20 @@ class StdoutDestination(Destination):
     def open(self) -> None:
         """There is nothing to repair, and no way to fence another writer of a terminal."""
 
-    def committed(self) -> Frontier | None:
+    def committed(self) -> Watermarks | None:
         return None
 
-    def task_writer(self) -> StdoutWriter:
+    def writer(self) -> StdoutWriter:
         return StdoutWriter()
 
-    def commit(
-        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
-    ) -> None:
+    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         with self._printing:
             _write(receipts)
 
-    def commit_sections(
-        self,
-        sections: Sequence[SchemaChange | Rows],
-        frontier: Frontier,
-        behind: Behind | None = None,
-    ) -> None:
-        lines = [
-            line
-            for section in sections
-            for line in (
-                section.receipts
-                if isinstance(section, Rows)
-                else [line for _, line in schema_events(section)]
-            )
-        ]
-        self.commit(lines, frontier, behind)
+    def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
+        from penstock.destination.encode.schema_event import schema_events
 
-    def truncate_table(self, table: TableDefinition) -> None:
-        """A stream keeps its history."""
+        return [line for _, line in schema_events(change)]
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> StdoutChunkWriter:
         return StdoutChunkWriter()

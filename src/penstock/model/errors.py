@@ -14,7 +14,7 @@ PenstockError
 │   └── Fenced             another writer or driver has taken over
 ├── DecodeError            bytes that are not what the protocol allows
 ├── SparkLost              Spark's JVM is gone: only a new start helps
-├── StoreError             the store of table states, schemas and mappings refuses
+├── StoreError             the store of table states and schemas refuses
 │   └── StoreUnavailable   connection lost or refused: worth another try
 └── DestinationError       the destination refused
     ├── DestinationUnavailable  it did not answer: worth another try
@@ -36,19 +36,15 @@ class PenstockError(Exception):
         self.message = message
         self.remedy = remedy
 
-    @property
-    def details(self) -> dict[str, Any]:
-        """What else its kind is made with."""
-        return {}
-
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.message, self.remedy, self.details))
+        return (rebuild, (type(self), vars(self)))
 
 
-def _rebuild(
-    kind: type[PenstockError], message: str, remedy: str, details: dict[str, Any]
-) -> PenstockError:
-    return kind(message, remedy=remedy, **details)
+def rebuild(kind: type[PenstockError], fields: dict[str, Any]) -> PenstockError:
+    """An error of this kind with these fields, however its constructor is called."""
+    error = kind.__new__(kind, fields["message"])
+    vars(error).update(fields)
+    return error
 
 
 class ConfigError(PenstockError):
@@ -80,10 +76,6 @@ class TableRewritten(SourceError):
         super().__init__(message, remedy=remedy)
         self.table = table
 
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"table": self.table}
-
 
 class SlotError(SourceError):
     """The slot is missing, invalidated, moved or held by somebody else."""
@@ -114,7 +106,7 @@ class SparkLost(PenstockError):
 
 
 class StoreError(PenstockError):
-    """The store of table states, schemas and mappings refuses, or was asked for what cannot be."""
+    """The store of table states and schemas refuses, or was asked for what cannot be."""
 
 
 class StoreUnavailable(StoreError):
@@ -148,10 +140,6 @@ class TableRefused(DestinationError):
         self.table = table
         self.may_pass = may_pass
 
-    @property
-    def details(self) -> dict[str, Any]:
-        return {"table": self.table, "may_pass": self.may_pass}
-
 
 def as_refusal(error: DestinationError, table: int) -> TableRefused:
     """What went wrong with one table, so that it alone waits for a person."""
@@ -176,7 +164,3 @@ class TableChanged(TableRefused):
     ) -> None:
         super().__init__(message, remedy=remedy, table=table, may_pass=may_pass)
         self.commit_lsn = commit_lsn
-
-    @property
-    def details(self) -> dict[str, Any]:
-        return {**super().details, "commit_lsn": self.commit_lsn}

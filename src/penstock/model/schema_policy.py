@@ -20,6 +20,14 @@ FOLLOWED: frozenset[ChangeKind] = frozenset(
 )
 """Kinds that cannot be ignored: without them rows would not find their place, or be other rows."""
 
+SHAPES_ROWS: frozenset[ChangeKind] = frozenset(
+    (
+        *("rename_table", "rename_column", "add_column", "drop_column", "column_published"),
+        *("column_type", "column_generated", "user_type", "primary_key"),
+    )
+)
+"""Kinds after which rows look otherwise, or have another key."""
+
 _NO_CHOICE: frozenset[ChangeKind] = frozenset(("create_table", "drop_table", "replica_identity"))
 """Whether tables come and go is for the rules of the subscription."""
 
@@ -42,6 +50,15 @@ class SchemaPolicy:
     def stops_at(self, change: TableChange) -> Difference | None:
         """The first difference that a person has to look at."""
         found = (step for step in change.differences() if self.action(step.kind) == "stop")
+        return next(found, None)
+
+    def shapes_rows(self, change: TableChange) -> Difference | None:
+        """The first difference that a destination has to follow, or rows would not fit any more."""
+        found = (
+            step
+            for step in change.differences()
+            if step.kind in SHAPES_ROWS and self.action(step.kind) == "apply"
+        )
         return next(found, None)
 
     def resolved(self, change: TableChange) -> TableChange:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.model.schema_message import PREFIX
+from penstock.model.watermarks import Watermarks
+from penstock.transform.step import Step
 
 
 @dataclass(frozen=True)
-class Floors:
+class Floors(Step):
     """A change counts if its commit LSN is above its table's floor.
 
     ``general`` is the floor of all that ``tables`` (by oid) does not name. Nothing of the tables in
@@ -23,6 +25,30 @@ class Floors:
     tables: Mapping[int, int] = field(default_factory=dict)
     left_out: frozenset[int] = frozenset()
     known: frozenset[int] | None = None
+
+    @classmethod
+    def of_stream(
+        cls, at: Watermarks, set_aside: Collection[int], known: Collection[int] | None = None
+    ) -> Floors:
+        """What no table has got yet of a reading for all that are not set aside.
+
+        With ``known``, nothing of other tables counts.
+        """
+        return cls(
+            at.frontier.commit_lsn,
+            {oid: own.commit_lsn for oid, own in at.catching_up(set_aside).items()},
+            frozenset(set_aside),
+            None if known is None else frozenset(known),
+        )
+
+    @classmethod
+    def of_tables(cls, at: Watermarks, tables: Collection[int]) -> Floors:
+        """What these tables have not got yet, of a reading that is for nobody else."""
+        return cls(
+            at.frontier.commit_lsn,
+            {oid: at.at(oid).commit_lsn for oid in tables},
+            known=frozenset(tables),
+        )
 
     def apply(self, changes: ChangeSet) -> ChangeSet:
         """The changes that count."""

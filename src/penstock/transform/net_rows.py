@@ -36,13 +36,37 @@ DELETE = ord("D")
 
 
 @dataclass(frozen=True)
-class _Fold:
+class Fold:
     """Lineages: the changes in lineage order, and where in it each lineage begins and ends."""
 
     order: Ints
     start: Ints
     end: Ints
     op: Ops
+
+    @cached_property
+    def first(self) -> Ints:
+        """The first change of each lineage."""
+        return self.order[self.start]
+
+    @cached_property
+    def last(self) -> Ints:
+        """The last change of each lineage."""
+        return self.order[self.end - 1]
+
+    def last_sent(self, unset: Mask | None) -> tuple[Ints, Mask | None]:
+        """Which change gives each lineage a column's value, and where none does; ``unset`` says
+        which changes came without it.
+        """
+        if unset is None:
+            return self.last, None
+        # The last place, in lineage order, that has a value; it counts from the lineage's start on.
+        places = np.where(unset[self.order], -1, np.arange(len(self.order)))
+        latest = np.maximum.accumulate(places)[self.end - 1]
+        missing = latest < self.start
+        pick = np.where(missing, self.last, self.order[latest])
+        missing &= self.op != DELETE
+        return pick, missing if missing.any() else None
 
 
 class NetRows:
@@ -52,7 +76,7 @@ class NetRows:
         self,
         changes: TableChanges,
         key: Sequence[int],
-        fold: _Fold | None,
+        fold: Fold | None,
         owners: Ints | None,
     ) -> None:
         self._changes = changes
@@ -79,7 +103,7 @@ class NetRows:
         """Where the rows of each of ``count`` owners begin, and where the last one's end."""
         if self._owners is None:
             return [0, len(self)]
-        owners = self._owners if self._fold is None else self._owners[self._last]
+        owners = self._owners if self._fold is None else self._owners[self._fold.last]
         places: list[int] = np.searchsorted(owners, np.arange(count + 1)).tolist()
         return places
 
@@ -87,12 +111,16 @@ class NetRows:
     def commit_lsn(self) -> Ints:
         """Of the last change of each row; with ``ordinal`` its position."""
         return (
-            self._changes.commit_lsn if self._fold is None else self._changes.commit_lsn[self._last]
+            self._changes.commit_lsn
+            if self._fold is None
+            else self._changes.commit_lsn[self._fold.last]
         )
 
     @property
     def ordinal(self) -> Ints:
-        return self._changes.ordinal if self._fold is None else self._changes.ordinal[self._last]
+        return (
+            self._changes.ordinal if self._fold is None else self._changes.ordinal[self._fold.last]
+        )
 
     def text(self, column: int) -> pa.Array:
         """The column after all changes as Postgres text; null where it is null or not known.
@@ -107,7 +135,7 @@ class NetRows:
             both = pa.concat_arrays([values, old])
             is_delete = self._fold.op == DELETE
             return both.take(
-                pa.array(np.where(is_delete, len(values) + np.arange(len(old)), self._last))
+                pa.array(np.where(is_delete, len(values) + np.arange(len(old)), self._fold.last))
             )
         pick, _ = self._pick(column)
         return values.take(pa.array(pick))
@@ -125,32 +153,12 @@ class NetRows:
     def _old_key(self, column: int) -> pa.Array:
         """The key column under which each row stood before the first of its changes."""
         assert self._fold is not None  # noqa: S101 (inserts have no old key, and nobody asks)
-        return old_key_text(self._changes, self._values, column).take(pa.array(self._first))
-
-    @cached_property
-    def _last(self) -> Ints:
-        assert self._fold is not None  # noqa: S101
-        return self._fold.order[self._fold.end - 1]
-
-    @cached_property
-    def _first(self) -> Ints:
-        assert self._fold is not None  # noqa: S101
-        return self._fold.order[self._fold.start]
+        return old_key_text(self._changes, self._values, column).take(pa.array(self._fold.first))
 
     def _pick(self, column: int) -> tuple[Ints, Mask | None]:
         """Which change gives each row the column's value, and where none does."""
         assert self._fold is not None  # noqa: S101
-        unset = self._values.unset(column)
-        if unset is None:
-            return self._last, None
-        fold = self._fold
-        # The last place, in lineage order, that has a value; it counts from the lineage's start on.
-        places = np.where(unset[fold.order], -1, np.arange(len(fold.order)))
-        latest = np.maximum.accumulate(places)[fold.end - 1]
-        missing = latest < fold.start
-        pick = np.where(missing, self._last, fold.order[latest])
-        missing &= fold.op != DELETE
-        return pick, missing if missing.any() else None
+        return self._fold.last_sent(self._values.unset(column))
 
 
 def net_rows(changes: TableChanges, key: Sequence[int], owners: Ints | None = None) -> NetRows:
@@ -165,7 +173,7 @@ def net_rows(changes: TableChanges, key: Sequence[int], owners: Ints | None = No
     values = RowValues(changes)
     old_images = changes.old_rows[op[changes.old_rows] == tuples.UPDATE]
     count = len(changes)
-    codes = _codes(
+    codes = text_codes(
         [
             pa.concat_arrays(
                 [
@@ -181,10 +189,10 @@ def net_rows(changes: TableChanges, key: Sequence[int], owners: Ints | None = No
         codes = codes * (int(owners.max()) + 1) + np.concatenate([owners, owners[old_images]])
     after, before = codes[:count], codes[:count].copy()
     before[old_images] = codes[count:]
-    previous = (
-        _previous(op, before, after) if (before != after).any() else _previous_same_key(op, after)
+    earlier = (
+        previous(op, before, after) if (before != after).any() else _previous_same_key(op, after)
     )
-    return NetRows(changes, key, _lineages(op, before, after, previous), owners)
+    return NetRows(changes, key, lineages(op, before, after, earlier), owners)
 
 
 def old_key_text(changes: TableChanges, values: RowValues, column: int) -> pa.Array:
@@ -210,28 +218,31 @@ def _previous_same_key(op: Ops, key: Ints) -> Ints:
     return previous
 
 
-def _previous(op: Ops, before: Ints, after: Ints) -> Ints:
+def previous(op: Ops, before: Ints, after: Ints, time: Ints | None = None) -> Ints:
     """For each change the one that left a row under the key that this one finds; else -1.
 
     Each change takes a row from the key before and puts one to the key after. Sorted by key and
-    time, what a change takes was put there by the entry right before it.
+    time, what a change takes was put there by the entry right before it. Changes of the same
+    ``time`` all take their rows before any of them puts one.
     """
     changes = np.arange(len(op))
+    time = changes if time is None else time
     takes, puts = changes[op != tuples.INSERT], changes[op != tuples.DELETE]
     key = np.concatenate([before[takes], after[puts]])
     change = np.concatenate([takes, puts])
     is_put = np.repeat([False, True], [len(takes), len(puts)])
-    order = np.lexsort((is_put, change, key))
+    order = np.lexsort((is_put, time[change], key))
     key, change, is_put = key[order], change[order], is_put[order]
     found = np.zeros(len(key), bool)
     found[1:] = ~is_put[1:] & is_put[:-1] & (key[1:] == key[:-1])
     at = np.flatnonzero(found)
-    previous = np.full(len(op), -1, np.int64)
-    previous[change[at]] = change[at - 1]
-    return previous
+    found = np.full(len(op), -1, np.int64)
+    found[change[at]] = change[at - 1]
+    return found
 
 
-def _lineages(op: Ops, before: Ints, after: Ints, previous: Ints) -> _Fold:
+def lineages(op: Ops, before: Ints, after: Ints, previous: Ints) -> Fold:
+    """Put changes together whose ``previous`` ones are known, as positions in the same arrays."""
     first = np.where(previous < 0, np.arange(len(op)), previous)
     while True:
         further = first[first]
@@ -249,7 +260,7 @@ def _lineages(op: Ops, before: Ints, after: Ints, previous: Ints) -> _Fold:
     net = np.where(is_there, net, DELETE).astype(np.uint8)
     kept = np.flatnonzero(was_there | is_there)
     kept = kept[np.argsort(last[kept])]
-    return _Fold(order, start[kept], end[kept], net[kept])
+    return Fold(order, start[kept], end[kept], net[kept])
 
 
 class CountedRows:
@@ -311,7 +322,7 @@ def counted_rows(changes: TableChanges) -> CountedRows:
         [(op != tuples.DELETE).astype(np.int64), -np.ones(len(changes.old_rows), np.int64)]
     )
     columns = range(len(changes.table.columns))
-    codes = _codes(
+    codes = text_codes(
         [pa.concat_arrays([values.text(c), changes.old_text(c)]) for c in columns],
         changes.table.qualified_name,
         nullable=True,
@@ -324,7 +335,7 @@ def counted_rows(changes: TableChanges) -> CountedRows:
     return CountedRows(changes, pick[kept], total[kept])
 
 
-def _codes(
+def text_codes(
     columns: Sequence[pa.Array], table: str, *, nullable: bool = False, count: int = 0
 ) -> Ints:
     """A number for each row: equal where all columns are equal, as texts."""

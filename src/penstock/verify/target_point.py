@@ -12,7 +12,7 @@ from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.postgres.progress import Progress, read_progress
 from penstock.destination.postgres.sessions.session import DESTINATION, destination_errors
 from penstock.model.errors import DestinationError
-from penstock.model.lsn import Frontier, format_lsn
+from penstock.model.lsn import format_lsn
 from penstock.source.postgres.connect import connect
 from penstock.verify.snapshot import Snapshot
 
@@ -83,5 +83,6 @@ def _went_past(lsn: int, end: int) -> DestinationError:
 
 
 def _end(progress: Progress | None) -> int:
-    frontier = (progress and progress.frontier) or Frontier(0, 0)
-    return frontier.end_lsn
+    if progress is None or progress.watermarks is None:
+        return 0
+    return progress.watermarks.frontier.end_lsn

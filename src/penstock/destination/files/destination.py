@@ -10,15 +10,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from penstock.destination.contract import (
-    Behind,
     Capabilities,
     ChunkReceipt,
-    Destination,
     Receipt,
-    Rows,
     SchemaChange,
 )
 from penstock.destination.encode.schema_event import schema_events
+from penstock.destination.families.append import AppendDestination
 from penstock.destination.files import durable
 from penstock.destination.files.layout import (
     ControlFolder,
@@ -39,16 +37,21 @@ from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationError, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
+from penstock.model.watermarks import Watermarks
 
 # A driver that opens competes only with one that commits at the same moment.
 _MOST_CLAIMS = 100
 
 
-class FilesDestination(Destination):
+class FilesDestination(AppendDestination):
     """Every change once, in files by table and day of commit."""
 
     name = "files"
     options_model = FilesOptions
+    failpoints = (
+        "files.staged",
+        "files.manifest_written",
+    )
     # Not atomic: the files of one commit reach their places one by one. list_files() tells a
     # reader which of them belong together.
     capabilities = Capabilities(
@@ -113,38 +116,30 @@ class FilesDestination(Destination):
                 return number
         raise self._fenced()
 
-    def committed(self) -> Frontier | None:
+    def committed(self) -> Watermarks | None:
         last = self._manifests.newest()
-        return None if last is None else last.frontier
+        frontier = None if last is None else last.frontier
+        return None if frontier is None else Watermarks(frontier)
 
-    def task_writer(self) -> FilesWriter:
+    def writer(self) -> FilesWriter:
         return FilesWriter(self._root, self.pipeline, self.options)
 
-    def commit(
-        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
-    ) -> None:
+    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         files = [file for receipt in receipts for file in files_from_json(json.loads(receipt))]
         with self._committing, durable.explained(self._root):
             self._move_rest()
-            self._commit(files, frontier)
+            self._commit(files, watermarks.frontier)
 
-    def commit_sections(
-        self,
-        sections: Sequence[SchemaChange | Rows],
-        frontier: Frontier,
-        behind: Behind | None = None,
-    ) -> None:
-        changes = [section for section in sections if isinstance(section, SchemaChange)]
+    def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
+        """The event has a file of its own, which is the same if it is written again."""
         events = {
             self._control.schemas / schema_file(change.position, table.oid): line
-            for change in changes
             for table, line in schema_events(change)
         }
-        # First: written again after a crash, they are the same files.
         with self._committing, durable.explained(self._root):
             self._check_not_fenced()
             durable.write_all(events)
-        super().commit_sections(sections, frontier, behind)
+        return ()
 
     def truncate_table(self, table: TableDefinition) -> None:
         """Files hold changes, not rows: history stays. Chunks that are copied already get other

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pyarrow as pa
 
 from penstock.destination.contract import (
-    Behind,
     Capabilities,
     Receipt,
 )
@@ -39,8 +38,9 @@ from penstock.destination.kafka.sender import (
 from penstock.destination.kafka.topics import Topics
 from penstock.destination.kafka.transactions import TransactionalProducer
 from penstock.model.errors import DestinationError
-from penstock.model.lsn import Frontier, Position
+from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
+from penstock.model.watermarks import Watermarks
 
 
 class KafkaDestination(QueueDestination):
@@ -48,6 +48,10 @@ class KafkaDestination(QueueDestination):
 
     name = "kafka"
     options_model = KafkaOptions
+    failpoints = (
+        "kafka.handed_over",
+        "kafka.lane_committed",
+    )
     options: KafkaOptions
 
     def __init__(self, options: KafkaOptions, pipeline: str) -> None:
@@ -115,20 +119,19 @@ class KafkaDestination(QueueDestination):
         if names.difference(self._partitions):
             self._partitions = self._topics.make(names)
 
-    def committed(self) -> Frontier | None:
+    def committed(self) -> Watermarks | None:
         if self.options.transactional and self._driver is None:
             # Not opened, or a commit failed: only the topic tells what is there.
             self._take_up(self._read())
-        return self._record.frontier
+        frontier = self._record.frontier
+        return None if frontier is None else Watermarks(frontier)
 
-    def task_writer(self) -> KafkaWriter:
+    def writer(self) -> KafkaWriter:
         return KafkaWriter(self._encoder(), self._routes())
 
-    def commit(
-        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
-    ) -> None:
+    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         if self.options.transactional:
-            self._tell(replace(self._record, frontier=frontier), None)
+            self._tell(replace(self._record, frontier=watermarks.frontier), None)
 
     # -- schema changes ------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from contextlib import closing
 import pyarrow as pa
 
 from penstock.destination.contract import (
-    Behind,
     Capabilities,
     Receipt,
 )
@@ -27,8 +26,9 @@ from penstock.destination.kinesis.sender import (
     Routes,
 )
 from penstock.destination.kinesis.streams import Streams
-from penstock.model.lsn import Frontier, Position
+from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
+from penstock.model.watermarks import Watermarks
 
 
 class KinesisDestination(QueueDestination):
@@ -36,6 +36,7 @@ class KinesisDestination(QueueDestination):
 
     name = "kinesis"
     options_model = KinesisOptions
+    failpoints = ("kinesis.called",)
     options: KinesisOptions
     capabilities = Capabilities(
         mode="append",
@@ -68,15 +69,13 @@ class KinesisDestination(QueueDestination):
         self._formats.know(definitions)
         self._make(self._routes.stream(table.schema, table.name) for table in definitions)
 
-    def committed(self) -> Frontier | None:
+    def committed(self) -> Watermarks | None:
         return None
 
-    def task_writer(self) -> KinesisWriter:
+    def writer(self) -> KinesisWriter:
         return KinesisWriter(self._encoder(), self._routes)
 
-    def commit(
-        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
-    ) -> None:
+    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         """What tasks sent is there."""
 
     # -- schema changes ------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from functools import partial
 import psycopg
 
 from penstock.destination.contract import (
-    Behind,
     Capabilities,
+    ChunkReceipt,
     ChunkWriter,
     Destination,
     Receipt,
@@ -59,29 +59,52 @@ from penstock.destination.postgres.targets.table_names import TableNames
 from penstock.destination.postgres.targets.target_record import read_records, recorded_target
 from penstock.destination.postgres.targets.target_sequences import advance_sequences
 from penstock.destination.postgres.targets.target_table import TargetTable, ensure_targets
+from penstock.destination.protocols import (
+    FollowsSchema,
+    HoldsTables,
+    KeepsDeadLetters,
+    TablesFailAlone,
+    TakesCopies,
+    TakesReplays,
+)
 from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationUnavailable
-from penstock.model.lsn import Frontier, Position
+from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
+from penstock.model.watermarks import Watermarks
 
 # A staging table that is scanned with less than this left over in it is not worth emptying.
 _SWEEP_BYTES = 8 * 2**20
 _SEQUENCES_SECONDS = 60.0
 
 
-class PostgresDestination(Destination):
+class PostgresDestination(
+    Destination,
+    TakesCopies,
+    HoldsTables,
+    TakesReplays,
+    FollowsSchema,
+    TablesFailAlone,
+    KeepsDeadLetters,
+):
     """Executors stage, the driver merges: one transaction for all tables and the position."""
 
     name = "postgres"
     options_model = PostgresOptions
+    failpoints = (
+        "postgres.staged",
+        "postgres.merged",
+        "postgres.committed",
+        "postgres.copy_truncated",
+        "postgres.copy_chunk_written",
+    )
     capabilities = Capabilities(
         mode="merge",
         exactly_once=True,
         remembers=True,
         atomic=True,
         batch_age=0.1,
-        tables_fail_alone=True,
     )
 
     def __init__(self, options: PostgresOptions, pipeline: str) -> None:
@@ -90,7 +113,7 @@ class PostgresDestination(Destination):
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._has_history = options.mode == "append"
         self._session = DriverSession(options, pipeline)
-        self._held = Progress(0, None, {})
+        self._held = Progress(0, None)
         self._targets: dict[int, TargetTable] = {}
         self._lane = LANES[0]
         # Replaced, never changed: other threads read them while tables are prepared.
@@ -152,7 +175,7 @@ class PostgresDestination(Destination):
             ensure_stages(conn, new)
             known = self._stages[CATCHUP_LANE]
             drop_stages(conn, [s for s in stages[CATCHUP_LANE] if s.oid not in known])
-            is_new = self._progress(conn).frontier is None
+            is_new = self._progress(conn).watermarks is None
             self._copies.prepared(conn, definitions, targets, is_new=is_new)
         self._targets = {**self._targets, **{target.source_oid: target for target in targets}}
         for lane in lanes:
@@ -161,13 +184,10 @@ class PostgresDestination(Destination):
 
     # -- batches ---------------------------------------------------------------------------------
 
-    def committed(self) -> Frontier | None:
-        return self._read().frontier
+    def committed(self) -> Watermarks | None:
+        return self._read().watermarks
 
-    def behind(self) -> Behind:
-        return self._read().behind
-
-    def task_writer(self) -> PostgresWriter:
+    def writer(self) -> PostgresWriter:
         self._lane = LANES[(LANES.index(self._lane) + 1) % len(LANES)]
         return self._writer(self._lane, self._stages[self._lane])
 
@@ -192,11 +212,9 @@ class PostgresDestination(Destination):
             replaying,
         )
 
-    def commit(
-        self, receipts: Sequence[Receipt], frontier: Frontier, behind: Behind | None = None
-    ) -> None:
+    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         batch = StagedBatch.from_bytes(receipts)
-        progress = Progress(self._held.epoch, frontier, dict(behind or {}))
+        progress = Progress(self._held.epoch, watermarks)
 
         def merge(conn: Connection, thorough: bool) -> None:
             self._merge(conn, self._stages[batch.lane], batch, progress, thorough=thorough)
@@ -243,8 +261,8 @@ class PostgresDestination(Destination):
 
     def _advance(self, conn: Connection, progress: Progress) -> None:
         """First of all: it fences, and it holds a second driver up until we are done."""
-        assert progress.frontier is not None  # noqa: S101 (a commit always has one)
-        advance(conn, self.pipeline, self._held, progress.frontier, progress.behind)
+        assert progress.watermarks is not None  # noqa: S101 (a commit always has some)
+        advance(conn, self.pipeline, self._held, progress.watermarks)
 
     def _merge(
         self,
@@ -257,14 +275,14 @@ class PostgresDestination(Destination):
     ) -> None:
         if not batch.runs:
             return
-        assert progress.frontier is not None  # noqa: S101 (a commit always has one)
+        assert progress.watermarks is not None  # noqa: S101 (a commit always has some)
         conn.execute("SET CONSTRAINTS ALL DEFERRED")
         merge = BatchMerge(
             conn,
             self.pipeline,
             stages,
             batch,
-            position=Position(progress.frontier.commit_lsn, 0),
+            position=Position(progress.watermarks.frontier.commit_lsn, 0),
             strict=self._options.on_conflict == "error",
             dead_letter=self._options.dead_letter,
             replayed=self._replayed.get(batch.lane, frozenset()),
@@ -290,12 +308,9 @@ class PostgresDestination(Destination):
         return self._writer(lane, stages)
 
     def commit_sections(
-        self,
-        sections: Sequence[SchemaChange | Rows],
-        frontier: Frontier,
-        behind: Behind | None = None,
+        self, sections: Sequence[SchemaChange | Rows], watermarks: Watermarks
     ) -> None:
-        progress = Progress(self._held.epoch, frontier, dict(behind or {}))
+        progress = Progress(self._held.epoch, watermarks)
 
         def apply(conn: Connection, thorough: bool) -> None:
             self._apply_sections(conn, sections, progress, thorough=thorough)
@@ -398,6 +413,9 @@ class PostgresDestination(Destination):
             self._options.disable_triggers,
         )
 
+    def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
+        """Chunks are written in transactions of their own."""
+
     def finish_copy(self, table: TableDefinition) -> None:
         self._copies.finish(table, self._targets[table.oid])
 
@@ -460,4 +478,4 @@ class PostgresDestination(Destination):
 
     def _progress(self, conn: Connection) -> Progress:
         found = read_progress(conn, self.pipeline) if has_own_tables(conn) else None
-        return found or Progress(0, None, {})
+        return found or Progress(0, None)

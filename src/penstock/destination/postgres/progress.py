@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from psycopg import errors
 
-from penstock.destination.contract import Behind
 from penstock.destination.postgres.sessions.session import Connection, session_name
 from penstock.model.errors import Fenced
 from penstock.model.lsn import Frontier, format_lsn, parse_lsn
+from penstock.model.watermarks import Watermarks
 
 _PATIENCE = "15s"
 
@@ -27,11 +27,10 @@ TABLE = """CREATE TABLE IF NOT EXISTS penstock.progress (
 
 @dataclass(frozen=True)
 class Progress:
-    """``frontier`` is None before the first commit. ``epoch`` counts the drivers so far."""
+    """``watermarks`` is None before the first commit. ``epoch`` counts the drivers so far."""
 
     epoch: int
-    frontier: Frontier | None
-    behind: Behind
+    watermarks: Watermarks | None
 
 
 def read_progress(conn: Connection, pipeline: str) -> Progress | None:
@@ -43,11 +42,11 @@ def read_progress(conn: Connection, pipeline: str) -> Progress | None:
     if row is None:
         return None
     epoch, commit_lsn, end_lsn, behind = row
-    return Progress(
-        epoch,
-        None if commit_lsn is None else Frontier(parse_lsn(commit_lsn), parse_lsn(end_lsn)),
-        {int(oid): Frontier.from_json(value) for oid, value in behind.items()},
-    )
+    if commit_lsn is None:
+        return Progress(epoch, None)
+    frontier = Frontier(parse_lsn(commit_lsn), parse_lsn(end_lsn))
+    tables = {int(oid): Frontier.from_json(value) for oid, value in behind.items()}
+    return Progress(epoch, Watermarks(frontier, tables))
 
 
 def take_over(conn: Connection, pipeline: str) -> int:
@@ -86,23 +85,21 @@ def _next_epoch(conn: Connection, pipeline: str, patience: str) -> int:
     return int(row[0]) if row else 0
 
 
-def advance(
-    conn: Connection, pipeline: str, held: Progress, frontier: Frontier, behind: Behind
-) -> None:
+def advance(conn: Connection, pipeline: str, held: Progress, to: Watermarks) -> None:
     """Go on from ``held``; raises Fenced where the destination stands elsewhere by now.
 
     The row stays locked until the transaction ends, so a second driver waits for its outcome.
     """
-    expected = held.frontier
+    expected = None if held.watermarks is None else held.watermarks.frontier
     changed = conn.execute(
         "UPDATE penstock.progress SET commit_lsn = %s, end_lsn = %s, behind = %s,"
         " committed_at = clock_timestamp() WHERE pipeline = %s AND epoch = %s"
         " AND commit_lsn IS NOT DISTINCT FROM %s::pg_lsn"
         " AND end_lsn IS NOT DISTINCT FROM %s::pg_lsn",
         [
-            format_lsn(frontier.commit_lsn),
-            format_lsn(frontier.end_lsn),
-            json.dumps({str(oid): place.to_json() for oid, place in behind.items()}),
+            format_lsn(to.frontier.commit_lsn),
+            format_lsn(to.frontier.end_lsn),
+            json.dumps({str(oid): place.to_json() for oid, place in to.behind.items()}),
             pipeline,
             held.epoch,
             None if expected is None else format_lsn(expected.commit_lsn),

@@ -8,16 +8,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.changelog.changelog import ChangeLog
-from penstock.destination.contract import Behind, Destination, Rows, SchemaChange
+from penstock.destination.contract import Rows, SchemaChange
+from penstock.destination.protocols import FollowsSchema
 from penstock.failpoints import failpoint
-from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult
 from penstock.model.errors import BatchAgain, LogError, PenstockError
 from penstock.model.lsn import NOTHING, Frontier
-from penstock.pipeline.run.standing import Standing
+from penstock.model.watermarks import Watermarks
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.tables.registry import TableRegistry
 
-Commit = Callable[[Frontier, Behind], None]
+Commit = Callable[[Watermarks], None]
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,20 @@ class BatchCommitter:
 
     def __init__(
         self,
-        destination: Destination,
-        log: ChangeLog,
-        reader: str,
-        wanted_lsn: int,
-        observe: Callable[[Delivered], None],
-        metrics: Metrics,
+        context: RunContext,
+        *,
+        wanted_lsn: int = 0,
+        observe: Callable[[Delivered], None] = lambda _: None,
     ) -> None:
-        self._destination = destination
-        self._log = log
-        self._reader = reader
+        """``wanted_lsn`` is where capture is to say that it has got; ``observe`` is called for
+        every batch, by the thread that commits.
+        """
+        self._destination = context.destination
+        self._log = context.log
+        self._reader = context.config.name
+        self._metrics = context.metrics
         self._wanted_lsn = wanted_lsn
         self._observe = observe
-        self._metrics = metrics
         self._in_doubt: tuple[JobResult, Frontier] | None = None
         """A batch whose commit failed, and where the destination stands if it holds it after all:
         then nobody brings it again, and it is counted when that is known.
@@ -64,7 +66,7 @@ class BatchCommitter:
         """Those that were placed and not freed since, also if nobody else says that they wait."""
         self.lock = threading.RLock()
         """Held while something is committed: who changes the destination otherwise takes it."""
-        self.standing = Standing()
+        self.standing = Watermarks()
 
     def take_up(
         self,
@@ -72,7 +74,7 @@ class BatchCommitter:
         known: Collection[int],
         set_aside: Collection[int],
         waiting: Mapping[int, Frontier | None],
-    ) -> Standing:
+    ) -> Watermarks:
         """Ask the destination where it stands, before a query reads on from there.
 
         ``begin`` is where it stands if it does not know. ``known`` are all tables; ``waiting`` are
@@ -83,11 +85,12 @@ class BatchCommitter:
             held = self.held()
             # What was placed since the last commit is newer than what the destination knows, and so
             # is that a table was let go: the destination hears of that with the next commit.
-            told = {**self._destination.behind(), **self._placed}
+            told = {**(held.behind if held else {}), **self._placed}
             delivered = frozenset(known) - frozenset(set_aside)
             wanted = {*delivered, *waiting, *self._kept}
-            standing = Standing(
-                held or begin, {oid: at for oid, at in told.items() if oid in wanted}
+            standing = Watermarks(
+                held.frontier if held else begin,
+                {oid: at for oid, at in told.items() if oid in wanted},
             )
             for oid, at in waiting.items():
                 places = [*filter(None, [at, told.get(oid)])]
@@ -100,12 +103,20 @@ class BatchCommitter:
             self._record()
             return standing
 
-    def held(self) -> Frontier | None:
+    def resume(self, begin: Frontier, tables: TableRegistry) -> None:
+        """Go on where the destination stands, or if it does not know, where it was last seen; at
+        ``begin`` where nobody has seen it. Called by the main thread while no query is under way.
+        """
+        part = tables.take_part()
+        standing = self.take_up(begin, part.known, part.set_aside, part.waiting)
+        tables.joined(standing.behind)
+
+    def held(self) -> Watermarks | None:
         """Where the destination stands or, if it does not know, where it was last seen."""
         held = self._destination.committed()
         if held is None and not self._destination.capabilities.remembers:
             recorded = self._log.reader(self._reader)
-            held = recorded.frontier if recorded else None
+            held = Watermarks(recorded.frontier) if recorded else None
         return held
 
     @property
@@ -122,7 +133,12 @@ class BatchCommitter:
         """Commit a transaction with schema changes, between which its rows stand; ``job`` are all
         that wrote them.
         """
-        self._go_on(frontier, job, partial(self._destination.commit_sections, sections))
+        destination = self._destination
+        if isinstance(destination, FollowsSchema):
+            self._go_on(frontier, job, partial(destination.commit_sections, sections))
+        else:
+            # Changes of tables that it brings were refused before: these are of no interest to it.
+            self(job, frontier)
 
     def _go_on(self, frontier: Frontier, job: JobResult, commit: Commit) -> None:
         with self.lock:
@@ -145,8 +161,8 @@ class BatchCommitter:
         self._metrics.committed(job, standing.frontier, began)
         self._observe(Delivered(standing.frontier, len(job.receipts), time.time()))
 
-    def _settle_doubt(self, held: Frontier | None) -> None:
-        if self._in_doubt is not None and held is not None and held >= self._in_doubt[1]:
+    def _settle_doubt(self, held: Watermarks | None) -> None:
+        if self._in_doubt is not None and held is not None and held.frontier >= self._in_doubt[1]:
             self._metrics.committed(*self._in_doubt, time.monotonic())
         self._in_doubt = None
 
@@ -187,11 +203,11 @@ class BatchCommitter:
             self.standing = self.standing.freed(tables)
             self._record()
 
-    def _commit(self, commit: Commit, standing: Standing) -> None:
+    def _commit(self, commit: Commit, standing: Watermarks) -> None:
         if self.is_unsure:
             raise BatchAgain("the last commit failed, and the destination was not asked since")
         try:
-            commit(standing.frontier, standing.behind)
+            commit(standing)
         except PenstockError:
             # It may have been committed nevertheless.
             self.is_unsure = True
@@ -203,5 +219,5 @@ class BatchCommitter:
         """Tell capture what the destination holds and no query reads any more: one may have begun
         further back, for a table that was given up since.
         """
-        held = min(self.standing.held, self._read_up_to)
+        held = min(self.standing.low, self._read_up_to)
         self._log.set_reader(self._reader, held, self._wanted_lsn)

@@ -7,28 +7,37 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from penstock.destination.contract import Behind, Destination, Rows, SchemaChange, TaskWriter
+from penstock.destination.contract import (
+    ChunkReceipt,
+    Destination,
+    Rows,
+    SchemaChange,
+    TaskWriter,
+)
 from penstock.destination.families.queue.events import Encoder
-from penstock.model.lsn import Frontier, Position
+from penstock.destination.protocols import FollowsSchema, TakesCopies
+from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
+from penstock.model.watermarks import Watermarks
 
 
-class QueueDestination(Destination):
+class QueueDestination(Destination, TakesCopies, FollowsSchema):
     """Sends every change, and keeps all that was sent."""
 
     def section_writer(self, changes: Sequence[SchemaChange]) -> TaskWriter:
         """Rows behind a schema change are sent at once, so its event goes before them."""
         self._follow(changes)
-        return self.task_writer()
+        return self.writer()
 
     def commit_sections(
-        self,
-        sections: Sequence[SchemaChange | Rows],
-        frontier: Frontier,
-        behind: Behind | None = None,
+        self, sections: Sequence[SchemaChange | Rows], watermarks: Watermarks
     ) -> None:
         self._follow([section for section in sections if isinstance(section, SchemaChange)])
-        super().commit_sections(sections, frontier, behind)
+        rows = [section for section in sections if isinstance(section, Rows)]
+        self.commit([receipt for section in rows for receipt in section.receipts], watermarks)
+
+    def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
+        """What writers sent is there."""
 
     def truncate_table(self, table: TableDefinition) -> None:
         """A queue keeps its history."""

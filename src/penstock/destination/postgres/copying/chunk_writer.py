@@ -21,7 +21,6 @@ from penstock.destination.postgres.sessions.session import (
 )
 from penstock.destination.postgres.staging.stage import Stage
 from penstock.destination.postgres.staging.task_writer import (
-    column_places,
     forget_session,
     kept_session,
 )
@@ -82,7 +81,7 @@ class PostgresChunkWriter(ChunkWriter):
                 ) from error
             forget_session(self.url, "copy")
             raise as_destination_error(error, "copying rows") from error
-        failpoint("postgres.chunk_written")
+        failpoint("postgres.copy_chunk_written")
         return found
 
     def _connect(self) -> Connection:
@@ -97,7 +96,7 @@ class PostgresChunkWriter(ChunkWriter):
     def _write(self, conn: Connection, rows: ChunkReader) -> ChunkReceipt:
         oid = self.stage.oid
         names = [column.name for column in rows.table.columns]
-        column_places(self.stage, rows.table)
+        self.stage.places(rows.table)
         with conn.transaction():
             there = begin_chunk(conn, self.pipeline, oid, self.copy, rows.chunk)
             if there is not None:
@@ -109,7 +108,8 @@ class PostgresChunkWriter(ChunkWriter):
     def _add(self, conn: Connection, rows: ChunkReader, names: Sequence[str]) -> tuple[int, int]:
         copied = CopiedRows(conn, self.stage, names, over=self.again)
         if self.stage.kind != "history" and not self.dead_letter:
-            return copied.add_raw(rows.raw(binary=self.binary), binary=self.binary)
+            binary = self.binary and rows.has_binary
+            return copied.add_raw(rows.raw(binary=binary), binary=binary)
         count = size = 0
         for part in rows.texts():
             size += copied.add_texts(part, self.pipeline if self.dead_letter else None)

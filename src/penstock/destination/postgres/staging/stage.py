@@ -15,6 +15,8 @@ from typing import Literal
 from psycopg import sql
 
 from penstock.destination.postgres.sessions.session import Connection
+from penstock.model.table_schema import TableSchema
+from penstock.transform.table_order import column_places
 
 SCHEMA = "penstock"
 
@@ -62,6 +64,11 @@ class Stage:
     @cached_property
     def staging_id(self) -> sql.Identifier:
         return sql.Identifier(SCHEMA, self.staging)
+
+    def places(self, table: TableSchema, commit_lsn: int = 0) -> list[int]:
+        """As ``column_places``: where its columns are in the table that rows come with."""
+        names = [column.name for column in self.columns]
+        return column_places(names, table, commit_lsn, self.left_out)
 
     def layout(self) -> list[tuple[str, str]]:
         """Name and type of each column of the staging table."""

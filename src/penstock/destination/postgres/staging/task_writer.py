@@ -39,9 +39,10 @@ from penstock.destination.postgres.staging.staged_rows import (
     staged_rows,
 )
 from penstock.failpoints import failpoint
-from penstock.model.errors import TableChanged, TableRefused
+from penstock.model.errors import TableRefused
 from penstock.model.lsn import Position
 from penstock.model.table_schema import TableSchema
+from penstock.transform.table_order import after, in_table_order
 
 # Nothing staged has to survive: a crash of the server empties the tables anyway.
 _SESSION = {"synchronous_commit": "off"}
@@ -107,7 +108,9 @@ class PostgresWriter(TaskWriter):
             if stage is None:
                 raise _unknown(changes.table)
             if stage.kind != "history":
-                changes = _after_truncates(changes, truncates)  # noqa: PLW2901
+                oid = changes.table.oid
+                ends = [(e.commit_lsn, e.ordinal) for e in truncates if oid in e.tables]
+                changes = after(changes, ends)  # noqa: PLW2901
             if not len(changes):
                 continue
             if held and not (changes.follows(held[-1]) and self._same_shape(held[-1], changes)):
@@ -124,8 +127,8 @@ class PostgresWriter(TaskWriter):
             and first.kind == second.kind == "keyed"
             and not self.replayed.intersection((first.oid, second.oid))
             and first.key == second.key
-            and column_places(first, one.table, int(one.commit_lsn[0]))
-            == column_places(second, other.table, int(other.commit_lsn[0]))
+            and first.places(one.table, int(one.commit_lsn[0]))
+            == second.places(other.table, int(other.commit_lsn[0]))
         )
 
     def _all_loads(
@@ -142,7 +145,7 @@ class PostgresWriter(TaskWriter):
 
     def _loads(self, part: int, tables: Sequence[TableChanges]) -> Iterator[_Load]:
         stages = [self.stages[changes.table.oid] for changes in tables]
-        places = column_places(stages[0], tables[0].table, int(tables[0].commit_lsn[0]))
+        places = stages[0].places(tables[0].table, int(tables[0].commit_lsn[0]))
         if tables[0].table.oid in self.replayed and stages[0].kind == "keyed":
             rows: StagedRows = ReplayedRows(stages[0], places, tables[0])
         else:
@@ -250,74 +253,6 @@ def _part(load: _Load, kept: Mask, size: int) -> Part:
 
 def _lines(part: int, rows: StagedRows, first: int, last: int) -> pa.Array:
     return copy_lines([str(part), *rows.columns(first, last)], last - first)
-
-
-def in_table_order(tables: Sequence[TableChanges]) -> Iterator[TableChanges]:
-    """The changes of a run with each table's in position order.
-
-    A table whose definition changed in the run and changed back is there twice, interleaved.
-    """
-    by_table: dict[int, list[TableChanges]] = {}
-    for changes in tables:
-        by_table.setdefault(changes.table.oid, []).append(changes)
-    for versions in by_table.values():
-        if len(versions) == 1:
-            yield versions[0]
-        else:
-            yield from _interleaved(versions)
-
-
-def _interleaved(versions: Sequence[TableChanges]) -> Iterator[TableChanges]:
-    which = np.repeat(np.arange(len(versions)), [len(changes) for changes in versions])
-    place = np.concatenate([np.arange(len(changes)) for changes in versions])
-    commit_lsn = np.concatenate([changes.commit_lsn for changes in versions])
-    ordinal = np.concatenate([changes.ordinal for changes in versions])
-    order = np.lexsort((ordinal, commit_lsn))
-    which, place = which[order], place[order]
-    bounds = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), len(which)]
-    for first, last in pairwise(bounds):
-        yield versions[which[first]].part(int(place[first]), int(place[last - 1]) + 1)
-
-
-def _after_truncates(changes: TableChanges, truncates: Sequence[Truncated]) -> TableChanges:
-    ends = [
-        (event.commit_lsn, event.ordinal)
-        for event in truncates
-        if changes.table.oid in event.tables
-    ]
-    if not ends:
-        return changes
-    commit_lsn, ordinal = max(ends)
-    later = (changes.commit_lsn > commit_lsn) | (
-        (changes.commit_lsn == commit_lsn) & (changes.ordinal > ordinal)
-    )
-    # They stand in position order.
-    return changes.part(int(len(later) - later.sum()), len(later))
-
-
-def column_places(stage: Stage, table: TableSchema, commit_lsn: int = 0) -> list[int]:
-    """For each staged column its place in the table as the stream announced it.
-
-    Raises TableChanged, for rows that were committed at ``commit_lsn``, where they do not fit.
-    """
-    places = {column.name: index for index, column in enumerate(table.columns)}
-    wanted = {column.name for column in stage.columns}
-    if set(places) - stage.left_out != wanted:
-        missing = sorted(wanted - set(places))
-        new = sorted(set(places) - stage.left_out - wanted)
-        raise TableChanged(
-            f"table {table.qualified_name} has changed at the source: "
-            + "; ".join(
-                f"columns {what}: {', '.join(names)}"
-                for what, names in (("gone", missing), ("new", new))
-                if names
-            ),
-            remedy="copy it anew: `penstock tables resync`; or change the target in the same way, "
-            f"then run `penstock tables retry` for {table.qualified_name}",
-            table=table.oid,
-            commit_lsn=commit_lsn,
-        )
-    return [places[column.name] for column in stage.columns]
 
 
 def _unknown(table: TableSchema) -> TableRefused:

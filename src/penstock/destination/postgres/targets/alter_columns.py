@@ -16,6 +16,7 @@ from penstock.config.table_patterns import split_name
 from penstock.destination.postgres.sessions.session import Connection, is_refusal, said
 from penstock.destination.postgres.targets.alter_types import attempt
 from penstock.destination.postgres.targets.create_table import type_sql, with_free_sequences
+from penstock.model.array_text import first_element
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import ColumnDefinition, TableDefinition
 
@@ -342,17 +343,6 @@ class AlteredColumns:
 
     def _column(self, column: ColumnDefinition, action: sql.Composable) -> None:
         self._conn.execute(self._statement(column, action))
-
-
-def first_element(array: str | None) -> str | None:
-    """The one element of an array's text, as attmissingval holds it; None without one."""
-    if array is None:
-        return None
-    text = array[1:-1]
-    if not text.startswith('"'):
-        return None if text == "NULL" else text
-    pieces = iter(text[1:-1])
-    return "".join(next(pieces) if piece == "\\" else piece for piece in pieces)
 
 
 def _is_made_anew(

@@ -26,6 +26,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.config import load_pipeline
 from penstock.config.connection_url import ConnectionUrl
+from penstock.model.error_transport import error_to_json
 from penstock.model.errors import PenstockError
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.held_snapshot import (
@@ -57,7 +58,7 @@ def main() -> None:
     try:
         _hold(options)
     except PenstockError as error:
-        _tell(error=error.message, remedy=error.remedy, kind=type(error).__name__)
+        _tell(error=error_to_json(error))
         sys.exit(1)
 
 
@@ -114,7 +115,7 @@ def _transaction(
         url,
         application=application,
         wait=wait,
-        say=lambda text: _tell(waits=text),
+        waits=lambda text: _tell(waits=text),
         check=_check_driver,
     ) as slot:
         conn = connect(url, application_name=application)

@@ -1,0 +1,144 @@
+"""The driver's side of what families share that hold the current rows of tables."""
+
+from __future__ import annotations
+
+import threading
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from penstock.destination.contract import Destination, SchemaChange
+from penstock.destination.families.ledger import Ledger
+from penstock.destination.families.target import Target
+from penstock.destination.protocols import (
+    FollowsSchema,
+    HoldsTables,
+    TablesFailAlone,
+    TakesCopies,
+)
+from penstock.model.errors import TableRefused
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TableDefinition
+
+Notes = dict[str, str | None]
+
+
+class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFailAlone):
+    """Makes tables, remembers in the ledger what they are like, and lets them follow the source."""
+
+    def __init__(self, options: object, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        self._driver = 0
+        # Replaced, never changed: other threads read it while tables are prepared.
+        self._targets: dict[int, Target] = {}
+        self._lock = threading.RLock()
+
+    # -- what a member says ----------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def ledger(self) -> Ledger: ...
+
+    @abstractmethod
+    def create(self, table: TableDefinition, target: Target) -> None:
+        """Make an empty table. Raises TableRefused where it cannot."""
+
+    @abstractmethod
+    def drop(self, target: Target) -> None:
+        """Remove a table with its rows, if it is there."""
+
+    @abstractmethod
+    def alter(self, change: TableChange, before: Target, after: Target) -> None:
+        """Follow a schema change of a table. Called again after a crash. Raises TableRefused."""
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """All that happens inside is committed together with what the ledger is told."""
+        return nullcontext()
+
+    # -- what the base does ----------------------------------------------------------------------
+
+    def prepare(self, definitions: Sequence[TableDefinition]) -> None:
+        with self._changing() as notes:
+            known = self._known()
+            for table in definitions:
+                target = Target.of(table)
+                if (there := known.get(table.oid)) is None:
+                    self.create(table, target)
+                    notes[f"table/{table.oid}"] = target.to_text()
+                elif not self._fits(there, target):
+                    raise TableRefused(
+                        f"table {target.qualified_name} is another at the destination: it has the "
+                        f"columns {', '.join(there.columns)}",
+                        remedy=f"run `penstock tables resync` for {target.qualified_name}",
+                        table=table.oid,
+                    )
+        self._targets = {**self._targets, **{t.oid: Target.of(t) for t in definitions}}
+
+    def _fits(self, there: Target, target: Target) -> bool:
+        """Whether rows of ``target`` can come into what is there."""
+        return there == target
+
+    def has_foreign_rows(self, table: TableDefinition) -> bool:
+        """Never: it makes its tables itself. A member that takes over tables asks them."""
+        return False
+
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
+        with self._changing() as notes:
+            there, target = self._known().get(table.oid), Target.of(table)
+            if there is not None and there != target:
+                self.drop(there)
+                self.create(table, target)
+                notes[f"table/{table.oid}"] = target.to_text()
+
+    def finish_copy(self, table: TableDefinition) -> None:
+        """Nothing. A member that keeps statistics makes them here."""
+
+    def complete_table(self, table: TableDefinition) -> None:
+        """Nothing."""
+
+    def drop_table(self, table: TableDefinition) -> None:
+        with self._changing() as notes:
+            if (there := self._known().get(table.oid)) is not None:
+                self.drop(there)
+            self._forget_copy(table, notes)
+            notes[f"table/{table.oid}"] = None
+        self._targets = {oid: t for oid, t in self._targets.items() if oid != table.oid}
+
+    def notes(self, table: int) -> Sequence[str]:
+        return ()
+
+    def forget(self) -> Sequence[str]:
+        return ["its ledger"] if self.ledger.forget() else []
+
+    def _forget_copy(self, table: TableDefinition, notes: Notes) -> None:
+        for kind in ("copy", "chunk", "parked"):
+            notes.update(dict.fromkeys(self.ledger.read(f"{kind}/{table.oid}/")))
+
+    def _alter(self, change: SchemaChange, targets: Mapping[int, Target], notes: Notes) -> None:
+        """Let the tables follow that the change touches, of those in ``targets``."""
+        for table in change.tables:
+            if (after := after_change(change, targets).get(table.oid)) is not None:
+                self.alter(table, targets[table.oid], after)
+                notes[f"table/{table.oid}"] = after.to_text()
+
+    @contextmanager
+    def _changing(self) -> Iterator[Notes]:
+        """Fence first, then what the block does, then the notes that it leaves, all together."""
+        with self._lock, self.transaction():
+            self.ledger.write(self._driver, {})
+            notes: Notes = {}
+            yield notes
+            self.ledger.write(self._driver, notes)
+
+    def _known(self) -> dict[int, Target]:
+        found = self.ledger.read("table/").values()
+        return {target.oid: target for target in map(Target.from_text, found)}
+
+
+def after_change(change: SchemaChange, targets: Mapping[int, Target]) -> dict[int, Target]:
+    """The tables that a change touches and that are followed, as they are behind it."""
+    return {
+        table.oid: Target.of(table.after)
+        for table in change.tables
+        if table.before is not None and table.after is not None and table.oid in targets
+    }

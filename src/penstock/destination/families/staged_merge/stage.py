@@ -1,0 +1,94 @@
+"""Where executors put the files of a batch until the driver has merged them."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.destination.files import durable
+from penstock.model.errors import BatchAgain
+
+
+class Stage(ABC):
+    """Arrow files under names that nobody else has. Pickled to the executors.
+
+    It also has one note, which is overwritten: what the driver wants to remember without waking the
+    destination.
+    """
+
+    @abstractmethod
+    def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
+        """Write a file, piece by piece; its name. One that fails midway leaves nothing that counts.
+        Called on executors.
+        """
+
+    @abstractmethod
+    def get(self, name: str) -> pa.Table:
+        """Read a file. Raises BatchAgain where it is gone."""
+
+    @abstractmethod
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files, as far as they are there."""
+
+    @abstractmethod
+    def clean(self) -> None:
+        """Remove all files: those that are there belong to drivers that are gone."""
+
+    @abstractmethod
+    def note(self, text: str) -> None:
+        """Put the note in place of what it was, durably."""
+
+    @abstractmethod
+    def noted(self) -> str | None:
+        """The note, None without one."""
+
+
+@dataclass(frozen=True)
+class FolderStage(Stage):
+    """A folder that driver and executors see at the same path."""
+
+    path: str
+
+    def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
+        name = f"{uuid.uuid4().hex}.arrow"
+        with self._folder() as folder, pa.ipc.new_file(folder / name, schema) as file:
+            for piece in pieces:
+                file.write_table(piece)
+        # No sync: what a crash of the machine takes is staged again, since nothing tells of it.
+        return name
+
+    def get(self, name: str) -> pa.Table:
+        try:
+            return pa.ipc.open_file((Path(self.path) / name).read_bytes()).read_all()
+        except (FileNotFoundError, pa.ArrowInvalid) as error:
+            raise BatchAgain(f"the staged file {name} is gone or broken: {error}") from error
+
+    def remove(self, names: Sequence[str]) -> None:
+        with self._folder() as folder:
+            for name in names:
+                (folder / name).unlink(missing_ok=True)
+
+    def clean(self) -> None:
+        with self._folder() as folder:
+            self.remove([file.name for file in folder.glob("*.arrow")])
+
+    def note(self, text: str) -> None:
+        with self._folder() as folder:
+            durable.write_all({folder / "note.json": text.encode()})
+
+    def noted(self) -> str | None:
+        file = Path(self.path) / "note.json"
+        return file.read_text() if file.exists() else None
+
+    @contextmanager
+    def _folder(self) -> Iterator[Path]:
+        folder = Path(self.path)
+        with durable.explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            yield folder

@@ -1,0 +1,52 @@
+"""A table of a destination that holds rows, as far as rows need it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_schema import TableSchema
+from penstock.transform.table_order import column_places
+
+
+@dataclass(frozen=True)
+class Target:
+    """``key`` are the places of the columns that identify a row; without any, rows are counted.
+
+    ``left_out`` are columns that rows come with and that are not wanted.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[int, ...]
+    left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, table: TableDefinition) -> Target:
+        names = tuple(column.name for column in table.columns if column.is_delivered)
+        key = tuple(names.index(name) for name in table.merge_key)
+        left_out = tuple(c.name for c in table.columns if c.published and c.ignored)
+        return cls(table.oid, table.schema, table.name, names, key, left_out)
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    def places(self, table: TableSchema, commit_lsn: int = 0) -> list[int]:
+        """As ``column_places``: where its columns are in the table that rows come with."""
+        return column_places(self.columns, table, commit_lsn, self.left_out)
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Target:
+        value: dict[str, Any] = {
+            name: tuple(part) if isinstance(part, list) else part
+            for name, part in json.loads(text).items()
+        }
+        return cls(**value)

@@ -1,0 +1,1 @@
+"""Versioned upsert: every write carries its position, and of two the older one loses."""

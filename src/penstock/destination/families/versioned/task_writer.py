@@ -1,0 +1,266 @@
+"""The executor's side: changes become documents, and those of a table are written in order.
+
+A lane is a table. What a change leaves unset is read from the document that the changes before it
+left, and a row may move from key to key, so the changes of one table stay together. They are folded
+before: of each key a lane's sender gets few.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.decode.changes import ChangeSet, TableChanges
+from penstock.decode.row_values import READ_ORDINAL, RowValues
+from penstock.destination.contract import (
+    ChunkReceipt,
+    ChunkWriter,
+    LanedWriter,
+    LanePart,
+    LaneSender,
+    Receipt,
+)
+from penstock.destination.families.target import Target
+from penstock.destination.families.versioned.document_writer import DocumentWriter
+from penstock.destination.families.versioned.documents import (
+    DocumentStore,
+    document_ids,
+    documents,
+)
+from penstock.model.errors import TableRefused
+from penstock.model.lsn import Position
+from penstock.model.table_rows import ChunkReader
+from penstock.pgoutput import tuples
+from penstock.transform.key_events import KeyEvents, moves
+from penstock.transform.net_rows import old_key_text
+from penstock.transform.table_order import after, in_table_order
+
+LANES = 8
+
+
+@dataclass(frozen=True)
+class VersionedWriter(LanedWriter):
+    """Writes the changes of the tables that it knows; all others were excluded by the pipeline."""
+
+    store: DocumentStore
+    targets: Mapping[int, Target]
+    lanes: int = LANES
+
+    def encode(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
+        for run in changes:
+            ends: dict[int, list[Position]] = {}
+            for event in run.truncates:
+                for table in event.tables:
+                    if table.oid in self.targets:
+                        ends.setdefault(table.oid, []).append(event.stamp.position)
+            for oid, positions in ends.items():
+                yield self._part(oid, max(positions), "truncate", pa.table({}))
+            for found in in_table_order(run.tables):
+                left = after(found, ends.get(found.table.oid, ()))
+                if len(left):
+                    yield from self._parts(left)
+
+    def sender(self) -> LaneSender:
+        return DocumentSender(self.store, self.targets)
+
+    def _parts(self, changes: TableChanges) -> Iterator[LanePart]:
+        target = self.targets.get(changes.table.oid)
+        if target is None:
+            raise TableRefused(
+                f"table {changes.table.qualified_name} came in the stream, but was not there when "
+                "the pipeline started",
+                remedy="start `penstock run` again",
+                table=changes.table.oid,
+            )
+        places = target.places(changes.table, int(changes.commit_lsn[0]))
+        if not target.key:
+            yield self._step(target, changes, "put", _keyless(target, places, changes))
+            return
+        start = 0
+        for first, last in _odd_moves(target, places, changes):
+            if first > start:
+                some = changes.part(start, first)
+                yield self._step(target, some, "put", _by_key(target, places, some))
+            some = changes.part(first, last)
+            yield self._step(target, some, "move", _moved(target, places, some))
+            start = last
+        if start < len(changes):
+            some = changes.part(start, len(changes))
+            yield self._step(target, some, "put", _by_key(target, places, some))
+
+    def _step(self, target: Target, changes: TableChanges, kind: str, rows: pa.Table) -> LanePart:
+        first = Position(int(changes.commit_lsn[0]), int(changes.ordinal[0]))
+        return self._part(target.oid, first, kind, rows)
+
+    def _part(self, oid: int, first: Position, kind: str, rows: pa.Table) -> LanePart:
+        about = json.dumps({"table": oid, "kind": kind, "first": first})
+        packed = rows.replace_schema_metadata({"about": about})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, packed.schema) as stream:
+            stream.write_table(packed)
+        return LanePart(oid % self.lanes, first, sink.getvalue().to_pybytes(), rows.num_rows)
+
+
+class DocumentSender(LaneSender):
+    """Writes the parts of lanes, each before it takes the next."""
+
+    def __init__(self, store: DocumentStore, targets: Mapping[int, Target]) -> None:
+        self._store = store
+        self._writer = DocumentWriter(store)
+        self._targets = targets
+
+    def send(self, part: LanePart) -> None:
+        rows = pa.ipc.open_stream(part.content).read_all()
+        about: dict[str, Any] = json.loads(rows.schema.metadata[b"about"])
+        rows = rows.replace_schema_metadata(None)
+        target = self._targets[about["table"]]
+        if about["kind"] == "truncate":
+            self._store.forget_before(target, Position(*about["first"]))
+        elif about["kind"] == "move":
+            self._writer.move_rows(target, rows)
+        else:
+            self._writer.put_rows(target, rows)
+
+    def finish(self) -> Receipt:
+        self._store.close()
+        return b""
+
+    def give_up(self) -> None:
+        self._store.close()
+
+
+@dataclass(frozen=True)
+class VersionedChunkWriter(ChunkWriter):
+    """Writes copied rows, piece by piece: they lose against changes after their snapshot."""
+
+    store: DocumentStore
+    target: Target
+
+    def write(self, rows: ChunkReader) -> ChunkReceipt:
+        places = self.target.places(rows.table)
+        writer = DocumentWriter(self.store)
+        count = size = 0
+        try:
+            for piece in rows.texts():
+                columns = [piece.columns[place] for place in places]
+                if self.target.key:
+                    ids = document_ids([columns[index] for index in self.target.key])
+                else:
+                    # The same row of the same chunk has the same id.
+                    numbers = pa.array(np.arange(count, count + len(piece)))
+                    ids = document_ids([numbers], f"#{rows.chunk}.")
+                lsn = np.full(len(piece), rows.snapshot.commit_lsn, np.int64)
+                ordinal = np.full(len(piece), READ_ORDINAL, np.int64)
+                deleted = np.zeros(len(piece), bool)
+                made = documents(self.target, ids, lsn, ordinal, deleted, columns)
+                if len(piece):
+                    writer.put_copied(self.target, made)
+                count += len(piece)
+                size += made.nbytes
+        finally:
+            self.store.close()
+        content = json.dumps([self.target.oid, rows.snapshot.commit_lsn]).encode()
+        return ChunkReceipt(count, size, content)
+
+
+def _by_key(target: Target, places: Sequence[int], changes: TableChanges) -> pa.Table:
+    """One row a key: its last change decides."""
+    events = KeyEvents(changes, [places[index] for index in target.key])
+    values = RowValues(changes)
+    gone = pa.array(~events.is_put)
+    columns, masks = [], {}
+    for index, place in enumerate(places):
+        pick, unset = events.last_sent(values.unset(place))
+        text = values.text(place).take(pa.array(pick))
+        columns.append(pc.if_else(gone, pa.scalar(None, pa.string()), text))
+        if unset is not None:
+            masks[f"u{index}"] = pa.array(unset)
+    lsn, ordinal = changes.commit_lsn[events.change], changes.ordinal[events.change]
+    ids = document_ids(events.key_texts)
+    return _with(documents(target, ids, lsn, ordinal, ~events.is_put, columns), masks)
+
+
+def _moved(target: Target, places: Sequence[int], changes: TableChanges) -> pa.Table:
+    """Each change a row, with the id that it comes ``from``."""
+    values = RowValues(changes)
+    key = [places[index] for index in target.key]
+    masks = {"from": document_ids([old_key_text(changes, values, column) for column in key])}
+    for index, place in enumerate(places):
+        if (unset := values.unset(place)) is not None:
+            masks[f"u{index}"] = pa.array(unset)
+    made = documents(
+        target,
+        document_ids([values.text(column) for column in key]),
+        changes.commit_lsn,
+        changes.ordinal,
+        np.zeros(len(changes), bool),
+        [values.text(place) for place in places],
+    )
+    return _with(made, masks)
+
+
+def _keyless(target: Target, places: Sequence[int], changes: TableChanges) -> pa.Table:
+    """New rows under their positions: nothing else tells them apart, so they can only come."""
+    if (changes.op != tuples.INSERT).any():
+        first = int(np.flatnonzero(changes.op != tuples.INSERT)[0])
+        position = Position(int(changes.commit_lsn[first]), int(changes.ordinal[first]))
+        raise TableRefused(
+            f"table {target.qualified_name} has no key, and a row was changed or deleted at "
+            f"{position}: no document can be told to be that row",
+            remedy="give it a primary key, or a replica identity by an index, and run `penstock "
+            f"tables resync` for {target.qualified_name}",
+            table=target.oid,
+        )
+    values = RowValues(changes)
+    numbers = [pa.array(changes.commit_lsn), pa.array(changes.ordinal)]
+    ids = document_ids(numbers, "@")
+    columns = [values.text(place) for place in places]
+    deleted = np.zeros(len(changes), bool)
+    return documents(target, ids, changes.commit_lsn, changes.ordinal, deleted, columns)
+
+
+def _odd_moves(
+    target: Target, places: Sequence[int], changes: TableChanges
+) -> Iterator[tuple[int, int]]:
+    """Where changes move rows that they do not say all of, in runs in which no key comes twice."""
+    values = RowValues(changes)
+    unset: npt.NDArray[np.bool_] = np.zeros(len(changes), bool)
+    for place in places:
+        mask = values.unset(place)
+        unset |= False if mask is None else mask
+    if not unset.any():
+        return
+    key = [places[index] for index in target.key]
+    news = [values.text(column) for column in key]
+    olds = [old_key_text(changes, values, column) for column in key]
+    odd = np.flatnonzero(moves(changes, olds, news) & unset)
+    pairs = zip(
+        odd.tolist(),
+        document_ids(olds).take(pa.array(odd)).to_pylist(),
+        document_ids(news).take(pa.array(odd)).to_pylist(),
+        strict=True,
+    )
+    first = last = -1
+    seen: set[str] = set()
+    for place, old, new in pairs:
+        if place != last or {old, new} & seen:
+            if first >= 0:
+                yield first, last
+            first, seen = place, set()
+        last = place + 1
+        seen |= {old, new}
+    if first >= 0:
+        yield first, last
+
+
+def _with(made: pa.Table, more: Mapping[str, pa.Array]) -> pa.Table:
+    for name, column in more.items():
+        made = made.append_column(name, column)
+    return made

@@ -1,0 +1,222 @@
+"""``memory-versioned``: the reference member of the versioned family, for tests and as an example.
+
+Its documents live in a SQLite file that driver and executors share, each as one row with a body of
+JSON. What it does with versions and tokens is what a search engine or a key-value store does.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.destination.contract import Capabilities, DestinationOptions
+from penstock.destination.families.target import Target
+from penstock.destination.families.versioned.destination import VersionedDestination
+from penstock.destination.families.versioned.documents import HEAD, DocumentStore, Mask
+from penstock.destination.sqlite_file import SqliteLedger, connect, transaction
+from penstock.model.array_text import first_element
+from penstock.model.lsn import Position
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TableDefinition
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS documents (
+  pipeline, oid, id, commit_lsn INTEGER, ordinal INTEGER, deleted, lacks, body,
+  PRIMARY KEY (pipeline, oid, id)
+);
+CREATE TABLE IF NOT EXISTS floors (
+  pipeline, oid, commit_lsn INTEGER, ordinal INTEGER, PRIMARY KEY (pipeline, oid)
+);
+"""
+_PUT = """
+INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET commit_lsn = excluded.commit_lsn, ordinal = excluded.ordinal,
+       deleted = excluded.deleted, lacks = excluded.lacks, body = excluded.body
+"""
+_RAISE_FLOOR = """
+INSERT INTO floors VALUES (?, ?, ?, ?)
+    ON CONFLICT DO UPDATE SET commit_lsn = excluded.commit_lsn, ordinal = excluded.ordinal
+"""
+_IF_NEWER = " WHERE (excluded.commit_lsn, excluded.ordinal) > (commit_lsn, ordinal)"
+_TOKEN = "commit_lsn || '.' || ordinal || coalesce(lacks, '')"  # noqa: S105 (no secret)
+_ONE = " WHERE pipeline = ? AND oid = ? AND id = ?"
+_TABLE = " WHERE pipeline = ? AND oid = ?"
+
+
+@dataclass(frozen=True)
+class SqliteDocuments(DocumentStore):
+    """Opens the file for each call: a reference may be slow."""
+
+    path: Path
+    pipeline: str
+
+    def put(self, target: Target, documents: pa.Table) -> Mask:
+        return self._write(target, documents, None)
+
+    def replace(self, target: Target, documents: pa.Table, tokens: pa.Array) -> Mask:
+        return self._write(target, documents, tokens.to_pylist())
+
+    def fetch(self, target: Target, ids: pa.Array) -> pa.Table:
+        with self._transaction() as conn:
+            found = [
+                row
+                for key in ids.to_pylist()
+                for row in conn.execute(
+                    f"SELECT id, commit_lsn, ordinal, deleted, lacks, {_TOKEN}, body"  # noqa: S608
+                    f" FROM documents{_ONE}",
+                    [self.pipeline, target.oid, key],
+                )
+            ]
+        names = [f"c{index}" for index in range(len(target.columns))]
+        fields = [*HEAD, pa.field("token", pa.string()), *((name, pa.string()) for name in names)]
+        rows: list[dict[str, Any]] = []
+        for *head, token, body in found:
+            values = json.loads(body)
+            texts = {n: values.get(name) for n, name in zip(names, target.columns, strict=True)}
+            named = dict(zip(HEAD.names, head, strict=True))
+            rows.append({**named, "deleted": bool(named["deleted"]), "token": token, **texts})
+        return pa.Table.from_pylist(rows, schema=pa.schema(fields))
+
+    def forget_before(self, target: Target, position: Position) -> None:
+        with self._transaction() as conn:
+            conn.execute(
+                _RAISE_FLOOR + _IF_NEWER,
+                [self.pipeline, target.oid, *position],
+            )
+            conn.execute(
+                f"DELETE FROM documents{_TABLE} AND (commit_lsn, ordinal) < (?, ?)",  # noqa: S608
+                [self.pipeline, target.oid, *position],
+            )
+
+    def lacking(self, target: Target) -> int:
+        with self._transaction() as conn:
+            found = conn.execute(
+                f"SELECT count(*) FROM documents{_TABLE}"  # noqa: S608
+                " AND lacks IS NOT NULL AND NOT deleted",
+                [self.pipeline, target.oid],
+            )
+            return int(found.fetchone()[0])
+
+    def _write(
+        self, target: Target, documents: pa.Table, tokens: Sequence[str | None] | None
+    ) -> Mask:
+        stored = np.zeros(documents.num_rows, bool)
+        with self._transaction() as conn:
+            floor = conn.execute(
+                f"SELECT commit_lsn, ordinal FROM floors{_TABLE}",  # noqa: S608
+                [self.pipeline, target.oid],
+            ).fetchone() or (0, 0)
+            for number, row in enumerate(documents.to_pylist()):
+                head = [row[name] for name in HEAD.names]
+                key = [self.pipeline, target.oid, row["id"]]
+                if (row["commit_lsn"], row["ordinal"]) < floor:
+                    stored[number] = tokens is not None
+                    continue
+                if tokens is not None:
+                    query = f"SELECT {_TOKEN} FROM documents{_ONE}"  # noqa: S608
+                    there = conn.execute(query, key).fetchone()
+                    if (None if there is None else there[0]) != tokens[number]:
+                        continue
+                body = {name: row[f"c{index}"] for index, name in enumerate(target.columns)}
+                statement = _PUT + (_IF_NEWER if tokens is None else "")
+                values = [*key[:2], *head, json.dumps(body)]
+                stored[number] = conn.execute(statement, values).rowcount > 0
+        return stored
+
+    def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        return _Once(self.path)
+
+
+class _Once:
+    """A connection for one transaction."""
+
+    def __init__(self, path: Path) -> None:
+        self._conn = connect(path, _TABLES)
+        self._transaction = transaction(self._conn)
+
+    def __enter__(self) -> sqlite3.Connection:
+        return self._transaction.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        try:
+            self._transaction.__exit__(*error)
+        finally:
+            self._conn.close()
+
+
+class MemoryVersionedOptions(DestinationOptions):
+    """``path`` is a folder that the driver and all executors see."""
+
+    path: Path
+
+
+class MemoryVersionedDestination(VersionedDestination):
+    """Keeps the current rows of every table as documents; ``read_rows`` reads them."""
+
+    name = "memory-versioned"
+    options_model = MemoryVersionedOptions
+    capabilities = Capabilities(
+        mode="versioned",
+        exactly_once=True,
+        remembers=True,
+        atomic=False,
+        batch_age=0.1,
+        sends_at_once=True,
+    )
+
+    @cached_property
+    def _conn(self) -> sqlite3.Connection:
+        return connect(self.options.path / "documents.sqlite", _TABLES)
+
+    @cached_property
+    def ledger(self) -> SqliteLedger:
+        return SqliteLedger(self._conn, self.name, self.pipeline)
+
+    @cached_property
+    def store(self) -> SqliteDocuments:
+        return SqliteDocuments(self.options.path / "documents.sqlite", self.pipeline)
+
+    def create(self, table: TableDefinition, target: Target) -> None:
+        """Nothing: documents need no table."""
+
+    def drop(self, target: Target) -> None:
+        for table in ("documents", "floors"):
+            query = f"DELETE FROM {table}{_TABLE}"  # noqa: S608
+            self._conn.execute(query, [self.pipeline, target.oid])
+
+    def alter(self, change: TableChange, before: Target, after: Target) -> None:
+        pairs = [(old, new) for old, new in change.columns if new and new.name in after.columns]
+        query = f"SELECT body, id FROM documents{_TABLE}"  # noqa: S608
+        with transaction(self._conn) as conn:
+            for body, key in conn.execute(query, [self.pipeline, after.oid]).fetchall():
+                row = json.loads(body)
+                news = {
+                    new.name: row.get(old.name) if old else first_element(new.missing)
+                    for old, new in pairs
+                }
+                conn.execute(
+                    f"UPDATE documents SET body = ?{_ONE}",  # noqa: S608
+                    [json.dumps(news), self.pipeline, after.oid, key],
+                )
+
+    def close(self) -> None:
+        self._conn.close()
+
+
+def read_rows(folder: Path, pipeline: str, schema: str, name: str) -> list[dict[str, str | None]]:
+    """The rows of a table, for whoever compares them."""
+    with _Once(folder / "documents.sqlite") as conn:
+        notes = SqliteLedger(conn, MemoryVersionedDestination.name, pipeline).read("table/")
+        targets = map(Target.from_text, notes.values())
+        (oid,) = (t.oid for t in targets if (t.schema, t.name) == (schema, name))
+        query = f"SELECT body FROM documents{_TABLE} AND NOT deleted"  # noqa: S608
+        return [json.loads(body) for (body,) in conn.execute(query, [pipeline, oid])]

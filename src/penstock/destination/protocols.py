@@ -1,0 +1,150 @@
+"""What only some destinations can do. Each is a base class beside ``Destination``.
+
+The pipeline asks ``isinstance(destination, TakesCopies)`` and acts by the answer: what it
+cannot do is refused with a reason, and nothing is left out silently.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+
+from penstock.destination.contract import (
+    ChunkReceipt,
+    ChunkWriter,
+    Rows,
+    SchemaChange,
+    TaskWriter,
+)
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import TableRows
+from penstock.model.watermarks import Watermarks
+
+
+class TakesCopies(ABC):
+    """Rows that are there before the stream are copied chunk by chunk: tasks call
+    ``chunk_writer().write(rows)``, the driver ``commit_chunks(receipts)``.
+
+    Called by the thread that copies, also while another one commits.
+    """
+
+    @abstractmethod
+    def truncate_table(self, table: TableDefinition) -> None:
+        """Empty a table, and forget which chunks of it were written. A destination that appends
+        keeps its history.
+        """
+
+    @abstractmethod
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> ChunkWriter:
+        """A writer for the chunks of a table that ``prepare`` has seen.
+
+        With ``again`` they are read under a later snapshot than chunks that were written before: a
+        row that moved may be among both, and the one that is written now counts.
+        """
+
+    @abstractmethod
+    def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
+        """Make chunks durable whose receipts these are, where the writers did not. A receipt of a
+        chunk that stands already changes nothing.
+        """
+
+
+class HoldsTables(ABC):
+    """It makes tables like those of the source, and holds their rows. Threads as TakesCopies."""
+
+    @abstractmethod
+    def has_foreign_rows(self, table: TableDefinition) -> bool:
+        """Whether a table holds rows that the pipeline did not bring."""
+
+    @abstractmethod
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
+        """Let a table become what the source has, apart from the stream and whatever it is now: it
+        is copied next, so its rows do not matter. ``former`` is what it was at the source before.
+        ``prepare`` follows. Raises TableRefused where it cannot.
+        """
+
+    @abstractmethod
+    def finish_copy(self, table: TableDefinition) -> None:
+        """All chunks are written; the table's changes come next. Called again after a crash."""
+
+    @abstractmethod
+    def complete_table(self, table: TableDefinition) -> None:
+        """The table is what the source has at one point: add what had to wait for that (indexes,
+        constraints). Called again after a crash.
+        """
+
+    @abstractmethod
+    def drop_table(self, table: TableDefinition) -> None:
+        """Remove a table that is followed no longer, with its rows."""
+
+    @abstractmethod
+    def notes(self, table: int) -> Sequence[str]:
+        """What of a table (by oid) the destination could not make, and why: an index, say."""
+
+
+class TakesReplays(ABC):
+    """Changes that were made while a table was copied are replayed over the copied rows.
+
+    Every destination whose mode is merge and that takes copies needs it. Threads as TakesCopies.
+    """
+
+    @abstractmethod
+    def catchup_writer(self, tables: Collection[int]) -> TaskWriter:
+        """A writer for a batch that brings only these tables (by oid) on, while the batches of the
+        others go on. One at a time.
+        """
+
+    @abstractmethod
+    def replaying(self, tables: Collection[int]) -> None:
+        """From now on the changes of these tables (by oid) are replayed over copied rows: a change
+        of a row that is not there puts it there, or removes nothing. Where it does not say all of
+        the row, its keys are parked, to be read again.
+        """
+
+    @abstractmethod
+    def parked_keys(self, table: int) -> Sequence[tuple[str, ...]]:
+        """Keys of rows that have to be read again: texts in the order of the table's merge key."""
+
+    @abstractmethod
+    def settle_parked(self, rows: TableRows, keys: Sequence[tuple[str, ...]]) -> None:
+        """Put rows that were read again in place of what stands under the keys, and forget these.
+        Of a key that no row has, the row is removed.
+        """
+
+
+class FollowsSchema(ABC):
+    """It applies schema changes, or tells of them, in their order among the rows.
+
+    Where a destination does not, a table that is changed is refused, unless the pipeline file says
+    that this kind of change is to be ignored.
+    """
+
+    @abstractmethod
+    def section_writer(self, changes: Sequence[SchemaChange]) -> TaskWriter:
+        """A writer for the rows of a transaction that stand behind these of its schema changes,
+        and before the next. Only asked for while no batch is under way.
+        """
+
+    @abstractmethod
+    def commit_sections(
+        self, sections: Sequence[SchemaChange | Rows], watermarks: Watermarks
+    ) -> None:
+        """As ``commit``, of one transaction: its rows and its schema changes, in their order.
+        ``prepare`` follows, with the tables as they are behind the changes.
+
+        Raises TableRefused where a table cannot be changed.
+        """
+
+
+class TablesFailAlone:
+    """Its watermarks hold tables that are ``behind``, so one that was refused can wait for a person
+    while the others go on. It has no methods of its own: ``commit`` keeps the promise.
+    """
+
+
+class KeepsDeadLetters(ABC):
+    """It keeps rows that it refused, for a person to look at."""
+
+    @abstractmethod
+    def dead_letters(self) -> Mapping[str, int]:
+        """How many of each source table. Called without ``open``, too."""

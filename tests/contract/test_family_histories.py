@@ -1,0 +1,275 @@
+"""Members of the families that hold rows, under random histories: crashes, copies, other keys."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.decode.changes import ChangeSet
+from penstock.destination.families.kept_tables import KeptTables
+from penstock.destination.protocols import TakesReplays
+from penstock.model.lsn import Frontier
+from penstock.model.watermarks import Watermarks
+from penstock.testing import Adapter
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.contract.chunk_rows import ChunkRows, Values, copy_chunks
+from penstock.testing.contract.deliveries import definition, deliver, reference
+from penstock.testing.merge_model import FrozenRow, MergeModel
+from tests.contract.test_memory_tables import MemoryTablesAdapter
+from tests.contract.test_memory_versioned import MemoryVersionedAdapter
+from tests.row_histories import (
+    ALL,
+    Batch,
+    Key,
+    KeyedHistory,
+    KeyedKind,
+    KeylessHistory,
+    Step,
+    batches,
+    steps,
+)
+
+PAIR = table(
+    "pair",
+    Column("a", "text", key=True),
+    Column("b", "int8", key=True),
+    Column("x", "text"),
+    Column("y", "text"),
+)
+LOOSE = table("loose", Column("a", "text"), Column("b", "text"), identity="f")
+NAME = (PAIR.schema, PAIR.name)
+KIND = KeyedKind(PAIR, [("a", "1"), ("a/", "1"), ("a", "~1"), ("b", "2")], [None, "", "v", "w"])
+Member = MemoryTablesAdapter | MemoryVersionedAdapter
+MEMBERS: dict[str, Callable[[Path], Member]] = {
+    "tables": MemoryTablesAdapter,
+    "versioned": MemoryVersionedAdapter,
+}
+
+pytestmark = pytest.mark.parametrize("member", MEMBERS)
+
+
+def _history(plan: Sequence[Step]) -> list[Batch]:
+    builder = ChangeBuilder()
+    return batches(plan, KeyedHistory(KIND, builder), builder)
+
+
+def _runs(of: Sequence[Batch]) -> list[ChangeSet]:
+    return [run for batch in of for task in batch.tasks for run in task]
+
+
+def _expected(of: Sequence[Batch]) -> Counter[FrozenRow]:
+    return _counted(_runs(of))
+
+
+def _opened(adapter: Adapter) -> KeptTables:
+    destination = adapter.make()
+    destination.open()
+    destination.prepare([definition(PAIR), definition(LOOSE)])
+    assert isinstance(destination, KeptTables)
+    return destination
+
+
+class Place:
+    """A folder for one example."""
+
+    def __init__(self, member: str) -> None:
+        self._folder = Path(tempfile.mkdtemp())
+        self.adapter = MEMBERS[member](self._folder)
+
+    def __enter__(self) -> Adapter:
+        return self.adapter
+
+    def __exit__(self, *_: object) -> None:
+        self.adapter.close()
+        shutil.rmtree(self._folder)
+
+
+@settings(max_examples=60)
+@given(plan=steps(40, (*ALL, "truncate")))
+def test_any_history(member: str, plan: list[Step]) -> None:
+    history = _history(plan)
+    with Place(member) as adapter:
+        destination = _opened(adapter)
+        for number, batch in enumerate(history):
+            deliver(destination, Frontier(number, number), *batch.tasks)
+        assert adapter.rows(NAME) == _expected(history)
+
+
+@settings(max_examples=60)
+@given(plan=steps(30, (*ALL, "truncate")), cut=st.integers(0, 100), part=st.integers(0, 100))
+def test_batches_that_come_again(member: str, plan: list[Step], cut: int, part: int) -> None:
+    """A driver dies after some tasks of a batch, or between their work and the commit."""
+    history = _history(plan)
+    dies = cut % len(history)
+    with Place(member) as adapter:
+        destination = _opened(adapter)
+        for number, batch in enumerate(history):
+            if number == dies:
+                runs = [run for task in batch.tasks for run in task]
+                destination.writer().write(runs[: part % (len(runs) + 1)])
+                destination = _opened(adapter)
+            deliver(destination, Frontier(number, number), *batch.tasks)
+        assert adapter.rows(NAME) == _expected(history)
+
+
+@settings(max_examples=120)
+@given(
+    plan=steps(40, ALL),
+    read=st.integers(0, 39),
+    chunks=st.lists(st.integers(0, 40), min_size=4, max_size=4),
+)
+def test_rows_are_copied_while_they_change(
+    member: str, plan: list[Step], read: int, chunks: list[int]
+) -> None:
+    """The snapshot is taken after ``read`` steps; its chunks arrive one by one, each before some
+    batch: also before changes that the snapshot has, and after ones that it has not.
+    """
+    builder = ChangeBuilder()
+    history = KeyedHistory(KIND, builder)
+    runs, frontiers = [], [Frontier(0, 0)]
+    for step in plan:
+        with builder.transaction():
+            history.step(step)
+        runs.append(builder.cut())
+        frontiers.append(builder.frontier)
+    read = min(read, len(runs))
+    snapshot = frontiers[read]
+    then = _rows_after(runs[:read])
+    keys = [key for key in KIND.keys if key in then]
+    copies = [
+        ChunkRows(PAIR, str(number), [then[key]], snapshot) for number, key in enumerate(keys)
+    ]
+    with Place(member) as adapter:
+        destination = _opened(adapter)
+        destination.truncate_table(definition(PAIR))
+        if isinstance(destination, TakesReplays):
+            _copy_then_replay(destination, then, runs, read)
+        else:
+            due = dict(zip(map(str, range(len(copies))), chunks, strict=False))
+            for number, run in enumerate(runs):
+                arrived = [copy for copy in copies if due[copy.chunk] == number]
+                copy_chunks(destination, *arrived)
+                deliver(destination, frontiers[number + 1], [run])
+            copy_chunks(destination, *[c for c in copies if due[c.chunk] >= len(runs)])
+            if not copies:
+                copy_chunks(destination, ChunkRows(PAIR, "0", [], snapshot))
+            destination.finish_copy(definition(PAIR))
+        assert adapter.rows(NAME) == _counted(runs)
+
+
+def _copy_then_replay(
+    destination: KeptTables, early: Mapping[Key, Values], runs: Sequence[ChangeSet], read: int
+) -> None:
+    """Some rows are read under the first snapshot, others under a later one: at the end."""
+    assert isinstance(destination, TakesReplays)
+    late = _rows_after(runs)
+    first = [row for number, row in enumerate(early.values()) if number % 2]
+    others = set(KIND.keys) - {(row[0], row[1]) for row in first}
+    rest = [row for key, row in late.items() if key in others]
+    copy_chunks(destination, ChunkRows(PAIR, "0", first))
+    copy_chunks(destination, ChunkRows(PAIR, "1", rest), again=True)
+    destination.finish_copy(definition(PAIR))
+    destination.replaying([PAIR.oid])
+    for start in range(read, len(runs), 4):
+        writer = destination.catchup_writer([PAIR.oid])
+        some = runs[start : start + 4]
+        receipts = [writer.write(some[:2]), writer.write(some[2:3]), writer.write(some[3:])]
+        destination.commit(receipts, Watermarks(Frontier(start + 1, start + 1)))
+    parked = destination.parked_keys(PAIR.oid)
+    found = [late[key] for key in parked if key in late]
+    read_again = next(iter(ChunkRows(PAIR, "", found, piece=100).texts()))
+    destination.settle_parked(read_again, parked)
+    assert not destination.parked_keys(PAIR.oid)
+    destination.replaying([])
+
+
+def _rows_after(runs: Sequence[ChangeSet]) -> dict[Key, Values]:
+    rows = [dict(row) for row in _counted(runs)]
+    return {
+        (str(row["a"]), str(row["b"])): tuple(row[column.name] for column in PAIR.columns)
+        for row in rows
+    }
+
+
+@settings(max_examples=40)
+@given(plan=steps(30, ("insert", "insert", "update", "delete", "truncate")))
+def test_rows_without_a_key_are_counted(member: str, plan: list[Step]) -> None:
+    if member != "tables":
+        pytest.skip("a change of such a row refuses the table")
+    builder = ChangeBuilder()
+    history = batches(plan, KeylessHistory(LOOSE, [None, "", "v"], builder), builder)
+    name = (LOOSE.schema, LOOSE.name)
+    model = MergeModel({name: []})
+    model.apply(reference(*_runs(history)))
+    with Place(member) as adapter:
+        destination = _opened(adapter)
+        for number, batch in enumerate(history):
+            deliver(destination, Frontier(number, number), *batch.tasks)
+        assert adapter.rows(name) == model.rows(name)
+
+
+def test_rows_that_exchange_their_keys_in_one_task(member: str) -> None:
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(PAIR, "a", "1", "one", "first")
+        builder.insert(PAIR, "b", "2", "two", "second")
+    runs = [builder.cut()]
+    with builder.transaction():
+        builder.update(PAIR, "c", "3", "one", UNSET, key=["a", "1", None, None])
+        builder.update(PAIR, "a", "1", "two", UNSET, key=["b", "2", None, None])
+        builder.update(PAIR, "b", "2", "one", UNSET, key=["c", "3", None, None])
+    runs.append(builder.cut())
+    with builder.transaction():
+        builder.update(PAIR, "a", "1", "three", UNSET)
+    runs.append(builder.cut())
+    with Place(member) as adapter:
+        destination = _opened(adapter)
+        deliver(destination, Frontier(1, 1), runs[:1])
+        deliver(destination, Frontier(2, 2), runs[1:2], runs[2:])
+        assert set(_rows_after(runs).values()) == {
+            ("a", "1", "three", "second"),
+            ("b", "2", "one", "first"),
+        }
+        assert adapter.rows(NAME) == _counted(runs)
+
+
+def test_a_row_moves_twice_before_it_is_copied(member: str) -> None:
+    if member != "versioned":
+        pytest.skip("its tables get no changes before they are copied")
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(PAIR, "a", "1", "one", "long")
+        builder.insert(PAIR, "b", "2", "two", "other")
+    runs = [builder.cut()]
+    snapshot = builder.frontier
+    with builder.transaction():
+        builder.update(PAIR, "a", "1", "changed", UNSET)
+        builder.update(PAIR, "c", "3", "moved", UNSET, key=["a", "1", None, None])
+        # Somebody else takes its place, and one place more.
+        builder.update(PAIR, "a", "1", "two", UNSET, key=["b", "2", None, None])
+        builder.update(PAIR, "b", "2", "moved", UNSET, key=["c", "3", None, None])
+    runs.append(builder.cut())
+    with Place(member) as adapter:
+        destination = _opened(adapter)
+        destination.truncate_table(definition(PAIR))
+        for _ in range(2):
+            # A driver that dies before its commit writes all of it again.
+            destination.writer().write(runs[1:])
+        copied = [ChunkRows(PAIR, "0", [row], snapshot) for row in _rows_after(runs[:1]).values()]
+        copy_chunks(destination, *copied)
+        deliver(destination, builder.frontier, runs[1:])
+        destination.finish_copy(definition(PAIR))
+        assert adapter.rows(NAME) == _counted(runs)
+
+
+def _counted(runs: Sequence[ChangeSet]) -> Counter[FrozenRow]:
+    model = MergeModel({NAME: ["a", "b"]})
+    model.apply(reference(*runs))
+    return model.rows(NAME)
