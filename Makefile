@@ -4,16 +4,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-# Postgres versions of the integration tests: oldest and newest; test-matrix takes all.
+# Postgres versions of the tests that depend on them: oldest and newest; test-all takes all.
 PG ?= 14,18
+# Test processes side by side: one more than cores, because many tests wait.
+WORKERS ?= 3
+STARTED := $(shell date +%s)
 
 # uv from PATH where it works (a broken version-manager shim counts as missing), else our own.
 LOCAL_UV := .tools/uv/bin/uv
 UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(LOCAL_UV))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-lint test-fast test-integration test-crash test-matrix fuzz \
-	chaos bench format clean
+.PHONY: help setup lock demo test test-lint test-fast test-integration test-crash test-all fuzz \
+	chaos sabotage bench format clean
 
 help:  ## Show this list
 	@echo "Penstock: Postgres change data capture on Spark"
@@ -23,14 +26,16 @@ help:  ## Show this list
 setup: $(STAMP)  ## Create .venv with every locked dependency; a no-op when nothing changed
 
 # The first line of defence is the hashes; --no-build-isolation keeps the build of the project
-# itself from fetching a build backend that is not locked.
+# itself from fetching a build backend that is not locked. Bytecode is made here, as pip makes it:
+# where PYTHONDONTWRITEBYTECODE is set (usual in images), every process would compile all it loads.
 $(STAMP): requirements/dev.txt pyproject.toml $(if $(filter $(UV),$(LOCAL_UV)),$(LOCAL_UV))
 	@test -x $(BIN)/python || $(UV) venv --quiet --python '>=3.11' .venv || { \
 		echo "make setup: no Python 3.11 or newer was found, and uv could not fetch one." >&2; \
 		echo "Install one (Debian 12 and newer: apt-get install python3) and run make again." >&2; \
 		exit 1; }
-	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 # pip's --target is allowed where the system's Python is externally managed (PEP 668).
@@ -66,12 +71,13 @@ lock: $(if $(filter $(UV),$(LOCAL_UV)),$(LOCAL_UV))  ## Lock requirements again 
 demo: setup  ## Replicate one embedded Postgres into another for 30 seconds and verify
 	$(BIN)/penstock demo
 
-# One after the other, fastest first, also under make -j: they share two cores and their ports.
-test: setup  ## Lint, types, import rules and all tests (PG=14,18 picks the Postgres versions)
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+test: setup  ## What every push runs, in 20 minutes (PG=14,18 picks the Postgres versions)
 	@$(MAKE) --no-print-directory test-lint
-	@$(MAKE) --no-print-directory test-fast
-	@$(MAKE) --no-print-directory test-integration
-	@$(MAKE) --no-print-directory test-crash
+	PENSTOCK_TEST_PG=$(PG) $(PYTEST) -m "not release" tests
+	@seconds=$$(($$(date +%s) - $(STARTED))); \
+		echo "make test took $$((seconds / 60)) min $$((seconds % 60)) s, set-up included"
 
 test-lint: setup  ## ruff, mypy --strict and import-linter
 	$(BIN)/ruff check .
@@ -80,24 +86,30 @@ test-lint: setup  ## ruff, mypy --strict and import-linter
 	$(BIN)/lint-imports
 
 test-fast: setup  ## Unit, fuzz and contract tests
-	$(BIN)/pytest tests/unit tests/fuzz tests/contract
+	$(PYTEST) -m "not release" tests/unit tests/fuzz tests/contract
 
 test-integration: setup  ## Tests on a real Postgres and a real Spark
-	PENSTOCK_TEST_PG=$(PG) $(BIN)/pytest tests/integration
+	PENSTOCK_TEST_PG=$(PG) $(PYTEST) tests/integration
 
-test-crash: setup  ## Tests that kill processes
-	$(BIN)/pytest tests/crash
+test-crash: setup  ## All tests that kill processes, also those for releases
+	$(PYTEST) tests/crash
 
-test-matrix: setup  ## The integration tests on Postgres 14, 15, 16, 17 and 18
-	PENSTOCK_TEST_PG=14,15,16,17,18 $(BIN)/pytest tests/integration
+# The second run: what the version hardly touches, on the oldest one.
+test-all: setup  ## What a release needs: every test, on Postgres 14 to 18; takes more than an hour
+	@$(MAKE) --no-print-directory test-lint
+	PENSTOCK_PROPERTIES=release PENSTOCK_TEST_PG=14,15,16,17,18 $(PYTEST) tests
+	PENSTOCK_TEST_PG=14 $(PYTEST) -m "not every_postgres" tests/integration
 
 fuzz: setup  ## Search for examples that break a property, TIMES=5 times anew
 	for time in $$(seq $(or $(TIMES),5)); do PENSTOCK_PROPERTIES=search \
 		$(BIN)/pytest -q -m hypothesis tests/unit tests/fuzz tests/contract tests/integration || exit 1; done
 
 # Variables given to make reach the command as its environment.
-chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10 COPY=1 TABLES=1 SCHEMA=1 KAFKA=1 KINESIS=1); SEED=17 replays one
+chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10 COPY=1 TABLES=1 SCHEMA=1 INTO=kafka); SEED=17 replays one
 	$(BIN)/python -m tests.crash.chaos
+
+sabotage: setup  ## Break every guarantee on a copy of the source: a test has to notice (ONLY=name,name JOBS=2)
+	$(BIN)/python -m tests.sabotage
 
 bench: setup  ## Measure against pg_recvlogical and native replication (WORKLOADS=w1,w3 SCALE=0.1)
 	$(BIN)/python -m bench

@@ -17,7 +17,7 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.decode.changes import ChangeSet
 from penstock.destination.families.queue.events import Encoder
 from penstock.destination.families.queue.formats import Formats
-from penstock.destination.families.queue.lanes import LaneOptions
+from penstock.destination.families.queue.options import LaneOptions
 from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.source.postgres.catalogue.definitions import read_definitions

@@ -19,7 +19,8 @@ from penstock.config.load import load_pipeline
 from penstock.config.models import PipelineConfig
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import PenstockError
-from penstock.source.postgres.subscription.subscription import Subscription, ensure_subscription
+from penstock.source.contract import Subscription
+from penstock.source.postgres.subscription.subscription import ensure_subscription
 
 # As on a real server, fsync stays on. What would run in the background during a measurement is
 # off or postponed; each workload vacuums and checkpoints before it is measured.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,9 +65,9 @@ class SnapshotJob:
         self,
         session: SparkSession,
         stopping: Callable[[], bool],
-        say: Callable[[str], None],
     ) -> CopyTimes:
         from penstock.pipeline.copy.copy_only import copy_only
+        from penstock.spark.engine import SparkEngine
 
         config = load_pipeline(self.file)
         times: list[tuple[float, float, float, float]] = []
@@ -80,7 +81,11 @@ class SnapshotJob:
 
         began = time.monotonic()
         report = copy_only(
-            config, self.file, stopping, spark=session, observe_copies=observe, say=say
+            config,
+            self.file,
+            partial(SparkEngine, session=session),
+            stopping,
+            observe_copies=observe,
         )
         run_seconds = time.monotonic() - began
         if report is None:
@@ -110,7 +115,6 @@ class JdbcJob:
         self,
         session: SparkSession,
         _stopping: Callable[[], bool],
-        _say: Callable[[str], None],
     ) -> float:
         began = time.monotonic()
         frame = session.read.jdbc(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
@@ -200,7 +200,7 @@ def _serve(connection: Connection, folder: Path, config: SparkConfig) -> None:
             while True:
                 asked = connection.recv()
                 if isinstance(asked, Job):
-                    result = asked.run(session, connection.poll, _warn)
+                    result = asked.run(session, connection.poll)
                     connection.send(_Result(result))
                 else:
                     _run(connection, asked, session)
@@ -214,18 +214,20 @@ def _serve(connection: Connection, folder: Path, config: SparkConfig) -> None:
 
 def _run(connection: Connection, file: Path, session: SparkSession) -> None:
     from penstock.config.load import load_pipeline
-    from penstock.pipeline.run.pipeline import Pipeline
+    from penstock.pipeline.run.pipeline import Observers, Pipeline
+    from penstock.spark.engine import SparkEngine
 
     def observe(delivered: Delivered) -> None:
         # A parent that is gone stops the pipeline; no need to fail its last batch as well.
         with suppress(ConnectionError):
             connection.send(delivered)
 
-    pipeline = Pipeline(load_pipeline(file), file, observe=observe, say=_warn)
-    pipeline.run(connection.poll, spark=session)
+    pipeline = Pipeline(
+        load_pipeline(file),
+        file,
+        partial(SparkEngine, session=session),
+        observers=Observers(delivered=observe),
+    )
+    pipeline.run(connection.poll)
     connection.recv()
     connection.send(_Ready())
-
-
-def _warn(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

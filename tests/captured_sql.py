@@ -17,8 +17,8 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment_run import read_runs
 from penstock.decode.changes import ChangeSet, decode_changes
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from tests.fix_pipeline import PipelineUnderTest
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ import yaml
 from pyspark.sql import SparkSession
 
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of
-from penstock.source.postgres.catalogue.tables import TableName
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables
 

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.lsn import Frontier
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.plan import plan_copy

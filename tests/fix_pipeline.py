@@ -22,11 +22,11 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.config import load_pipeline
 from penstock.config.models import PipelineConfig
 from penstock.model.lsn import Frontier, parse_lsn
+from penstock.source.contract import Subscription
 from penstock.source.postgres.capture.process import Stop, run_capture
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.subscription.slot import SlotState, slot_state
 from penstock.source.postgres.subscription.subscription import (
-    Subscription,
     ensure_subscription,
     find_subscription,
 )
@@ -35,7 +35,7 @@ from tests.logged_changes import SENTINEL, LoggedChange, logged_changes
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], what: str, timeout: float = 60.0) -> T:
+def wait_until(condition: Callable[[], T], what: str, timeout: float = 180.0) -> T:
     """What ``condition`` returns, once that is true; else the test fails and says ``what``."""
     deadline = time.monotonic() + timeout
     while True:
@@ -97,7 +97,7 @@ class CaptureProcess:
     def wait_streaming(self) -> None:
         wait_until(self._streams, "capture streams")
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = 180.0) -> int:
         """Its exit code, once it has ended by itself."""
         return self._process.wait(timeout)
 
@@ -105,7 +105,7 @@ class CaptureProcess:
         """End its standard input, as a supervisor that stops or dies does; its exit code."""
         assert self._process.stdin is not None
         self._process.stdin.close()
-        return self._process.wait(60)
+        return self._process.wait(180)
 
     def kill(self) -> None:
         """SIGKILL; no effect where it has ended."""
@@ -234,7 +234,7 @@ class PipelineUnderTest:
                 yield future
             finally:
                 stop.ask()
-                wait([future], 60)
+                wait([future], 180)
                 if collecting:
                     gc.enable()  # run_capture takes the process for its own
         future.result()

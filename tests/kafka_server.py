@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.spark.java import java_home
 from tests.loopback_server import free_ports
-from tests.maven import maven
+from tests.maven import fetching, maven
 
 _ROOT = Path(__file__).resolve().parents[1]
 _CACHE = _ROOT / ".cache" / "kafka"
@@ -223,10 +223,14 @@ def _jars() -> Path:
     """The folder of the broker's jars, fetched on first use."""
     name = _POM.read_text().split("<version>")[2].split("<")[0]
     folder = _CACHE / name
-    if folder.is_dir():
-        return folder
+    with fetching(_CACHE):
+        if not folder.is_dir():
+            _fetch(folder)
+    return folder
+
+
+def _fetch(folder: Path) -> None:
     mvn = maven("a Kafka broker")
-    _CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=_CACHE, prefix="fetch-") as text:
         fetched = Path(text) / "jars"
         done = subprocess.run(
@@ -238,13 +242,8 @@ def _jars() -> Path:
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"Maven could not fetch a Kafka broker: {done.stdout[-2000:]}")
-        # Renamed when complete: who comes second finds the first one's.
-        try:
-            fetched.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-    return folder
+        # Renamed when complete, so that a broken download is never taken for a broker.
+        fetched.rename(folder)
 
 
 def _addresses(listeners: Mapping[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 from abc import ABC, abstractmethod
@@ -53,8 +54,15 @@ def pass_on(source: socket.socket, target: socket.socket) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Of 127.0.0.1, for servers of which a port has to be told."""
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    """Of 127.0.0.1, for servers of which a port has to be told.
+
+    By chance, and below those that the system gives to clients: tests run side by side, and none of
+    their connections may take a port between this look and the server's start.
+    """
+    probes: list[socket.socket] = []
+    while len(probes) < count:
+        with suppress(OSError):
+            probes.append(socket.create_server(("127.0.0.1", random.randrange(20000, 32000))))
     ports = [probe.getsockname()[1] for probe in probes]
     for probe in probes:
         probe.close()

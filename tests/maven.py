@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+
+
+@contextmanager
+def fetching(cache: Path) -> Iterator[None]:
+    """One process at a time fetches into a folder: Maven's own folder bears no second writer."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache.parent / "fetch.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def maven(wanted: str) -> str:

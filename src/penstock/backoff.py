@@ -6,7 +6,9 @@ import random
 import time
 from collections.abc import Callable
 
-_FIRST_SECONDS = 0.5
+from penstock.cadence import paced
+
+_FIRST_SECONDS = paced(0.5)
 _LONGEST_SECONDS = 30.0
 # Who lived this long after a pause had got past what broke it before.
 _HEALTHY_SECONDS = 60.0

@@ -12,7 +12,7 @@ import os
 import signal
 from pathlib import Path
 
-NAMES = (
+PLACES = (
     "capture.received",
     "capture.before_publish",
     "capture.published",
@@ -23,29 +23,27 @@ NAMES = (
     "copy.written",
     "driver.before_commit",
     "driver.committed",
-    "files.staged",
-    "files.manifest_written",
-    "kafka.handed_over",
-    "kafka.lane_committed",
-    "kinesis.called",
-    "postgres.staged",
-    "postgres.merged",
-    "postgres.committed",
-    "postgres.truncated",
-    "postgres.chunk_written",
 )
+"""Those that every pipeline passes. A destination declares its own: ``Destination.failpoints``."""
+
+_ROOMS = {place.partition(".")[0] for place in PLACES}
 
 
 def _parse(text: str) -> dict[str, tuple[str, int]]:
+    """Raises ValueError for what cannot be meant. Whether a destination has a place that it is said
+    to have is for the registry of destinations to say: they are not known down here.
+    """
     points = {}
     for entry in filter(None, text.split(",")):
         name, _, action = entry.partition("=")
         kind, _, count = action.partition(":")
         count = count or "1"
-        if name not in NAMES or kind not in ("kill", "error") or not count.isdecimal():
+        room, _, place = name.partition(".")
+        known = name in PLACES if room in _ROOMS else room and place
+        if not known or kind not in ("kill", "error") or not count.isdecimal():
             raise ValueError(
                 f"PENSTOCK_FAILPOINTS: {entry!r} is not PLACE=kill|error[:PASS]; "
-                f"places: {', '.join(NAMES)}"
+                f"places: {', '.join(PLACES)}, and DESTINATION.PLACE"
             )
         points[name] = (kind, int(count))
     return points
@@ -72,3 +70,8 @@ def failpoint(name: str) -> None:
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError(f"failpoint {name}")
+
+
+def destination_points() -> list[str]:
+    """Those that are set and that a destination must have declared. The registry asks for them."""
+    return [name for name in _points if name.partition(".")[0] not in _ROOMS]

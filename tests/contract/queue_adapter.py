@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import uuid
 from abc import abstractmethod
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 from penstock.destination.contract import Destination
-from penstock.destination.memory import MemoryChange
-from tests.contract.adapters import Adapter, from_line, in_commit_order
+from penstock.testing import Adapter, MemoryChange, change_from_json, in_commit_order
 from tests.queue_events import without_departures
 
 
 class QueueAdapter(Adapter):
     """``name`` is one that no other test has."""
 
+    tells_schema = True
     chunk_stands_once = False
     chunk_waits_for_commit = False
     chunk_is_sent = True
     keeps_all_order = False
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, database: str) -> None:
-        super().__init__(folder, monkeypatch, database)
+    def __init__(self) -> None:
         self.name = uuid.uuid4().hex[:8]
         self._made: list[Destination] = []
 
@@ -41,6 +37,7 @@ class QueueAdapter(Adapter):
         return self._made[-1]
 
     def close(self) -> None:
+        """Let go of what the destinations hold."""
         for destination in self._made:
             destination.close()
 
@@ -51,4 +48,4 @@ class QueueAdapter(Adapter):
         return [change for change in self._changes() if change.op == "read"]
 
     def _changes(self) -> list[MemoryChange]:
-        return [from_line(event) for event in without_departures(self.events())]
+        return [change_from_json(event) for event in without_departures(self.events())]

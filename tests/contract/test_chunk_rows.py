@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.contract.chunk_rows import ChunkRows
-from tests.contract.deliveries import ITEMS
+from penstock.testing.contract.chunk_rows import ChunkRows
+from penstock.testing.contract.deliveries import ITEMS
 
 ROWS = [("1", "a\tb\n\\N\r"), ("-2", None), ("3", ""), ("4", "é🎉")]
 

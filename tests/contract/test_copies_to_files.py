@@ -14,20 +14,18 @@ import pytest
 
 from penstock import failpoints
 from penstock.decode.row_values import READ_ORDINAL
-from penstock.destination.files import (
-    FilesDestination,
-    FilesOptions,
-    fold,
-    list_files,
-    read_manifest,
-    staging,
-)
+from penstock.destination.files import staging
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.folding import fold
+from penstock.destination.files.manifest import read_manifest
+from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DecodeError, DestinationError
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import ChangeBuilder, Column, table
-from tests.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, write_chunks
-from tests.contract.deliveries import ITEMS, definition, insert_items
+from penstock.testing.change_builder import ChangeBuilder, Column, table
+from penstock.testing.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, write_chunks
+from penstock.testing.contract.deliveries import ITEMS, definition, insert_items
 
 FIRST = [("1", "a"), ("2", None), ("3", "c")]
 

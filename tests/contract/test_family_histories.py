@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,13 +17,14 @@ from penstock.destination.families.kept_tables import KeptTables
 from penstock.destination.protocols import TakesReplays
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
-from tests.contract.adapters import Adapter
-from tests.contract.chunk_rows import ChunkRows, Values, copy_chunks
-from tests.contract.deliveries import definition, deliver, reference
-from tests.contract.family_adapters import MemoryTablesAdapter, MemoryVersionedAdapter
-from tests.contract.merge_model import FrozenRow, MergeModel
-from tests.contract.row_histories import (
+from penstock.testing import Adapter
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.contract.chunk_rows import ChunkRows, Values, copy_chunks
+from penstock.testing.contract.deliveries import definition, deliver, reference
+from penstock.testing.merge_model import FrozenRow, MergeModel
+from tests.contract.test_memory_tables import MemoryTablesAdapter
+from tests.contract.test_memory_versioned import MemoryVersionedAdapter
+from tests.row_histories import (
     ALL,
     Batch,
     Key,
@@ -45,7 +46,11 @@ PAIR = table(
 LOOSE = table("loose", Column("a", "text"), Column("b", "text"), identity="f")
 NAME = (PAIR.schema, PAIR.name)
 KIND = KeyedKind(PAIR, [("a", "1"), ("a/", "1"), ("a", "~1"), ("b", "2")], [None, "", "v", "w"])
-MEMBERS = {"tables": MemoryTablesAdapter, "versioned": MemoryVersionedAdapter}
+Member = MemoryTablesAdapter | MemoryVersionedAdapter
+MEMBERS: dict[str, Callable[[Path], Member]] = {
+    "tables": MemoryTablesAdapter,
+    "versioned": MemoryVersionedAdapter,
+}
 
 pytestmark = pytest.mark.parametrize("member", MEMBERS)
 
@@ -76,7 +81,7 @@ class Place:
 
     def __init__(self, member: str) -> None:
         self._folder = Path(tempfile.mkdtemp())
-        self.adapter = MEMBERS[member](self._folder, pytest.MonkeyPatch(), "")
+        self.adapter = MEMBERS[member](self._folder)
 
     def __enter__(self) -> Adapter:
         return self.adapter

@@ -11,7 +11,7 @@ import pytest
 from penstock.model.errors import Fenced, StoreError
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Init
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import ChunkDone, Store
 from tests.fix_store import MakeStore
 
@@ -244,7 +244,7 @@ def test_forgotten_tables_leave_nothing(store: Store, make_store: MakeStore) -> 
     for table in (TABLE, OTHER):
         store.store_table_schema(TableDefinition(table, "shop", "orders", "d", ()), 100)
         store.update_table_state(table, Init())
-        store.store_table_mapping(table, "lake.orders")
+        store.set_notes(table, ["no index"])
         store.start_copy(table, plan(table), FIRST)
         store.chunks_done({(table, 0): (1, 10)})
         store.set_wish(table, "paused")
@@ -254,7 +254,7 @@ def test_forgotten_tables_leave_nothing(store: Store, make_store: MakeStore) -> 
     for found in (store, make_store()):
         assert list(found.get_table_states()) == [OTHER]
         assert list(found.get_table_schemas()) == [OTHER]
-        assert list(found.get_table_mappings()) == [OTHER]
+        assert list(found.load_notes()) == [OTHER]
         assert list(found.get_copies()) == [OTHER]
         assert found.load_wishes() == {OTHER: "paused"}
         assert found.load_claims() == {OTHER: "me"}

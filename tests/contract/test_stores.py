@@ -244,20 +244,17 @@ class TestSchemas:
         assert store.find_table("shop", "purchases") == OTHER
 
 
-class TestMappings:
+class TestNotes:
     def test_kept_and_replaced(self, store: Store, make_store: MakeStore) -> None:
-        assert store.get_table_mapping(TABLE) is None
-        store.store_table_mappings({TABLE: "lake.orders", OTHER: 'lake."a.b"'})
-        store.store_table_mapping(TABLE, "lake.purchases")
-        for found in (store, make_store()):
-            assert found.get_table_mapping(TABLE) == "lake.purchases"
-            assert found.get_table_mappings() == {TABLE: "lake.purchases", OTHER: 'lake."a.b"'}
-
-    def test_loading_counts(self, store: Store, make_store: MakeStore) -> None:
+        assert store.get_notes(TABLE) == ()
         second = make_store()
-        store.store_table_mapping(TABLE, "lake.orders")
-        assert second.get_table_mappings() == {}
-        assert second.load_table_mappings() == 1
+        store.set_notes(TABLE, ["no index", "no key"])
+        store.set_notes(TABLE, ["no index a"])
+        store.set_notes(OTHER, [])
+        assert second.get_notes(TABLE) == ()
+        assert second.load_notes()[TABLE] == ("no index a",)
+        for found in (store, make_store()):
+            assert found.get_notes(TABLE) == ("no index a",)
 
 
 def test_a_forgotten_pipeline_leaves_the_others(store: Store, make_store: MakeStore) -> None:
@@ -265,15 +262,15 @@ def test_a_forgotten_pipeline_leaves_the_others(store: Store, make_store: MakeSt
     for found in (store, other):
         found.update_table_state(TABLE, Init())
         found.store_table_schema(definition("id"), 100)
-        found.store_table_mapping(TABLE, "lake.orders")
+        found.set_notes(TABLE, ["no index"])
     assert store.forget_pipeline()
     for found in (store, make_store()):
         assert (found.get_table_states(), found.get_table_schemas()) == ({}, {})
-        assert found.get_table_mappings() == {}
+        assert found.get_notes(TABLE) == ()
     assert not store.forget_pipeline()
     other = make_store("warehouse")
     assert other.get_table_states() == {TABLE: Init()}
-    assert other.get_table_mappings() == {TABLE: "lake.orders"}
+    assert other.get_notes(TABLE) == ("no index",)
     assert other.forget_pipeline()
     assert make_store("warehouse").get_table_states() == {}
 

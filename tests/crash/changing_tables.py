@@ -10,8 +10,8 @@ from typing import Any
 import psycopg
 
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of
-from penstock.source.postgres.catalogue.tables import TableName
 from tests.crash.row_texts import expect_same_rows
 
 Connection = psycopg.Connection[tuple[Any, ...]]

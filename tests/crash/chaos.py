@@ -3,13 +3,15 @@
 Everything is told by the environment, as make passes it on: ``SEEDS`` (how many), ``FIRST`` (from
 which on), ``KILLS`` (faults a seed), ``SEED`` (this one alone, whatever is recorded). ``COPY=1``
 brings the faults over copies of full tables, ``TABLES=1`` lets tables come, go and be copied anew,
-``SCHEMA=1`` lets them change. ``KAFKA=1`` delivers to a Kafka broker, which dies as well,
-``KINESIS=1`` to Kinesis, whose records fail.
+``SCHEMA=1`` lets them change. These are into Postgres; ``INTO=kafka`` delivers to a Kafka broker,
+which dies as well, ``INTO=kinesis`` to Kinesis, whose records fail. A destination has seeds where
+this folder has a file NAME_seed.py with a function ``run_into``.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -21,10 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.embedded.postgres import EmbeddedPostgres
-from tests.crash.chaos_seed import SeedReport, run_seed
+from tests.crash.chaos_seed import SeedInto, SeedReport, run_seed
 from tests.crash.into_postgres import SERVER_SETTINGS
-from tests.crash.kafka_seed import run_kafka_seed
-from tests.crash.kinesis_seed import run_kinesis_seed
 from tests.crash.outage import run_outage
 from tests.crash.schema_seed import run_schema_seed
 from tests.crash.table_seed import run_table_seed
@@ -34,7 +34,8 @@ from tests.fix_postgres import SETTINGS
 _FOLDER = Path(".cache", "chaos")
 _RESULTS = _FOLDER / "results.jsonl"
 _KILLS = 10
-_MODES = ("COPY", "TABLES", "SCHEMA", "KAFKA", "KINESIS")
+_MODES = ("COPY", "TABLES", "SCHEMA")
+_SEEDS = sorted(Path(__file__).parent.glob("*_seed.py"))
 _OUTAGE = "outage"
 """Stands where a seed's number stands, for the destination that is away for two minutes."""
 
@@ -42,12 +43,32 @@ Result = dict[str, Any]
 
 
 def _mode() -> str:
-    """Which kind of seeds: the variable that asks for it, or nothing."""
-    return next((name for name in _MODES if os.environ.get(name)), "")
+    """Which kind of seeds: what asks for it (``COPY=1``, ``INTO=kafka``), or nothing."""
+    into = os.environ.get("INTO") or ""
+    if into:
+        return f"INTO={into}"
+    return next((f"{name}=1" for name in _MODES if os.environ.get(name)), "")
+
+
+def seeds_into() -> list[str]:
+    """The destinations that have seeds of their own."""
+    return sorted(
+        file.stem.removesuffix("_seed") for file in _SEEDS if "def run_into(" in file.read_text()
+    )
+
+
+def find_seed(name: str) -> SeedInto:
+    """What runs a seed into this destination. Raises ValueError where nothing does."""
+    if name not in seeds_into():
+        raise ValueError(f"INTO={name}: there are seeds into {', '.join(seeds_into())}")
+    run: SeedInto = importlib.import_module(f"tests.crash.{name}_seed").run_into
+    return run
 
 
 def main() -> int:
     kills = int(os.environ.get("KILLS") or _KILLS)
+    if into := os.environ.get("INTO"):
+        find_seed(into)
     commit = code_version()
     if only := os.environ.get("SEED"):
         return summarise([run_and_record(only, kills, commit)])
@@ -66,7 +87,8 @@ def main() -> int:
 def run_and_record(seed: str, kills: int, commit: str) -> Result:
     """Run one seed; its folder stays where it failed."""
     _say(f"seed {seed}")
-    folder = _FOLDER / "-".join(filter(None, ("seed", _mode().lower(), seed)))
+    kind = _mode().removesuffix("=1").removeprefix("INTO=").lower()
+    folder = _FOLDER / "-".join(filter(None, ("seed", kind, seed)))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     report = SeedReport(seed)
@@ -113,16 +135,14 @@ def _run(report: SeedReport, kills: int, folder: Path) -> str:
             if report.seed == _OUTAGE:
                 seconds = float(os.environ.get("PENSTOCK_OUTAGE_SECONDS") or 120)
                 run_outage(report, (source, target), folder, seconds, _say)
-            elif _mode() == "TABLES":
+            elif into := os.environ.get("INTO"):
+                find_seed(into)(report, kills, source, folder, _say)
+            elif _mode() == "TABLES=1":
                 run_table_seed(report, kills, (source, target), folder, _say)
-            elif _mode() == "KAFKA":
-                run_kafka_seed(report, kills, source, folder, _say)
-            elif _mode() == "KINESIS":
-                run_kinesis_seed(report, kills, source, folder, _say)
-            elif _mode() == "SCHEMA":
+            elif _mode() == "SCHEMA=1":
                 run_schema_seed(report, kills, (source, target), folder, _say)
             else:
-                copies = _mode() == "COPY"
+                copies = _mode() == "COPY=1"
                 run_seed(report, kills, (source, target), folder, _say, copies=copies)
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -176,7 +196,7 @@ def summarise(results: list[Result]) -> int:
 
 def _replay(result: Result) -> str:
     kills = f" KILLS={result['kills']}" if result["kills"] != _KILLS else ""
-    mode = f" {result['mode']}=1" if result["mode"] else ""
+    mode = f" {result['mode']}" if result["mode"] else ""
     return f"make chaos SEED={result['seed']}{kills}{mode}"
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import pytest
 
@@ -22,6 +22,15 @@ from tests.fix_pipeline import wait_until
 
 Say = Callable[[str], None]
 Injured = TypeVar("Injured", bound=InjuredPipeline)
+
+
+class SeedInto(Protocol):
+    """``run_into`` in NAME_seed.py: a seed of chaos over a pipeline into that destination."""
+
+    def __call__(
+        self, report: SeedReport, count: int, server: EmbeddedPostgres, folder: Path, say: Say
+    ) -> None: ...
+
 
 # A start that fails, because a fault came in the middle of it, is tried again: as often as this.
 _STARTS = 8

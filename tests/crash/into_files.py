@@ -6,8 +6,7 @@ from pathlib import Path
 
 import psycopg
 
-from penstock.demo.compare import compare, read_key, read_source
-from penstock.destination.files import fold
+from penstock.destination.files.folding import fold
 from penstock.destination.files.manifest import read_manifest
 from penstock.destination.registry import make_destination
 from penstock.embedded.postgres import EmbeddedPostgres
@@ -15,6 +14,7 @@ from penstock.model.lsn import Frontier
 from tests.crash.delivery import delivered_changes, expect_equal, expect_recorded, leftovers
 from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.witness import call_witness, hear_witness
+from tests.folded_compare import compare, read_key, read_source
 from tests.workload_tables import TABLES
 
 

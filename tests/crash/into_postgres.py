@@ -16,6 +16,7 @@ from tests.crash.invariant_reader import InvariantReader
 from tests.crash.passed_failpoints import passed_failpoints
 from tests.crash.row_texts import expect_same_rows
 from tests.fix_pipeline import wait_until
+from tests.pipelines import logged
 from tests.tcp_proxy import TcpProxy
 from tests.workload_tables import SECONDARY_UNIQUE, TABLES, create_tables
 
@@ -120,7 +121,8 @@ class IntoPostgres(InjuredPipeline):
     def verify(self) -> None:
         """`penstock verify` while the pipeline runs."""
         lines: list[str] = []
-        report = verify(self.pipeline.config, self.pipeline.file, say=lines.append)
+        with logged(lines.append):
+            report = verify(self.pipeline.config, self.pipeline.file)
         assert not report.drove, f"verify did not see that the pipeline runs: {lines}"
         found = [*(table for table in report.tables if not table.equal), *report.violated]
         assert report.equal, "\n".join([*lines, *(repr(each)[:1000] for each in found)])

@@ -40,7 +40,7 @@ FAULTS: dict[str, Callable[[IntoKafka, float], str]] = {
 }
 
 
-def run_kafka_seed(
+def run_into(
     report: SeedReport, count: int, server: EmbeddedPostgres, folder: Path, say: Say = print
 ) -> None:
     """Odd seeds send in transactions, and nothing may be there twice; even ones do not."""

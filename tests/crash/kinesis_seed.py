@@ -46,7 +46,7 @@ FAULTS: dict[str, Callable[[IntoKinesis, float], str]] = {
 }
 
 
-def run_kinesis_seed(
+def run_into(
     report: SeedReport, count: int, server: EmbeddedPostgres, folder: Path, say: Say = print
 ) -> None:
     """Odd seeds let events share records; even ones do not."""

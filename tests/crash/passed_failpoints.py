@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from penstock.failpoints import NAMES
-
-DESTINATIONS = ("files", "kafka", "kinesis", "postgres")
-"""Those that have failpoints of their own."""
-COPY_NAMES = ("copy.read", "copy.written", "postgres.truncated", "postgres.chunk_written")
-"""Those that only a pipeline passes that copies tables."""
+from penstock.destination.registry import destination_class
+from penstock.failpoints import PLACES
 
 
 def passed_failpoints(destination: str, *, copies: bool = False) -> tuple[str, ...]:
-    """All but other destinations' own."""
-    others = {*DESTINATIONS} - {destination}
-    return tuple(
-        name
-        for name in NAMES
-        if name.partition(".")[0] not in others and (copies or name not in COPY_NAMES)
-    )
+    """Those of every pipeline, and the destination's own; with ``copies`` also those that only a
+    pipeline passes that copies tables.
+    """
+    own = destination_class(destination).failpoints
+    return tuple(name for name in (*PLACES, *own) if copies or not is_of_copies(name))
+
+
+def copy_failpoints(destination: str) -> tuple[str, ...]:
+    """Those that only a pipeline passes that copies tables into this destination."""
+    return tuple(filter(is_of_copies, passed_failpoints(destination, copies=True)))
+
+
+def is_of_copies(name: str) -> bool:
+    room, _, place = name.partition(".")
+    return room == "copy" or place.startswith("copy_")

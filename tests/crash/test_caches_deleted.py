@@ -10,7 +10,7 @@ import pytest
 from tests.crash.into_files import IntoFiles
 from tests.fix_postgres import FreshServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 
 def test_checkpoint_and_change_log_deleted(fresh_server: FreshServer, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.destination.registry import destination_names
 from tests.crash import chaos
 from tests.crash.chaos_seed import SeedReport, run_seed
 from tests.crash.fault_schedule import plan_faults
@@ -13,13 +14,12 @@ from tests.crash.faults import FAULTS
 from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.fix_postgres import FreshServer
 
-pytestmark = [pytest.mark.newest_postgres]
-
 SEED = "2"
 KILLS = 5
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_short_seed(fresh_server: FreshServer, tmp_path: Path) -> None:
     servers = fresh_server(**SERVER_SETTINGS), fresh_server(**SERVER_SETTINGS)
     report = SeedReport(SEED)
@@ -60,7 +60,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Seeds:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(chaos, "_run", seeds)
     monkeypatch.setattr(chaos, "code_version", lambda: "abc")
-    for name in ("SEED", "SEEDS", "FIRST", "KILLS", "COPY", "TABLES"):
+    for name in ("SEED", "SEEDS", "FIRST", "KILLS", "COPY", "TABLES", "INTO"):
         monkeypatch.delenv(name, raising=False)
     return seeds
 
@@ -109,16 +109,29 @@ def test_chaos_replays_one_seed_whatever_is_recorded(
     assert "make chaos SEED=2 KILLS=3" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("mode", ["COPY", "TABLES"])
+@pytest.mark.parametrize("mode", ["COPY=1", "TABLES=1", "INTO=kafka"])
 def test_chaos_keeps_its_kinds_of_seeds_apart(
     seeds: Seeds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:
     monkeypatch.setenv("SEEDS", "2")
     assert chaos.main() == 1
-    monkeypatch.setenv(mode, "1")
+    name, _, value = mode.partition("=")
+    monkeypatch.setenv(name, value)
     for _ in range(2):
         assert chaos.main() == 1
     # Neither those of the other kind count, nor does an outage belong to these.
     assert seeds.run == ["1", "2", "outage", "1", "2"]
-    assert f"failed: make chaos SEED=2 {mode}=1\n" in capsys.readouterr().out
-    assert Path(f".cache/chaos/seed-{mode.lower()}-2/failure.txt").exists()
+    assert f"failed: make chaos SEED=2 {mode}\n" in capsys.readouterr().out
+    kind = value if name == "INTO" else name.lower()
+    assert Path(f".cache/chaos/seed-{kind}-2/failure.txt").exists()
+
+
+def test_chaos_finds_a_destination_by_the_name_of_its_seeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert {"kafka", "kinesis"} <= set(chaos.seeds_into()) <= set(destination_names())
+    for name in chaos.seeds_into():
+        assert chaos.find_seed(name).__module__ == f"tests.crash.{name}_seed"
+    monkeypatch.setenv("INTO", "kafak")
+    with pytest.raises(ValueError, match=r"INTO=kafak: there are seeds into kafka"):
+        chaos.main()

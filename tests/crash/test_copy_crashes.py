@@ -11,15 +11,21 @@ from tests.crash.copied_tables import KEYED
 from tests.crash.faults import COPY_FAULTS
 from tests.crash.into_copied import IntoCopied
 from tests.crash.into_postgres import SERVER_SETTINGS
-from tests.crash.passed_failpoints import COPY_NAMES
+from tests.crash.passed_failpoints import copy_failpoints
 from tests.crash.penstock_run import PATIENCE
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
+pytestmark = pytest.mark.slow
 
+NAMES = copy_failpoints("postgres")
 # At which pass; the counts begin anew with each process that died.
-PASSES = {"copy.read": 4, "copy.written": 3, "postgres.chunk_written": 2, "postgres.truncated": 2}
+PASSES = {
+    "copy.read": 4,
+    "copy.written": 3,
+    "postgres.copy_chunk_written": 2,
+    "postgres.copy_truncated": 2,
+}
 
 
 def test_what_is_copied_is_not_copied_again(fresh_server: FreshServer, tmp_path: Path) -> None:
@@ -28,7 +34,7 @@ def test_what_is_copied_is_not_copied_again(fresh_server: FreshServer, tmp_path:
     fired = tmp_path / "fired"
     fired.mkdir()
     kills = {
-        "PENSTOCK_FAILPOINTS": ",".join(f"{name}=kill:{PASSES[name]}" for name in COPY_NAMES),
+        "PENSTOCK_FAILPOINTS": ",".join(f"{name}=kill:{PASSES[name]}" for name in NAMES),
         "PENSTOCK_FAILPOINT_DIR": str(fired),
     }
     with IntoCopied(*servers, tmp_path, seed=5) as injured:
@@ -40,7 +46,7 @@ def test_what_is_copied_is_not_copied_again(fresh_server: FreshServer, tmp_path:
 
         injured.start(**kills)
         wait_until(
-            lambda: {path.name for path in fired.iterdir()} == set(COPY_NAMES),
+            lambda: {path.name for path in fired.iterdir()} == set(NAMES),
             "it died at each of them",
             PATIENCE,
         )

@@ -13,8 +13,6 @@ from tests.fix_postgres import drop_database
 from tests.workload import run_transactions
 from tests.workload_tables import TABLES, create_tables
 
-pytestmark = pytest.mark.newest_postgres
-
 
 def execute(url: str, *statements: bytes) -> None:
     """All in one transaction."""

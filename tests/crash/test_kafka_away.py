@@ -16,7 +16,7 @@ from tests.fix_postgres import FreshServer
 from tests.kafka_messages import check_order, place, read_topics
 from tests.kafka_server import KafkaServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 _ROW_BYTES = 4096
 _TRANSACTION_ROWS = 5000

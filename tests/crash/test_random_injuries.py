@@ -19,7 +19,7 @@ from tests.crash.penstock_run import Part
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.newest_postgres]
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 
 def seeds() -> list[int]:

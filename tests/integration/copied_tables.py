@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,9 +18,9 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.model.lsn import Frontier
-from penstock.pipeline.run.pipeline import Pipeline
 from penstock.store import CopyProgress, Store, pipeline_store
 from tests.fix_pipeline import PipelineUnderTest, wait_until
+from tests.pipelines import logged, pipeline_on
 
 FILL = (
     "CREATE TABLE {0} (id bigint PRIMARY KEY, note text, body text)",
@@ -75,19 +76,22 @@ class CopiedTables:
         )
 
     def run_until_caught_up(self) -> None:
-        runner = Pipeline(self.pipeline.config, self.pipeline.file, say=self.said.append)
-        runner.run(lambda: False, until_caught_up=True, spark=self._spark)
+        runner = pipeline_on(self._spark, self.pipeline.config, self.pipeline.file)
+        with logged(self.said.append):
+            runner.run(lambda: False, until_caught_up=True)
 
     @contextmanager
     def running(self) -> Iterator[Future[Frontier]]:
         stop = threading.Event()
         with ThreadPoolExecutor(1) as pool:
-            runner = Pipeline(self.pipeline.config, self.pipeline.file, say=self.said.append)
-            future = pool.submit(runner.run, stop.is_set, spark=self._spark)
-            try:
-                yield future
-            finally:
-                stop.set()
+            runner = pipeline_on(self._spark, self.pipeline.config, self.pipeline.file)
+            with logged(self.said.append):
+                future = pool.submit(runner.run, stop.is_set)
+                try:
+                    yield future
+                finally:
+                    stop.set()
+                    wait_for([future])
 
     def wait(self, future: Future[Frontier], condition: Callable[[], bool], what: str) -> None:
         def met() -> bool:

@@ -16,10 +16,8 @@ from penstock.destination.contract import Receipt
 from penstock.destination.memory import MemoryDestination, forget, memory_store
 from penstock.model.lsn import NOTHING, Frontier
 from penstock.model.watermarks import Watermarks
-from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
-
-pytestmark = pytest.mark.newest_postgres
+from tests.pipelines import pipeline_on
 
 ROW_BYTES = 8 * 1024
 BATCH_BYTES = 512 * 1024
@@ -78,9 +76,9 @@ def test_a_backlog_fills_the_log_and_drains_in_large_batches(
     pipeline.subscribe()
     store = memory_store(pipeline.name)
     stop = threading.Event()
-    runner = Pipeline(pipeline.config, pipeline.file, say=lambda _text: None)
+    runner = pipeline_on(spark, pipeline.config, pipeline.file)
     with ThreadPoolExecutor(1) as pool, psycopg.connect(pipeline.url, autocommit=True) as conn:
-        future = pool.submit(runner.run, stop.is_set, spark=spark)
+        future = pool.submit(runner.run, stop.is_set)
 
         def wait(condition: Callable[[], bool], what: str) -> None:
             wait_until(lambda: future.done() or condition(), what)

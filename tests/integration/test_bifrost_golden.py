@@ -39,8 +39,6 @@ NULL = ("false", "null")
 Pairs = list[tuple[str, Any]]
 """A JSON object whose order counts."""
 
-pytestmark = pytest.mark.newest_postgres
-
 
 @pytest.mark.parametrize("name", ["row_changes", "toast", "types", "names", "truncate"])
 def test_the_messages_are_bifrosts(pipeline: PipelineUnderTest, name: str) -> None:

@@ -11,6 +11,8 @@ from penstock.source.postgres.value_settings import VALUE_SETTINGS
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.logged_changes import LoggedChange, Row
 
+pytestmark = pytest.mark.every_postgres
+
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
 LONG_TEXT = "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 2000) n)"
 

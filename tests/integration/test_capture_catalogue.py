@@ -5,14 +5,11 @@ from __future__ import annotations
 import threading
 
 import psycopg
-import pytest
 
 from penstock.model.errors import SourceUnavailable
 from penstock.source.postgres.capture.catalogue import CatalogueConnection
 from penstock.source.postgres.connect import connect
 from tests.fix_pipeline import wait_until
-
-pytestmark = pytest.mark.newest_postgres
 
 
 def test_an_answer_reaches_who_asked_while_another_looks_whether_the_connection_is_open(

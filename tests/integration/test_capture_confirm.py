@@ -15,6 +15,8 @@ from penstock.model.lsn import Frontier
 from penstock.source.postgres.capture import session, stream
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
+pytestmark = pytest.mark.every_postgres
+
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
 
 

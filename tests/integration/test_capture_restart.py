@@ -33,6 +33,7 @@ def has_open_tail(log: ChangeLog) -> bool:
     return bool(segments) and segments[-1].is_open
 
 
+@pytest.mark.every_postgres
 def test_stop_and_start(pipeline: PipelineUnderTest) -> None:
     pipeline.execute(ITEMS)
     pipeline.subscribe()
@@ -43,6 +44,7 @@ def test_stop_and_start(pipeline: PipelineUnderTest) -> None:
     assert ids(pipeline.capture_all()) == both(1, 2, 3)
 
 
+@pytest.mark.every_postgres
 def test_a_process_stops_in_order_when_its_supervisor_goes(pipeline: PipelineUnderTest) -> None:
     pipeline.execute(ITEMS)
     pipeline.subscribe()
@@ -55,6 +57,7 @@ def test_a_process_stops_in_order_when_its_supervisor_goes(pipeline: PipelineUnd
     assert not pipeline.slot().active
 
 
+@pytest.mark.every_postgres
 def test_stop_inside_a_transaction(pipeline: PipelineUnderTest) -> None:
     pipeline.configure(segment_bytes="16 KiB", segment_age="1ms")
     pipeline.execute(ITEMS)
@@ -70,7 +73,6 @@ def test_stop_inside_a_transaction(pipeline: PipelineUnderTest) -> None:
     assert ids(pipeline.capture_all()) == [*both(1), *range(10, 60_010), *both(2)]
 
 
-@pytest.mark.newest_postgres
 @pytest.mark.parametrize("passes", [1, 4])
 @pytest.mark.parametrize(
     "place",
@@ -102,6 +104,7 @@ def test_killed_at_a_failpoint(pipeline: PipelineUnderTest, place: str, passes: 
     assert ids(pipeline.capture_all()) == expected
 
 
+@pytest.mark.every_postgres
 def test_its_walsender_is_terminated(pipeline: PipelineUnderTest) -> None:
     pipeline.execute(ITEMS)
     pipeline.subscribe()
@@ -116,6 +119,7 @@ def test_its_walsender_is_terminated(pipeline: PipelineUnderTest) -> None:
     assert ids(pipeline.changes()) == both(1, 2)
 
 
+@pytest.mark.every_postgres
 def test_the_connection_that_holds_its_lock_is_terminated(pipeline: PipelineUnderTest) -> None:
     """Without it a second capture could start, and the server's shutdown would be missed."""
     pipeline.execute(ITEMS)
@@ -136,6 +140,7 @@ def test_the_connection_that_holds_its_lock_is_terminated(pipeline: PipelineUnde
     assert ids(pipeline.changes()) == both(1, 2)
 
 
+@pytest.mark.every_postgres
 @pytest.mark.parametrize("way", ["fast", "immediate", "kill"])
 def test_the_server_restarts(
     fresh_server: FreshServer, make_pipeline: MakePipeline, way: str

@@ -12,6 +12,8 @@ from penstock.model.table_schema import PgType
 from penstock.source.postgres.catalogue.tables import read_tables, resolve_types
 from penstock.source.postgres.connect import connect
 
+pytestmark = pytest.mark.every_postgres
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 

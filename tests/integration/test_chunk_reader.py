@@ -19,11 +19,11 @@ from penstock.model.errors import (
     TableRewritten,
 )
 from penstock.model.lsn import NOTHING
+from penstock.model.table_name import TableName
 from penstock.model.table_schema import TableSchema
+from penstock.source.copy_plan import Chunk
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.connect import connect
-from penstock.source.postgres.snapshot.chunk import Chunk
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.keys import read_keys
 from penstock.source.postgres.snapshot.relations import read_relations
@@ -41,6 +41,7 @@ def conn(database: str) -> Iterator[Connection]:
         yield connection
 
 
+@pytest.mark.every_postgres
 def test_pieces_are_large_and_of_whole_rows(conn: Connection, copy_of: Copies) -> None:
     conn.execute("CREATE TABLE t AS SELECT i, repeat('x', 80) FROM generate_series(1, 10000) i")
     pieces = list(copy_of("t").reader().raw(binary=False))
@@ -49,6 +50,7 @@ def test_pieces_are_large_and_of_whole_rows(conn: Connection, copy_of: Copies) -
     assert b"".join(pieces).count(b"\n") == 10000
 
 
+@pytest.mark.every_postgres
 def test_chunks_have_each_row_of_the_snapshot_once(conn: Connection, copy_of: Copies) -> None:
     conn.execute(
         "CREATE TABLE t (id int PRIMARY KEY, note text) WITH (autovacuum_enabled = false);"
@@ -67,6 +69,7 @@ def test_chunks_have_each_row_of_the_snapshot_once(conn: Connection, copy_of: Co
     assert Counter(rows) == Counter((str(i), "x" * 500) for i in range(1, 1001) if i % 10)
 
 
+@pytest.mark.every_postgres
 def test_rows_after_the_planned_blocks_are_in_the_last_chunk(
     conn: Connection, copy_of: Copies
 ) -> None:
@@ -79,6 +82,7 @@ def test_rows_after_the_planned_blocks_are_in_the_last_chunk(
     assert len(copy.rows()) == 100
 
 
+@pytest.mark.every_postgres
 def test_a_chunk_is_a_range_scan(conn: Connection, copy_of: Copies) -> None:
     conn.execute(
         "CREATE TABLE t AS SELECT i AS id, repeat('x', 500) FROM generate_series(1, 3000) i;"
@@ -89,6 +93,7 @@ def test_a_chunk_is_a_range_scan(conn: Connection, copy_of: Copies) -> None:
         assert "Tid Range Scan" in "".join(row[0] for row in plan)
 
 
+@pytest.mark.every_postgres
 def test_where_counts_in_every_form(conn: Connection, copy_of: Copies) -> None:
     conn.execute("CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 10) i")
     copy = copy_of("t", where="id > 7 -- the last ones")
@@ -98,6 +103,7 @@ def test_where_counts_in_every_form(conn: Connection, copy_of: Copies) -> None:
     assert batch.column("id").to_pylist() == [8, 9, 10]
 
 
+@pytest.mark.every_postgres
 def test_partitions_parents_and_tables_without_columns(conn: Connection, copy_of: Copies) -> None:
     conn.execute(
         """
@@ -132,6 +138,7 @@ def test_partitions_parents_and_tables_without_columns(conn: Connection, copy_of
     assert b"".join(hollow.reader().raw(binary=True)).endswith(b"\xff\xff")
 
 
+@pytest.mark.every_postgres
 @pytest.mark.parametrize(
     "change",
     [
@@ -161,7 +168,6 @@ def test_a_table_that_was_rewritten_is_not_read(
         assert caught.value.table == oid
 
 
-@pytest.mark.newest_postgres
 def test_a_relation_is_locked_while_it_is_read(conn: Connection, copy_of: Copies) -> None:
     conn.execute("CREATE TABLE t AS SELECT i, repeat('x', 500) FROM generate_series(1, 2000) i")
     reading = copy_of("t").reader().raw(binary=False)
@@ -173,6 +179,7 @@ def test_a_relation_is_locked_while_it_is_read(conn: Connection, copy_of: Copies
     conn.execute("TRUNCATE t")
 
 
+@pytest.mark.every_postgres
 def test_a_snapshot_that_ended(conn: Connection, copy_of: Copies) -> None:
     conn.execute("CREATE TABLE t (id int)")
     copy = copy_of("t")
@@ -194,6 +201,7 @@ def sessions(conn: Connection) -> list[tuple[int, str]]:
     return [(row[0], row[1]) for row in rows]
 
 
+@pytest.mark.every_postgres
 def test_sessions_are_kept_without_a_transaction(conn: Connection, copy_of: Copies) -> None:
     conn.execute("CREATE TABLE t AS SELECT i FROM generate_series(1, 3000) i")
     copy = copy_of("t")
@@ -220,7 +228,6 @@ def wait_until_gone(conn: Connection) -> None:
     assert sessions(conn) == []
 
 
-@pytest.mark.newest_postgres
 def test_a_session_that_died_while_idle_is_replaced(conn: Connection, copy_of: Copies) -> None:
     conn.execute("CREATE TABLE t AS SELECT 1 AS id")
     copy = copy_of("t")
@@ -233,6 +240,7 @@ def test_a_session_that_died_while_idle_is_replaced(conn: Connection, copy_of: C
         wait_until_gone(conn)
 
 
+@pytest.mark.every_postgres
 def test_a_session_that_dies_in_the_middle(conn: Connection, copy_of: Copies) -> None:
     conn.execute(
         "CREATE TABLE t AS SELECT i, repeat('x', 500) AS x FROM generate_series(1, 100000) i"
@@ -252,7 +260,6 @@ def test_a_session_that_dies_in_the_middle(conn: Connection, copy_of: Copies) ->
         assert sessions(conn) == []
 
 
-@pytest.mark.newest_postgres
 def test_a_reader_that_is_left_early_leaves_no_session(conn: Connection, copy_of: Copies) -> None:
     conn.execute(
         "CREATE TABLE t AS SELECT i, repeat('x', 500) AS x FROM generate_series(1, 50000) i"
@@ -267,6 +274,7 @@ def test_a_reader_that_is_left_early_leaves_no_session(conn: Connection, copy_of
     assert len(copy.rows()) == 50000
 
 
+@pytest.mark.every_postgres
 def test_what_the_source_refuses_is_no_rewrite(conn: Connection, copy_of: Copies) -> None:
     conn.execute("CREATE TABLE t AS SELECT i AS id FROM generate_series(1, 1000) i")
     cases = [
@@ -283,6 +291,7 @@ def test_what_the_source_refuses_is_no_rewrite(conn: Connection, copy_of: Copies
             assert "where" in caught.value.remedy
 
 
+@pytest.mark.every_postgres
 def test_hidden_rows_are_an_error(conn: Connection, database: str, copy_of: Copies) -> None:
     conn.execute(
         """
@@ -305,7 +314,6 @@ def test_hidden_rows_are_an_error(conn: Connection, database: str, copy_of: Copi
         conn.execute("DROP OWNED BY careful_reader; DROP ROLE careful_reader")
 
 
-@pytest.mark.newest_postgres
 def test_a_server_that_is_not_there() -> None:
     table = TableSchema(1, "public", "t", "d", ())
     chunk = Chunk(1, 0, 1, "public", "t", 1, 0, None, 0)
@@ -318,6 +326,7 @@ def test_a_server_that_is_not_there() -> None:
         assert "secret" not in str(caught.value)
 
 
+@pytest.mark.every_postgres
 def test_rows_by_key(conn: Connection, copy_of: Copies) -> None:
     conn.execute(
         """
@@ -349,6 +358,7 @@ def test_rows_by_key(conn: Connection, copy_of: Copies) -> None:
     assert (len(none), [len(column) for column in none.columns]) == (0, [0] * 5)
 
 
+@pytest.mark.every_postgres
 def test_rows_by_key_of_a_partitioned_table(conn: Connection, copy_of: Copies) -> None:
     conn.execute(
         """

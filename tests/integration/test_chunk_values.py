@@ -236,7 +236,6 @@ def test_what_roles_and_databases_set_does_not_matter(
     assert "ein Flüßchen 🦀" in raw
 
 
-@pytest.mark.newest_postgres
 def test_bytes_that_are_no_utf8_are_an_error(pg_server: EmbeddedPostgres, copy_of: Copies) -> None:
     name = "ascii_for_chunks"
     with connect(pg_server.url()) as admin:

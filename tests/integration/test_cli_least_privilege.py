@@ -15,6 +15,8 @@ from penstock.cli.main import main
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.lsn import parse_lsn
 
+pytestmark = pytest.mark.every_postgres
+
 
 @pytest.fixture
 def role(pg_server: EmbeddedPostgres) -> Iterator[str]:

@@ -13,10 +13,8 @@ import psutil
 import psycopg
 import pytest
 
-from penstock.destination.files import list_files
+from penstock.destination.files.committed_files import list_files
 from tests.fix_pipeline import PipelineUnderTest, wait_until
-
-pytestmark = pytest.mark.newest_postgres
 
 
 @pytest.fixture

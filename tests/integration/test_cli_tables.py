@@ -23,11 +23,9 @@ from penstock.model.table_state import (
     TableState,
     TimedRetry,
 )
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import PostgresStore, pipeline_store
 from tests.fix_cli import CommandLine
-
-pytestmark = pytest.mark.newest_postgres
 
 ORDERS, ITEMS, ODD = 16_385, 16_390, 16_400
 ERROR = Errored("value too long for type character varying(3)", "Widen the column.")
@@ -85,7 +83,7 @@ class TestList:
 
     def test_json(self, penstock: CommandLine, store: PostgresStore) -> None:
         put(store, ORDERS, Ready(), ERROR)
-        store.store_table_mapping(ORDERS, "lake.orders")
+        store.set_notes(ORDERS, ["no index a"])
         code, text, _ = penstock("tables", "list", "--json")
         assert code == 0
         first, *_others = json.loads(text)
@@ -102,7 +100,7 @@ class TestList:
                 "delivered": False,
             },
             "since": since.astimezone(UTC).isoformat(),
-            "destination": "lake.orders",
+            "notes": ["no index a"],
             "copy": None,
             "wish": None,
         }

@@ -13,8 +13,6 @@ from penstock.model.table_state import DataSync, Errored, FinishedCopy, Init, Re
 from penstock.store import PostgresStore, Wish, pipeline_store
 from tests.fix_cli import CommandLine
 
-pytestmark = pytest.mark.newest_postgres
-
 ORDERS, ITEMS, ODD = 16_385, 16_390, 16_400
 
 

@@ -10,12 +10,11 @@ from pyspark.sql import SparkSession
 
 from penstock.model.table_state import DataSync, Init
 from penstock.pipeline.copy.copy_only import copy_only
-from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.source.copy_plan import CopyPlan
 from penstock.source.postgres.snapshot.held_snapshot import read_snapshot
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
-
-pytestmark = pytest.mark.newest_postgres
+from tests.pipelines import engine_on
 
 
 @pytest.fixture
@@ -124,7 +123,7 @@ def test_only_a_copy(copied: CopiedTables, spark: SparkSession) -> None:
     )
     copied.configure(chunk_bytes="512KiB")
     config, file = copied.pipeline.config, copied.pipeline.file
-    report = copy_only(config, file, lambda: False, spark=spark, say=copied.said.append)
+    report = copy_only(config, file, engine_on(spark), lambda: False)
     assert report is not None
     assert dict(report.rows) == {
         "public.items": 4000,
@@ -142,7 +141,7 @@ def test_only_a_copy(copied: CopiedTables, spark: SparkSession) -> None:
     assert left == (0, 0)
     # Again: what it brought itself may be replaced.
     copied.pipeline.execute("DELETE FROM more WHERE id > 50")
-    assert copy_only(config, file, lambda: False, spark=spark, say=copied.said.append) is not None
+    assert copy_only(config, file, engine_on(spark), lambda: False) is not None
     assert copied.is_equal("items", "more", "nothing", "scratch")
 
 

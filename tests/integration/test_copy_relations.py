@@ -10,14 +10,15 @@ import pytest
 from psycopg import sql
 
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import Relation, parse_message
 from penstock.source.postgres.capture.relations import RelationDescriber
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName, resolve_types
+from penstock.source.postgres.catalogue.tables import resolve_types
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.reading import written
-from penstock.source.postgres.snapshot.relations import CopySource, CopySources, read_relations
+from penstock.source.postgres.snapshot.relations import CopyRelations, CopySources, read_relations
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -39,7 +40,7 @@ def read(
 
 def read_one(
     conn: Connection, name: str, publications: tuple[str, ...] = (), **where: str
-) -> CopySource:
+) -> CopyRelations:
     sources = read(conn, name, publications=publications, **where)
     assert not sources.refused
     (found,) = sources.found.values()
@@ -53,6 +54,7 @@ def refusal(conn: Connection, name: str) -> tuple[str, str]:
     return error.message, error.remedy
 
 
+@pytest.mark.every_postgres
 def test_sizes_count_heap_and_toast(conn: Connection) -> None:
     conn.execute(
         "CREATE TABLE t (id int, long text); ALTER TABLE t ALTER long SET STORAGE EXTERNAL;"
@@ -72,6 +74,7 @@ def test_sizes_count_heap_and_toast(conn: Connection) -> None:
     assert (found.condition, found.is_partitioned) == (None, False)
 
 
+@pytest.mark.every_postgres
 def test_partitions_are_read_by_leaf(conn: Connection) -> None:
     conn.execute(
         """
@@ -95,11 +98,13 @@ def test_partitions_are_read_by_leaf(conn: Connection) -> None:
     assert read_one(conn, "hollow").relations == ()
 
 
+@pytest.mark.every_postgres
 def test_a_parent_stands_for_its_own_rows(conn: Connection) -> None:
     conn.execute("CREATE TABLE parent (id int); CREATE TABLE child (more int) INHERITS (parent)")
     assert [relation.name for relation in read_one(conn, "parent").relations] == ["parent"]
 
 
+@pytest.mark.every_postgres
 def test_unlogged_and_columnless_tables_can_be_read(conn: Connection) -> None:
     conn.execute(
         "CREATE UNLOGGED TABLE u (id int); CREATE TABLE n (); INSERT INTO n DEFAULT VALUES"
@@ -113,6 +118,7 @@ def ids_where(conn: Connection, condition: str) -> list[int]:
     return [row[0] for row in conn.execute(query)]
 
 
+@pytest.mark.every_postgres
 def test_what_a_condition_is_made_of(conn: Connection) -> None:
     conn.execute("CREATE TABLE t (id int PRIMARY KEY, note text)")
     found = read_one(conn, "t", t="note <> 'x' -- not those")
@@ -122,6 +128,7 @@ def test_what_a_condition_is_made_of(conn: Connection) -> None:
     assert ids_where(conn, found.condition) == [1]
 
 
+@pytest.mark.every_postgres
 def test_row_filters_of_publications(conn: Connection, pg_version: int) -> None:
     if pg_version < 15:
         pytest.skip("row filters came with 15")
@@ -170,6 +177,7 @@ INSERTS = {
 }
 
 
+@pytest.mark.every_postgres
 def test_a_table_is_described_as_the_stream_does(conn: Connection, pg_version: int) -> None:
     conn.execute(
         """
@@ -208,6 +216,7 @@ def test_a_table_is_described_as_the_stream_does(conn: Connection, pg_version: i
     assert found["plain"].column_types[2:4] == ("public.mood", "public.price[]")
 
 
+@pytest.mark.every_postgres
 def test_what_cannot_be_read_is_refused_with_a_reason(
     conn: Connection, database: str, pg_version: int
 ) -> None:
@@ -240,7 +249,6 @@ def test_what_cannot_be_read_is_refused_with_a_reason(
         conn.execute("DROP OWNED BY reader_of_copies; DROP ROLE reader_of_copies")
 
 
-@pytest.mark.newest_postgres
 def test_views_and_foreign_tables_are_refused(conn: Connection) -> None:
     conn.execute("CREATE VIEW v AS SELECT 1 AS id; CREATE MATERIALIZED VIEW m AS SELECT 1 AS id")
     for name, kind in (("v", "a view"), ("m", "a materialised view")):
@@ -251,7 +259,6 @@ def test_views_and_foreign_tables_are_refused(conn: Connection) -> None:
         assert f"it is {kind}" in sources.refused[row[0]].message
 
 
-@pytest.mark.newest_postgres
 def test_a_table_that_is_gone_is_in_no_answer(conn: Connection) -> None:
     conn.execute("CREATE TABLE t (id int)")
     definitions = read_definitions(conn, [TableName("public", "t")], ())
@@ -260,7 +267,6 @@ def test_a_table_that_is_gone_is_in_no_answer(conn: Connection) -> None:
     assert (sources.found, sources.refused) == ({}, {})
 
 
-@pytest.mark.newest_postgres
 @pytest.mark.parametrize(
     "change",
     [
@@ -282,7 +288,6 @@ def test_a_table_with_other_columns_than_were_told_is_in_no_answer(
     assert (sources.found, sources.refused) == ({}, {})
 
 
-@pytest.mark.newest_postgres
 def test_many_tables_take_as_many_queries_as_one(conn: Connection, database: str) -> None:
     for number in range(30):
         conn.execute(f"CREATE TABLE t{number} (id int, m{number} text)".encode())

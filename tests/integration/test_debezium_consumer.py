@@ -51,7 +51,6 @@ class Message:
     value: str | None
 
 
-@pytest.mark.newest_postgres
 @pytest.mark.parametrize(
     ("name", "schemas_of"),
     [

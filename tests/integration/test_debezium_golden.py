@@ -129,7 +129,6 @@ def captured(
     return captured_before[key]
 
 
-@pytest.mark.newest_postgres
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_the_messages_are_debeziums(scenario: Scenario, captured: Captured) -> None:
     chosen = {OPTIONS[name]: value for name, value in scenario.settings.items() if name in OPTIONS}

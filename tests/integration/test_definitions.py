@@ -10,9 +10,11 @@ import pytest
 
 from penstock.model.errors import SourceError
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.connect import connect
+
+pytestmark = pytest.mark.every_postgres
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -19,7 +19,6 @@ import psutil
 import psycopg
 import pytest
 
-from penstock.demo.compare import compare, read_key, read_source
 from penstock.demo.shop_load import ShopLoad
 from penstock.demo.shop_reviews import ReviewTraffic, add_reviews
 from penstock.demo.shop_schema import SUMS, TABLES, create_shop
@@ -30,6 +29,7 @@ from penstock.demo.verification import Verification
 from penstock.destination.postgres.own_tables import ensure_own_tables
 from penstock.model.errors import DestinationError, PenstockError, SourceError
 from penstock.model.lsn import Frontier
+from tests.folded_compare import compare, read_key, read_source
 
 # With the Spark checkpoint in TMPDIR as well, where nobody else's files are.
 _DEMO = """

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from tests.fix_pipeline import PipelineUnderTest
@@ -14,7 +13,6 @@ from tests.fix_pipeline import PipelineUnderTest
 PAGE = Path(__file__).parents[2] / "docs" / "spark_source.md"
 
 
-@pytest.mark.newest_postgres
 def test_the_examples(spark: SparkSession, pipeline: PipelineUnderTest, tmp_path: Path) -> None:
     pipeline.execute("CREATE TABLE orders (id int PRIMARY KEY, status text)")
     pipeline.subscribe()

@@ -20,6 +20,8 @@ from penstock.embedded.postgres import EmbeddedPostgres, bundled_home
 from penstock.model.errors import PenstockError
 from tests.fix_postgres import FreshServer, drop_database, versions_under_test
 
+pytestmark = pytest.mark.every_postgres
+
 # Starts a server, says where, and then waits to be ended. SIGINT is ignored by default where the
 # tests themselves run in the background of a shell.
 _HOLDER = """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,10 +18,8 @@ from penstock.cli.main import app
 from penstock.destination.postgres.destination import PostgresDestination
 from penstock.model.errors import BatchAgain
 from penstock.model.lsn import Frontier
-from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
-
-pytestmark = pytest.mark.newest_postgres
+from tests.pipelines import logged, pipeline_on
 
 
 class Shop:
@@ -62,12 +61,14 @@ class Shop:
     def running(self) -> Iterator[Future[Frontier]]:
         stop = False
         with ThreadPoolExecutor(1) as pool:
-            runner = Pipeline(self.pipeline.config, self.pipeline.file, say=self.said.append)
-            future = pool.submit(runner.run, lambda: stop, spark=self._spark)
-            try:
-                yield future
-            finally:
-                stop = True
+            runner = pipeline_on(self._spark, self.pipeline.config, self.pipeline.file)
+            with logged(self.said.append):
+                future = pool.submit(runner.run, lambda: stop)
+                try:
+                    yield future
+                finally:
+                    stop = True
+                    wait_for([future])
 
     def wait(self, future: Future[Frontier], condition: Callable[[], bool], what: str) -> None:
         def met() -> bool:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
-from penstock.destination.files import list_files
-from penstock.model.errors import ConfigError
-from penstock.pipeline.run.pipeline import Pipeline
+from penstock.destination.files.committed_files import list_files
 from tests.fix_pipeline import PipelineUnderTest
-
-pytestmark = pytest.mark.newest_postgres
+from tests.pipelines import pipeline_on
 
 FILTER = {
     "tables": {"exclude": ["secrets"]},
@@ -24,9 +20,8 @@ FILTER = {
 
 
 def catch_up(pipeline: PipelineUnderTest, spark: SparkSession) -> None:
-    Pipeline(pipeline.config, pipeline.file, say=lambda _: None).run(
-        lambda: False, until_caught_up=True, spark=spark
-    )
+    run = pipeline_on(spark, pipeline.config, pipeline.file)
+    run.run(lambda: False, until_caught_up=True)
 
 
 def lines(pipeline: PipelineUnderTest) -> list[dict[str, Any]]:
@@ -72,14 +67,3 @@ def test_what_is_left_out_never_arrives(pipeline: PipelineUnderTest, spark: Spar
     )
     stored = [json.loads(file.read_text()) for file in pipeline.folder.glob("out/**/*.json")]
     assert [event["table"] for event in stored if event.get("op") == "schema"] == ["items"]
-
-
-def test_a_destination_that_holds_rows_takes_no_filter(
-    pipeline: PipelineUnderTest, spark: SparkSession, target_url: str
-) -> None:
-    pipeline.execute("CREATE TABLE items (id int PRIMARY KEY)")
-    pipeline.configure(destination={"type": "postgres", "url": target_url})
-    pipeline.also(filter=FILTER)
-    with pytest.raises(ConfigError, match="destination postgres holds the rows") as error:
-        catch_up(pipeline, spark)
-    assert "source.tables.exclude" in error.value.remedy

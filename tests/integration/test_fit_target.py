@@ -9,8 +9,8 @@ import pytest
 from penstock.destination.postgres.targets.fit_table import fit_target
 from penstock.destination.postgres.targets.target_table import ensure_targets
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of
-from penstock.source.postgres.catalogue.tables import TableName
 from tests.integration.altered_table import CASES, SETUP
 from tests.integration.test_alter_target import (
     NAMES,

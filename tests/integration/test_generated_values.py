@@ -22,6 +22,7 @@ from penstock.verify.verification import verify
 from tests.crash.row_texts import expect_same_rows
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables
+from tests.pipelines import engine_on
 
 Values = st.SearchStrategy[Any]
 Row = tuple[Any, ...]
@@ -234,7 +235,9 @@ def test_generated_values_arrive_as_they_are(generated: GeneratedTables, drawn: 
     generated.change(tables, half)
     pipeline = generated.pipeline
     # It runs the pipeline up to now.
-    report = verify(pipeline.config, pipeline.file, spark=generated.spark, say=print, wait=120)
+    report = verify(
+        pipeline.config, pipeline.file, make_engine=engine_on(generated.spark), wait=120
+    )
     expected = {tables[0]: len(drawn) - 2, tables[1]: 2 * len(drawn) - 3}
     assert expect_same_rows(pipeline.url, generated.target_url, tables) == sum(expected.values())
     assert report.equal, report

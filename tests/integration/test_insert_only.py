@@ -8,6 +8,8 @@ import yaml
 
 from tests.fix_pipeline import PipelineUnderTest
 
+pytestmark = pytest.mark.every_postgres
+
 
 def follow(pipeline: PipelineUnderTest, *insert_only: str) -> None:
     """Make publications and slot with these patterns in insert_only."""

@@ -23,14 +23,12 @@ from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.registry import Registry
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Position, parse_lsn
-from penstock.pipeline.run.pipeline import Pipeline
 from penstock.spark import query
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.kafka_messages import place, read_topics
 from tests.kafka_server import KafkaServer
-
-pytestmark = pytest.mark.newest_postgres
+from tests.pipelines import pipeline_on
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "transactional"])
@@ -57,8 +55,8 @@ def shop(
 def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> Registry:
     """What was counted."""
     metrics = Metrics(shop.name)
-    pipeline = Pipeline(shop.config, shop.file, say=lambda _: None, metrics=metrics)
-    pipeline.run(lambda: False, until_caught_up=True, spark=spark)
+    pipeline = pipeline_on(spark, shop.config, shop.file, metrics)
+    pipeline.run(lambda: False, until_caught_up=True)
     return metrics.registry
 
 

@@ -21,13 +21,11 @@ from penstock.destination.kafka.destination import KafkaDestination
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.registry import make_destination
 from penstock.model.errors import DestinationError, DestinationUnavailable
-from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest
 from tests.kafka_messages import read_topics
 from tests.kafka_server import USERS, KafkaServer
 from tests.loopback_server import free_ports
-
-pytestmark = pytest.mark.newest_postgres
+from tests.pipelines import pipeline_on
 
 
 def client(server: KafkaServer, user: str, **others: str) -> dict[str, str]:
@@ -95,8 +93,8 @@ def test_the_documented_rights_are_enough(
     made = make_destination(config.destination_type, config.destination_options, config.name)
     assert made.check() == []
     for _ in range(2):
-        run = Pipeline(config, pipeline.file, say=lambda _: None)
-        run.run(lambda: False, until_caught_up=True, spark=spark)
+        run = pipeline_on(spark, config, pipeline.file)
+        run.run(lambda: False, until_caught_up=True)
         pipeline.execute("INSERT INTO items SELECT max(id) + 1 FROM items")
     assert made.check() == []
     topic = f"{pipeline.name}.public.items"

@@ -16,15 +16,14 @@ from penstock.destination.registry import make_destination
 from penstock.metrics.catalogue import RESENT
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.model.errors import DestinationError, DestinationUnavailable, PenstockError
-from penstock.pipeline.run.pipeline import Pipeline
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.kinesis_proxy import Faults
 from tests.kinesis_records import StoredRecord, check_order, place, read_streams
 from tests.kinesis_server import KinesisServer
+from tests.pipelines import pipeline_on
 from tests.queue_events import Event
 
-pytestmark = pytest.mark.newest_postgres
 _LARGE = 20 * 10**6
 
 
@@ -53,9 +52,8 @@ def configure(pipeline: PipelineUnderTest, server: KinesisServer, **options: Any
 def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> int:
     """How many messages were counted as sent again."""
     metrics = Metrics(shop.name)
-    Pipeline(shop.config, shop.file, say=lambda _: None, metrics=metrics).run(
-        lambda: False, until_caught_up=True, spark=spark
-    )
+    run = pipeline_on(spark, shop.config, shop.file, metrics)
+    run.run(lambda: False, until_caught_up=True)
     return int(metrics.registry.total(RESENT))
 
 

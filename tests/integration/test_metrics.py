@@ -18,11 +18,9 @@ from penstock.destination.files.destination import FilesDestination
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.server import MetricsServer
 from penstock.model.errors import DestinationUnavailable
-from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.http_get import http_get
-
-pytestmark = pytest.mark.newest_postgres
+from tests.pipelines import pipeline_on
 
 SOON = {"max_age": "200ms"}
 FILTER = {
@@ -84,14 +82,14 @@ class Running:
 @contextmanager
 def running(pipeline: PipelineUnderTest, spark: SparkSession) -> Iterator[Running]:
     stop, metrics = threading.Event(), Metrics(pipeline.name)
-    run = Pipeline(pipeline.config, pipeline.file, say=lambda _: None, metrics=metrics)
+    run = pipeline_on(spark, pipeline.config, pipeline.file, metrics)
     with (
         MetricsServer(metrics, Address("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(1) as pool,
     ):
         under_way = Running(pipeline, server.url)
         assert under_way.ask("/ready")[0] == 503
-        future = pool.submit(run.run, stop.is_set, spark=spark)
+        future = pool.submit(run.run, stop.is_set)
         future.add_done_callback(lambda _: stop.set())
         try:
             yield under_way

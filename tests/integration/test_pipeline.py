@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_end
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,13 +16,12 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.destination.files import list_files, read_manifest
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.manifest import read_manifest
 from penstock.model.errors import SlotError, SourceError
 from penstock.model.lsn import Frontier, Position, parse_lsn
-from penstock.pipeline.run.pipeline import Pipeline
 from tests.fix_pipeline import PipelineUnderTest, wait_until
-
-pytestmark = pytest.mark.newest_postgres
+from tests.pipelines import logged, pipeline_on
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
 
@@ -38,8 +38,7 @@ def shop(pipeline: PipelineUnderTest) -> PipelineUnderTest:
 
 
 def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> Frontier:
-    runner = Pipeline(shop.config, shop.file, say=_silent)
-    return runner.run(lambda: False, until_caught_up=True, spark=spark)
+    return pipeline_on(spark, shop.config, shop.file).run(lambda: False, until_caught_up=True)
 
 
 def _silent(_text: str) -> None:
@@ -53,12 +52,14 @@ def running(
     """Run the pipeline beside the test, and stop it at the end of the block."""
     stop = False
     with ThreadPoolExecutor(1) as pool:
-        runner = Pipeline(shop.config, shop.file, say=say)
-        future = pool.submit(runner.run, lambda: stop, spark=spark)
-        try:
-            yield future
-        finally:
-            stop = True
+        runner = pipeline_on(spark, shop.config, shop.file)
+        future = pool.submit(runner.run, lambda: stop)
+        with logged(say):
+            try:
+                yield future
+            finally:
+                stop = True
+                wait_for_end([future])
 
 
 def delivered(shop: PipelineUnderTest) -> list[tuple[str, str]]:

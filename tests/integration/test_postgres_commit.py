@@ -16,8 +16,8 @@ from penstock.destination.postgres.destination import PostgresDestination
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import ChangeBuilder, Column, table
-from tests.contract.deliveries import definition, deliver, deliver_cut
+from penstock.testing.change_builder import ChangeBuilder, Column, table
+from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_postgres import FreshServer
 from tests.fix_target import Target, end_task_sessions
 
@@ -311,6 +311,34 @@ def test_a_server_that_goes_away_after_the_commit_does_not_undo_it(
     deliver_cut(destination, builder)
     assert destination.committed() == Watermarks(builder.frontier)
     assert held(target) == (2, 2)
+
+
+def test_a_commit_waits_for_the_disk_whatever_the_database_says(
+    target: Target, builder: ChangeBuilder
+) -> None:
+    """A position is confirmed to the source after it: a crash must not take it back."""
+    _set_for_database(target, "SET synchronous_commit = off")
+    try:
+        destination = opened(target)
+        # ALWAYS: others do not fire in the sessions of a replica.
+        target.execute(
+            "CREATE TABLE how (waited text);"
+            " CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN"
+            " INSERT INTO public.how VALUES (current_setting('synchronous_commit'));"
+            " RETURN NULL; END$$;"
+            " CREATE TRIGGER note AFTER INSERT ON items EXECUTE FUNCTION note();"
+            " ALTER TABLE items ENABLE ALWAYS TRIGGER note"
+        )
+        write(builder, 1)
+        deliver_cut(destination, builder)
+        assert target.rows("how") == {("on",): 1}
+    finally:
+        _set_for_database(target, "RESET synchronous_commit")
+
+
+def _set_for_database(target: Target, setting: str) -> None:
+    change = f"format('ALTER DATABASE %I {setting}', current_database())"
+    target.execute(f"DO $$BEGIN EXECUTE {change}; END$$")
 
 
 def test_staging_does_not_grow_for_ever(

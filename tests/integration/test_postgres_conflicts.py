@@ -6,8 +6,8 @@ import pytest
 
 from penstock.model.errors import TableRefused
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
-from tests.contract.deliveries import definition, deliver, deliver_cut
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_target import Target
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"), Column("b", "text"))

@@ -25,9 +25,9 @@ from penstock.model.watermarks import Watermarks
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.connect import connect
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
-from tests.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, table_schema
-from tests.contract.deliveries import definition, deliver_cut
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, table_schema
+from penstock.testing.contract.deliveries import definition, deliver_cut
 from tests.fix_pipeline import wait_until
 from tests.fix_target import Target, end_task_sessions
 

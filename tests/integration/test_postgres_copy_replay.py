@@ -22,15 +22,15 @@ from penstock.decode.changes import ChangeSet, decode_changes
 from penstock.destination.postgres.destination import PostgresDestination
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ConstraintDefinition, TableDefinition
+from penstock.model.table_name import TableName
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.connect import connect
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
+from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks, table_schema
+from penstock.testing.contract.deliveries import definition
 from penstock.transform.floors import Floors
-from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
-from tests.contract.chunk_rows import ChunkRows, copy_chunks, table_schema
-from tests.contract.deliveries import definition
 from tests.fix_pipeline import PipelineUnderTest
 from tests.fix_target import Target
 

@@ -16,10 +16,11 @@ from penstock.decode.changes import ChangeSet
 from penstock.decode.copy_text import copy_lines
 from penstock.decode.text_bytes import text_bytes
 from penstock.destination.postgres.merging.table_merge import Odd, TableMerge
-from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
-from tests.contract.deliveries import definition, deliver, deliver_cut, reference
-from tests.contract.merge_model import MergeModel
-from tests.contract.row_histories import (
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
+from penstock.testing.contract.deliveries import definition, deliver, deliver_cut, reference
+from penstock.testing.merge_model import MergeModel
+from tests.fix_target import Target
+from tests.row_histories import (
     ALL,
     Key,
     KeyedHistory,
@@ -29,7 +30,6 @@ from tests.contract.row_histories import (
     batches,
     steps,
 )
-from tests.fix_target import Target
 
 PLAIN = (Column("a", "text"), Column("b", "text"))
 VALUES = ["", "a", None, "back\\slash\t", "long " * 9]
@@ -238,7 +238,6 @@ def test_a_key_that_comes_back_written_in_another_way(
     assert target.rows("public.t") == {("1.00", "a"): 1}
 
 
-@pytest.mark.newest_postgres
 @settings(QUICKLY, max_examples=60)
 @given(
     rows=st.lists(

@@ -15,8 +15,8 @@ from penstock.model.errors import DestinationError, Fenced, TableRefused
 from penstock.model.lsn import Position
 from penstock.model.table_definition import TypeDefinition, TypeName
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
-from tests.contract.deliveries import definition, deliver, deliver_cut
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_postgres import drop_database
 from tests.fix_target import Target
 
@@ -238,7 +238,6 @@ def _latin_changes(builder: ChangeBuilder) -> ChangeSet:
     return builder.cut()
 
 
-@pytest.mark.newest_postgres
 class TestACharacterThatTheTargetCannotHold:
     def test_stops_the_table(self, latin: Target, builder: ChangeBuilder) -> None:
         destination = latin.opened(definition(ITEMS), definition(LOOSE))

@@ -19,7 +19,7 @@ from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import StoreError, StoreUnavailable
 from penstock.model.table_state import Errored, Init, Ready
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import PostgresStore
 from penstock.store.migrations import MIGRATIONS, Migration, migrate
 from tests.fix_pipeline import wait_until

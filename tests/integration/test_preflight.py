@@ -22,6 +22,8 @@ from penstock.source.postgres.subscription.subscription import ensure_subscripti
 from tests.fix_postgres import FreshServer
 from tests.integration.fake_pooler import FakePooler
 
+pytestmark = pytest.mark.every_postgres
+
 Check = Callable[..., dict[str, CheckResult]]
 Connection = psycopg.Connection[tuple[Any, ...]]
 

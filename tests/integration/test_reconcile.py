@@ -17,16 +17,18 @@ from psycopg import sql
 from penstock.config import PipelineConfig
 from penstock.config.table_patterns import Rule
 from penstock.model.errors import SourceError
+from penstock.source.contract import Reconciled, Subscription
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
 from penstock.source.postgres.subscription import reconcile as reconcile_module
-from penstock.source.postgres.subscription.reconcile import Reconciled, reconcile_publication
+from penstock.source.postgres.subscription.reconcile import reconcile_publication
 from penstock.source.postgres.subscription.subscription import (
-    Subscription,
     destroy_subscription,
     ensure_subscription,
     find_subscription,
 )
+
+pytestmark = pytest.mark.every_postgres
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -253,7 +253,6 @@ def may_pass_undecided(condition: str, sample: Sample, row: int) -> bool:
     return any("é" in text for text in (condition, *values))
 
 
-@pytest.mark.newest_postgres
 def test_random_conditions_decide_as_postgres_does(sample: Sample) -> None:
     seen: Counter[str | None] = Counter()
 
@@ -275,7 +274,6 @@ def test_random_conditions_decide_as_postgres_does(sample: Sample) -> None:
     assert all(seen[verdict] > 100 for verdict in ("true", "false", None, "refused")), seen
 
 
-@pytest.mark.newest_postgres
 def test_a_quotient_of_numerics_is_decided_unless_it_is_nearly_equal(sample: Sample) -> None:
     for quotient in ("n / u", "i4 / n", "u / 3.0", "u / n"):
         far = sample.verdicts(f"abs({quotient} - 0.5) > 1e-12")
@@ -292,7 +290,6 @@ def test_a_quotient_of_numerics_is_decided_unless_it_is_nearly_equal(sample: Sam
             assert decided
 
 
-@pytest.mark.newest_postgres
 def test_what_postgres_refuses_to_compute_passes(sample: Sample) -> None:
     """Postgres would end the query; a change must not be lost by that."""
     for condition in ("1 / (i4 - i4) > 0", "i4 * i4 > 0", "f / 0.0 = f"):

@@ -15,6 +15,8 @@ from penstock.source.postgres.catalogue.described_tables import Published, table
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.schema_tracking import install_tracking, is_tracking, remove_tracking
 
+pytestmark = pytest.mark.every_postgres
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 Change = tuple[str, dict[str, TableDefinition | None], bool]
 

@@ -46,6 +46,7 @@ def drop_slot(pipeline: PipelineUnderTest) -> None:
     pipeline.execute(f"SELECT pg_drop_replication_slot('{name}')")
 
 
+@pytest.mark.every_postgres
 def test_the_slot_was_dropped_while_stopped(stopped: PipelineUnderTest) -> None:
     drop_slot(stopped)
     report = gives_up(stopped.start_capture())
@@ -54,6 +55,7 @@ def test_the_slot_was_dropped_while_stopped(stopped: PipelineUnderTest) -> None:
     assert "penstock destroy" in report["remedy"]
 
 
+@pytest.mark.every_postgres
 def test_the_slot_is_dropped_while_running(stopped: PipelineUnderTest) -> None:
     capture = stopped.start_capture()
     capture.wait_streaming()
@@ -80,6 +82,7 @@ def test_the_slot_is_dropped_while_running(stopped: PipelineUnderTest) -> None:
     assert slot.name in report["error"]
 
 
+@pytest.mark.every_postgres
 def test_the_slot_was_moved_past_us(stopped: PipelineUnderTest) -> None:
     stopped.execute("INSERT INTO items VALUES (2, 'nobody will ever see me')")
     with psycopg.connect(stopped.url, autocommit=True) as conn:
@@ -95,6 +98,7 @@ def test_the_slot_was_moved_past_us(stopped: PipelineUnderTest) -> None:
     assert stopped.log.list().frontier == held
 
 
+@pytest.mark.every_postgres
 def test_the_slot_was_moved_but_not_past_us(stopped: PipelineUnderTest) -> None:
     held = stopped.log.list().frontier
     assert held is not None
@@ -107,6 +111,7 @@ def test_the_slot_was_moved_but_not_past_us(stopped: PipelineUnderTest) -> None:
     assert [(c.new or {})["id"] for c in stopped.capture_all()] == ["1", "2"]
 
 
+@pytest.mark.every_postgres
 def test_the_slot_is_lost(fresh_server: FreshServer, make_pipeline: MakePipeline) -> None:
     server = fresh_server(
         max_slot_wal_keep_size="1MB", wal_keep_size="0", min_wal_size="32MB", max_wal_size="32MB"
@@ -133,7 +138,6 @@ def test_the_slot_is_lost(fresh_server: FreshServer, make_pipeline: MakePipeline
     assert "max_slot_wal_keep_size" in report["remedy"]
 
 
-@pytest.mark.newest_postgres
 @pytest.mark.parametrize(
     ("name", "value"), [("system_id", "7000000000000000000"), ("timeline", 99)]
 )
@@ -148,12 +152,14 @@ def test_the_log_is_from_another_system(
     assert str(value) in report["error"]
 
 
+@pytest.mark.every_postgres
 def test_no_subscription_at_all(pipeline: PipelineUnderTest) -> None:
     report = gives_up(pipeline.start_capture())
     assert report["kind"] == "SlotError"
     assert "penstock init" in report["remedy"]
 
 
+@pytest.mark.every_postgres
 def test_somebody_else_holds_the_slot(
     stopped: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +180,7 @@ def test_somebody_else_holds_the_slot(
     assert len(stopped.capture_all()) == 2
 
 
+@pytest.mark.every_postgres
 def test_a_second_capture_is_refused(stopped: PipelineUnderTest) -> None:
     capture = stopped.start_capture()
     capture.wait_streaming()
@@ -190,7 +197,6 @@ def test_a_second_capture_is_refused(stopped: PipelineUnderTest) -> None:
     assert capture.stop() == 0
 
 
-@pytest.mark.newest_postgres
 def test_a_stale_writer_is_fenced(stopped: PipelineUnderTest) -> None:
     held = stopped.log.list().frontier
     capture = stopped.start_capture()
@@ -205,7 +211,6 @@ def test_a_stale_writer_is_fenced(stopped: PipelineUnderTest) -> None:
     assert len(stopped.capture_all()) == 2
 
 
-@pytest.mark.newest_postgres
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_the_log_cannot_be_written(stopped: PipelineUnderTest) -> None:
     segments = Path(stopped.log.segments.path)

@@ -132,6 +132,7 @@ def expect_consistent(pipeline: PipelineUnderTest, shown: Rows, lsn: int) -> lis
     return after
 
 
+@pytest.mark.every_postgres
 def test_it_shows_what_was_committed_before_its_point(
     pipeline: PipelineUnderTest, make_keeper: MakeKeeper
 ) -> None:
@@ -200,6 +201,7 @@ def waits_for(admin: Connection, xid: int) -> bool:
     return row is not None and row[0] > 0
 
 
+@pytest.mark.every_postgres
 def test_transactions_that_are_open_across_its_creation(
     pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
 ) -> None:
@@ -239,6 +241,7 @@ def test_transactions_that_are_open_across_its_creation(
         conn.close()
 
 
+@pytest.mark.every_postgres
 def test_streaming_does_not_end_it(pipeline: PipelineUnderTest, make_keeper: MakeKeeper) -> None:
     pipeline.execute(
         "CREATE TABLE items (id bigint PRIMARY KEY, value text)",
@@ -257,6 +260,7 @@ def test_streaming_does_not_end_it(pipeline: PipelineUnderTest, make_keeper: Mak
 # -- waiting, and what refuses ---------------------------------------------------------------------
 
 
+@pytest.mark.every_postgres
 def test_who_is_waited_for_is_told(
     pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
 ) -> None:
@@ -277,6 +281,7 @@ def test_who_is_waited_for_is_told(
     assert is_held(admin, held)
 
 
+@pytest.mark.every_postgres
 def test_waiting_has_an_end(
     pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
 ) -> None:
@@ -299,7 +304,6 @@ class Interrupted(Exception):
     pass
 
 
-@pytest.mark.newest_postgres
 def test_waiting_can_be_ended(
     pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
 ) -> None:
@@ -317,7 +321,6 @@ def test_waiting_can_be_ended(
         assert make_keeper().current() is None
 
 
-@pytest.mark.newest_postgres
 def test_limits_of_the_server_are_named(fresh_server: FreshServer, tmp_path: Path) -> None:
     url = fresh_server(max_replication_slots="1", max_wal_senders="1").url()
     file = tmp_path / "pipeline.yaml"
@@ -359,7 +362,6 @@ def start_driver(pipeline: PipelineUnderTest, orphan_seconds: float) -> subproce
     )
 
 
-@pytest.mark.newest_postgres
 def test_a_driver_goes_on_with_what_a_killed_one_held(
     pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
 ) -> None:
@@ -397,7 +399,6 @@ def test_a_driver_goes_on_with_what_a_killed_one_held(
     keeper.release()
 
 
-@pytest.mark.newest_postgres
 def test_without_a_driver_it_ends(pipeline: PipelineUnderTest, admin: Connection) -> None:
     folder = Path(pipeline.log.root.path)
     with start_driver(pipeline, 2) as driver:
@@ -417,7 +418,6 @@ def test_without_a_driver_it_ends(pipeline: PipelineUnderTest, admin: Connection
     assert "No driver" in (why_ended(folder) or "")
 
 
-@pytest.mark.newest_postgres
 def test_it_ends_by_age(make_keeper: MakeKeeper, admin: Connection) -> None:
     keeper = make_keeper(max_age=0.5)
     held = keeper.take()
@@ -427,6 +427,7 @@ def test_it_ends_by_age(make_keeper: MakeKeeper, admin: Connection) -> None:
     assert "older than 0.5 s" in (why_ended(keeper.folder) or "")
 
 
+@pytest.mark.every_postgres
 def test_it_ends_with_its_connection(make_keeper: MakeKeeper, admin: Connection) -> None:
     keeper = make_keeper()
     held = keeper.take()
@@ -436,7 +437,6 @@ def test_it_ends_with_its_connection(make_keeper: MakeKeeper, admin: Connection)
     assert "connection" in (why_ended(keeper.folder) or "")
 
 
-@pytest.mark.newest_postgres
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_holder_that_is_killed_is_noticed(
     make_keeper: MakeKeeper, admin: Connection, number: signal.Signals
@@ -449,7 +449,6 @@ def test_a_holder_that_is_killed_is_noticed(
     assert keeper.current() is None
 
 
-@pytest.mark.newest_postgres
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_it_ends_with_its_file(make_keeper: MakeKeeper, admin: Connection, how: str) -> None:
     """So does it with the whole change log, as `penstock destroy` removes it."""
@@ -465,7 +464,6 @@ def test_it_ends_with_its_file(make_keeper: MakeKeeper, admin: Connection, how: 
     expect_nothing_left(admin, held)
 
 
-@pytest.mark.newest_postgres
 def test_a_holder_that_is_frozen_keeps_nothing(
     make_keeper: MakeKeeper, admin: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -481,6 +479,7 @@ def test_a_holder_that_is_frozen_keeps_nothing(
     expect_nothing_left(admin, held)
 
 
+@pytest.mark.every_postgres
 def test_another_session_of_that_name_is_not_taken_for_it(
     pipeline: PipelineUnderTest, make_keeper: MakeKeeper
 ) -> None:
@@ -503,6 +502,7 @@ def test_another_session_of_that_name_is_not_taken_for_it(
     path.write_text(text)
 
 
+@pytest.mark.every_postgres
 def test_timeouts_of_the_database_do_not_end_it(
     pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection, pg_version: int
 ) -> None:
@@ -528,6 +528,7 @@ def test_timeouts_of_the_database_do_not_end_it(
     assert make_keeper().current() == held
 
 
+@pytest.mark.every_postgres
 def test_its_xmin_ages(
     pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
 ) -> None:
@@ -546,7 +547,6 @@ def test_its_xmin_ages(
 # -- without a pipeline ----------------------------------------------------------------------------
 
 
-@pytest.mark.newest_postgres
 def test_it_goes_with_the_process_that_it_is_for(
     database: str, tmp_path: Path, admin: Connection
 ) -> None:
@@ -569,7 +569,6 @@ def test_it_goes_with_the_process_that_it_is_for(
     wait_until(lambda: not folder.exists(), "the folder is gone, too")
 
 
-@pytest.mark.newest_postgres
 def test_a_process_that_is_gone_gets_none_that_stays(
     database: str, tmp_path: Path, admin: Connection
 ) -> None:
@@ -579,7 +578,6 @@ def test_a_process_that_is_gone_gets_none_that_stays(
     expect_nothing_left(admin, held)
 
 
-@pytest.mark.newest_postgres
 def test_a_folder_that_cannot_be_written_is_named(
     database: str, tmp_path: Path, admin: Connection
 ) -> None:

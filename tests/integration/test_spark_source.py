@@ -21,8 +21,6 @@ from penstock.source.postgres.capture import session as capture_session
 from penstock.spark import register
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
-pytestmark = pytest.mark.newest_postgres
-
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
 
 

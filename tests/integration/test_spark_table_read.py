@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from tests.fix_copy import Connection, Copies
 
 pytest_plugins = ["tests.fix_copy"]
-pytestmark = pytest.mark.newest_postgres
-
 PAGE = Path(__file__).parents[2] / "docs" / "spark_table_read.md"
 Load = Callable[..., DataFrame]
 

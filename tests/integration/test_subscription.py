@@ -27,6 +27,8 @@ from penstock.source.postgres.subscription.subscription import (
     find_subscription,
 )
 
+pytestmark = pytest.mark.every_postgres
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
@@ -188,6 +190,27 @@ class TestEnsure:
         assert made.uuid != half
         assert slots(conn) == [made.slot]
         assert [str(table) for table in made.tables] == ["public.a"]
+
+    def test_the_publication_is_there_before_the_slot(
+        self,
+        conn: Connection,
+        database: str,
+        config: PipelineConfig,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What is written between a slot and its publication would be in neither."""
+        conn.execute("CREATE TABLE a (id int PRIMARY KEY)")
+        create_slot = subscription_module._create_slot
+        seen: list[list[tuple[str, str]]] = []
+
+        def create(*arguments: Any) -> int:
+            with connect(database) as other:
+                seen.append(published(other, f"penstock_{config.name}"))
+            return create_slot(*arguments)
+
+        monkeypatch.setattr(subscription_module, "_create_slot", create)
+        ensure_subscription(conn, config)
+        assert seen == [[("public", "a")]], "committed, with its tables"
 
     def test_a_failure_after_the_slot_removes_both(
         self, conn: Connection, config: PipelineConfig, monkeypatch: pytest.MonkeyPatch

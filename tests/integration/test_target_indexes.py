@@ -12,8 +12,8 @@ from penstock.model.table_definition import TableDefinition
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.connect import connect
-from tests.change_builder import Column, Table
-from tests.contract.chunk_rows import ChunkRows
+from penstock.testing.change_builder import Column, Table
+from penstock.testing.contract.chunk_rows import ChunkRows
 from tests.fix_target import Target
 
 SHOP = """

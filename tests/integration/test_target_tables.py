@@ -18,10 +18,13 @@ from penstock.destination.postgres.targets.target_table import TargetTable, ensu
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import ConfigError, DestinationError
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName, read_tables
+from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.connect import connect
 from tests.fix_postgres import drop_database
+
+pytestmark = pytest.mark.every_postgres
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

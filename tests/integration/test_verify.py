@@ -20,15 +20,13 @@ from penstock.cli.main import main
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import ConfigError, DestinationError, SlotError, SourceError
 from penstock.model.lsn import Frontier, format_lsn
-from penstock.pipeline.run.pipeline import Pipeline
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
 from penstock.verify.report import Difference, VerifyReport
 from penstock.verify.verification import verify
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer, drop_database
-
-pytestmark = pytest.mark.newest_postgres
+from tests.pipelines import engine_on, pipeline_on
 
 TABLES = (
     "CREATE TABLE items (id int PRIMARY KEY, name text, note text)",
@@ -52,8 +50,7 @@ class Shop:
         return verify(
             pipeline.config,
             pipeline.file,
-            spark=self.spark,
-            say=print,
+            make_engine=engine_on(self.spark),
             wait=wait,
             **options,  # type: ignore[arg-type]
         )
@@ -68,8 +65,8 @@ class Shop:
         """Run the pipeline beside the test; it holds its lock when the block begins."""
         stop = False
         with ThreadPoolExecutor(1) as pool:
-            runner = Pipeline(self.pipeline.config, self.pipeline.file, say=print)
-            future = pool.submit(runner.run, lambda: stop, spark=self.spark)
+            runner = pipeline_on(self.spark, self.pipeline.config, self.pipeline.file)
+            future = pool.submit(runner.run, lambda: stop)
             try:
                 self.execute_and_wait("INSERT INTO seen VALUES ('running')", "seen", future)
                 yield future
@@ -316,5 +313,5 @@ class TestCommand:
         pipeline.execute("CREATE TABLE items (id int PRIMARY KEY)")
         pipeline.subscribe()
         with pytest.raises(SourceError, match=r"temporary replication slot.*in use") as found:
-            verify(pipeline.config, pipeline.file, say=_silent)
+            verify(pipeline.config, pipeline.file)
         assert "max_replication_slots" in found.value.remedy

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from penstock.embedded.postgres import EmbeddedPostgres
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.model.table_name import TableName
 from penstock.verify import checksums, compare
 from penstock.verify.compare import compare_databases
 from penstock.verify.constraints import check_constraints

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import psycopg
 import pytest
 
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.model.table_name import TableName
 from penstock.verify.rewritten import rewritten_since
 from penstock.verify.snapshot import Snapshot
 

@@ -17,6 +17,7 @@ from penstock.model.errors import BatchAgain, DestinationUnavailable, LogError
 from penstock.model.lsn import NOTHING, Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.run.batch_committer import BatchCommitter, Delivered
+from tests.run_context import run_context
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def committer(tmp_path: Path, metrics: Metrics) -> BatchCommitter:
     forget("shop")
     destination = MemoryDestination(MemoryOptions(), "shop")
     destination.open()
-    log = ChangeLog(str(tmp_path))
-    committer = BatchCommitter(destination, log, "shop", 77, _SEEN.append, metrics)
+    context = run_context("shop", tmp_path, destination=destination, metrics=metrics)
+    committer = BatchCommitter(context, wanted_lsn=77, observe=_SEEN.append)
     committer.take_up(NOTHING, {1, 7}, (), {})
     return committer
 
@@ -39,10 +40,20 @@ _SEEN: list[Delivered] = []
 
 
 def test_capture_learns_of_a_commit_only_after_it(
-    committer: BatchCommitter, tmp_path: Path
+    committer: BatchCommitter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = ChangeLog(str(tmp_path))
+    commit = MemoryDestination.commit
+    known: list[Frontier | None] = []
+
+    def watched(*arguments: Any) -> None:
+        commit(*arguments)
+        told = log.reader("shop")
+        known.append(None if told is None else told.frontier)
+
+    monkeypatch.setattr(MemoryDestination, "commit", watched)
     committer(JobResult(), Frontier(10, 20))
+    assert known == [NOTHING]
     state = log.reader("shop")
     assert state is not None
     assert (state.frontier, state.wanted_lsn) == (Frontier(10, 20), 77)

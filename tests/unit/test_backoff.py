@@ -26,7 +26,7 @@ def pauses(backoff: Backoff, clock: Clock, count: int) -> list[float]:
 
 def test_they_double_up_to_a_limit_with_jitter() -> None:
     clock = Clock()
-    found = pauses(Backoff(clock), clock, 12)
+    found = pauses(Backoff(clock, first=0.5), clock, 12)
     for number, pause in enumerate(found):
         whole = min(0.5 * 2**number, 30.0)
         assert whole / 2 <= pause <= whole
@@ -35,7 +35,7 @@ def test_they_double_up_to_a_limit_with_jitter() -> None:
 
 def test_a_healthy_while_makes_them_small_again_and_a_short_one_does_not() -> None:
     clock = Clock()
-    backoff = Backoff(clock)
+    backoff = Backoff(clock, first=0.5)
     pauses(backoff, clock, 6)
     for alive in (59.0, 59.0):
         clock.now += alive
@@ -49,7 +49,7 @@ def test_a_healthy_while_makes_them_small_again_and_a_short_one_does_not() -> No
 
 def test_waiting_ends_when_it_is_time_to_stop() -> None:
     clock = Clock()
-    backoff = Backoff(clock)
+    backoff = Backoff(clock, first=0.5)
     asked = 0
 
     def stopping() -> bool:

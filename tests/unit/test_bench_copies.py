@@ -22,10 +22,10 @@ from bench.spark_jobs import SnapshotJob
 from bench.target import Target, Targets, contents, require_equal
 from penstock.embedded.postgres import EmbeddedPostgres
 
+pytestmark = pytest.mark.release
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.newest_postgres
 
 ONE = CopyWorkload("copy", 1, 2000)
 MANY = CopyWorkload("copy_small", 3, 20)
@@ -96,7 +96,7 @@ def test_a_copy_tells_its_moments_in_their_order(pair: Pair, spark: SparkSession
     file, _config = pair.source.pipeline_file(
         "bench_copy", {"type": "postgres", "url": pair.target.url}, copy={"parallelism": 2}
     )
-    times = SnapshotJob(file).run(spark, lambda: False, print)
+    times = SnapshotJob(file).run(spark, lambda: False)
     assert times.init <= times.began <= times.chunks_done <= times.ready
     assert times.ready - times.init <= times.run_seconds
     assert sum(times.rows.values()) == MANY.rows

@@ -17,7 +17,7 @@ from bench.target import Target, Targets, contents, require_equal
 from bench.workloads import Connection, scaled_mix, w1, w1_phases
 from penstock.embedded.postgres import EmbeddedPostgres
 
-pytestmark = pytest.mark.newest_postgres
+pytestmark = pytest.mark.release
 
 SMALL = 0.001
 PATIENCE = 60.0

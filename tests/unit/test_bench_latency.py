@@ -10,6 +10,8 @@ from bench.latency import Commits, delivery_times
 from penstock.model.lsn import Frontier
 from penstock.pipeline.run.batch_committer import Delivered
 
+pytestmark = pytest.mark.release
+
 
 def delivered(*batches: tuple[int, float]) -> list[Delivered]:
     return [Delivered(Frontier(lsn, lsn + 8), 1, at) for lsn, at in batches]

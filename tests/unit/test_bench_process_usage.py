@@ -18,6 +18,8 @@ from bench.process_usage import (
     usage,
 )
 
+pytestmark = pytest.mark.release
+
 TICKS = os.sysconf("SC_CLK_TCK")
 
 

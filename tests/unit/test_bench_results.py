@@ -11,6 +11,8 @@ from rich.console import Console
 from bench.results import Measurement, percentile, ratio, summarise, write_results
 from bench.results_table import cells, print_table
 
+pytestmark = pytest.mark.release
+
 REFERENCE = Measurement("w1", "pg_recvlogical", 1000, 1.0, 0.002, 0.005, 14.0)
 CAPTURE = Measurement("w1", "capture", 1000, 0.8, 0.001, 0.004, 120.0)
 

@@ -5,6 +5,8 @@ import pytest
 from bench.settings import INTO_TABLES, PIPELINES, STREAMS, SYSTEMS, WORKLOADS, Settings
 from penstock.model.errors import ConfigError
 
+pytestmark = pytest.mark.release
+
 
 def test_nothing_set_means_everything_at_full_scale() -> None:
     settings = Settings.of({"WORKLOADS": "", "SCALE": "", "ROUNDS": ""})

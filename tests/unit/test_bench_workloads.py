@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from bench.steady import steady_seconds
 from bench.workloads import Mix, scaled_mix
+
+pytestmark = pytest.mark.release
 
 
 def test_the_mix_at_full_scale_is_what_the_workload_is_defined_as() -> None:

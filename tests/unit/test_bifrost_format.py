@@ -16,7 +16,7 @@ from penstock.destination.encode.bifrost.options import BifrostOptions
 from penstock.destination.encode.messages import Messages
 from penstock.model.lsn import Frontier, format_lsn
 from penstock.model.table_rows import TableRows
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
 TOASTED = table(

@@ -26,7 +26,7 @@ from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 
 DOCS = Path(__file__).parents[2] / "docs"
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))

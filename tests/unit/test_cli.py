@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +16,11 @@ from penstock.cli import check as check_command
 from penstock.cli.destroy import remove_change_log
 from penstock.cli.main import app, main
 from penstock.config import PipelineConfig
-from penstock.config.quantities import bytes_text
 from penstock.model.errors import LogError, SourceError
 from penstock.model.lsn import Frontier
-from penstock.pipeline.run import checks
+from penstock.model.quantity_text import bytes_text
 from penstock.source.postgres.preflight.all_checks import CheckResult
+from penstock.spark import preflight as checks
 
 COMMANDS = [command.name for command in app.registered_commands]
 
@@ -250,3 +252,12 @@ class TestRemovingTheChangeLog:
 )
 def test_bytes_text(count: int | None, text: str) -> None:
     assert bytes_text(count) == text
+
+
+def test_no_command_waits_for_pandas() -> None:
+    """It comes with the decoders, and takes longer to load than capture takes to start."""
+    code = "import sys, penstock.cli.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert "penstock.cli.destroy" in modules
+    assert "pandas" not in modules

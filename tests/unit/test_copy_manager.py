@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from penstock.destination.contract import ChunkReceipt
 from penstock.destination.discard import DiscardDestination, DiscardOptions
@@ -14,14 +15,17 @@ from penstock.model.errors import SnapshotGone, TableChanged
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.watermarks import Watermarks
-from penstock.pipeline.copy.copy_manager import CopyManager, CopyUnitNow
-from penstock.pipeline.copy.copy_queue import CopyUnit
+from penstock.pipeline.copy.copy_manager import CopyManager
+from penstock.pipeline.copy.copy_settings import CopySettings
 from penstock.pipeline.copy.copy_target import CopyTarget
-from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.pipeline.copy.copy_work import CopiesEnd, CopyWork
+from penstock.pipeline.run.engine import TableToCopy
+from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.contract import CopyPlans, CopySource
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
-from penstock.store import MemoryStore
 from tests.fix_pipeline import wait_until
+from tests.run_context import Nobody, run_context
 
 TABLE = TableDefinition(
     7,
@@ -31,6 +35,8 @@ TABLE = TableDefinition(
     (ColumnDefinition(1, "id", TypeName("pg_catalog", "integer"), not_null=True),),
     primary_key=("id",),
 )
+
+SETTINGS = CopySettings(parallelism=2, leaves_room=False, unit_bytes=10, worker="we")
 
 
 class Snapshots:
@@ -71,27 +77,71 @@ class Finished:
         self.tables += [table.name for table in tables]
 
 
+CopyUnitNow = Callable[[str, Chunk, bool], None]
+"""Copies a chunk under a snapshot; the last says that it was read under another one before."""
+
+
+class Copies(CopySource):
+    """A source with one table. A chunk is opened as the name of the snapshot."""
+
+    snapshots: Snapshots
+
+    def __init__(self, chunks: tuple[Chunk, ...]) -> None:
+        self.snapshots = Snapshots()
+        self._chunks = chunks
+
+    def define(self, tables: Collection[int]) -> Mapping[int, TableDefinition]:
+        return {7: TABLE}
+
+    def plan(self, tables: Sequence[TableDefinition]) -> CopyPlans:
+        return CopyPlans({7: CopyPlan(7, ("id",), None, self._chunks)})
+
+    def layout(self, table: TableDefinition) -> Any:
+        return None
+
+    def opener(self, snapshot: HeldSnapshot) -> Any:
+        return snapshot.name
+
+    def snapshot_of_now(self) -> Any:
+        raise AssertionError("no key is parked")
+
+    def retained_bytes(self) -> int | None:
+        return None
+
+
+class Writes(DiscardDestination):
+    """The chunk writer is whether the chunk was read before."""
+
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> Any:
+        return again
+
+
+class CopyEngine(Nobody):
+    def __init__(self, copy_unit: CopyUnitNow) -> None:
+        self._copy_unit = copy_unit
+
+    def copy_chunks(
+        self, chunks: Sequence[Chunk], open_chunk: Any, tables: Mapping[int, TableToCopy]
+    ) -> CopyResult:
+        (chunk,) = chunks
+        self._copy_unit(open_chunk, chunk, bool(tables[7].writer))
+        return CopyResult([ChunkReceipt(1, 10)])
+
+
 def test_a_snapshot_that_is_gone_is_not_used_again() -> None:
     """Though another chunk is still read under it, which began before."""
     chunks = tuple(Chunk(7, number, 7, "public", "items", 1, number, None, 10) for number in (0, 1))
     calls: list[tuple[str, int, bool]] = []
     third = threading.Event()
 
-    def copy_unit(
-        unit: CopyUnit,
-        snapshot: HeldSnapshot,
-        _plans: Mapping[int, CopyPlan],
-        again: Collection[int],
-    ) -> CopyResult:
-        (chunk,) = unit.chunks
-        calls.append((snapshot.name, chunk.number, bool(again)))
+    def copy_unit(snapshot: str, chunk: Chunk, again: bool) -> None:
+        calls.append((snapshot, chunk.number, again))
         if len(calls) > 2:
             third.set()
         elif chunk.number == 0:
             raise SnapshotGone("it has ended")
         else:
             third.wait(30)
-        return CopyResult([ChunkReceipt(1, 10)])
 
     _copied(chunks, copy_unit)
     first, later = calls[:2], calls[2:]
@@ -104,16 +154,10 @@ def test_a_chunk_in_another_layout_starts_its_table_again() -> None:
     chunks = (Chunk(7, 0, 7, "public", "items", 1, 0, None, 10),)
     calls: list[str] = []
 
-    def copy_unit(
-        unit: CopyUnit,
-        snapshot: HeldSnapshot,
-        _plans: Mapping[int, CopyPlan],
-        _again: Collection[int],
-    ) -> CopyResult:
-        calls.append(snapshot.name)
+    def copy_unit(snapshot: str, chunk: Chunk, _again: bool) -> None:
+        calls.append(snapshot)
         if len(calls) == 1:
-            raise TableChanged("columns gone: c", table=unit.chunks[0].table)
-        return CopyResult([ChunkReceipt(1, 10)])
+            raise TableChanged("columns gone: c", table=chunk.table)
 
     counted = _copied(chunks, copy_unit).registry
     assert calls == ["snapshot 1", "snapshot 2"]
@@ -124,33 +168,14 @@ def test_a_chunk_in_another_layout_starts_its_table_again() -> None:
 
 def _copied(chunks: tuple[Chunk, ...], copy_unit: CopyUnitNow) -> Metrics:
     """Returns when the table is copied."""
-    metrics = Metrics("items")
-    store = MemoryStore("items")
-    store.open()
-    tables = FollowedTables(store, print, merges=False, copies=True)
+    destination = Writes(DiscardOptions(), "items")
+    context = run_context("items", destination=destination, engine=CopyEngine(copy_unit))
+    tables = TableRegistry(context.store, merges=False, copies=True)
     tables.enrol([TABLE], 0)
     tables.take_part()
     finished = Finished()
-    manager = CopyManager(
-        CopyTarget(DiscardDestination(DiscardOptions(), "items")),
-        store,
-        tables,
-        Positions(),
-        Snapshots(),
-        lambda _tables: {7: TABLE},
-        lambda _tables: {7: CopyPlan(7, ("id",), None, chunks)},
-        copy_unit,
-        finished,
-        parallelism=2,
-        leaves_room=False,
-        unit_bytes=10,
-        worker="we",
-        one_snapshot=False,
-        over_budget=lambda: None,
-        pause_over_budget=False,
-        say=print,
-        metrics=metrics,
-    )
+    work = CopyWork(Copies(chunks), CopyTarget(destination), finished, CopiesEnd())
+    manager = CopyManager(context, tables, Positions(), work, SETTINGS)
 
     def is_finished() -> bool:
         manager.check()
@@ -161,4 +186,4 @@ def _copied(chunks: tuple[Chunk, ...], copy_unit: CopyUnitNow) -> Metrics:
         wait_until(is_finished, "the table is finished")
     finally:
         manager.stop()
-    return metrics
+    return context.metrics

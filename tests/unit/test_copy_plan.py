@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from penstock.model.pg_types import builtin_type
 from penstock.model.table_schema import ColumnSchema, TableSchema
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.source.postgres.snapshot.plan import MOST_CHUNKS, plan_copy
-from penstock.source.postgres.snapshot.relations import CopySource, Relation
+from penstock.source.postgres.snapshot.relations import CopyRelations, Relation
 
 BLOCK = 8192
 MIB = 1024 * 1024
 
 
-def source(*sizes: tuple[int, int]) -> CopySource:
+def source(*sizes: tuple[int, int]) -> CopyRelations:
     """A table whose relations have these blocks, and these bytes of TOAST."""
     number = builtin_type(20)
     assert number is not None
@@ -26,7 +26,7 @@ def source(*sizes: tuple[int, int]) -> CopySource:
         for place, (blocks, toast) in enumerate(sizes)
     )
     table = TableSchema(7, "public", "t", "d", (ColumnSchema("id", number),))
-    return CopySource(table, ("bigint",), len(sizes) != 1, relations, "id > 0", "id < 9")
+    return CopyRelations(table, ("bigint",), len(sizes) != 1, relations, "id > 0", "id < 9")
 
 
 def chunks_of(plan: CopyPlan, relation: int) -> list[Chunk]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.pipeline.copy.copy_queue import MOST_CHUNKS, CopyQueue
-from penstock.source.postgres.snapshot.chunk import Chunk
+from penstock.source.copy_plan import Chunk
 
 UNIT = 100
 

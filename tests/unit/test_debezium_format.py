@@ -20,8 +20,8 @@ from penstock.model.errors import DecodeError
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_rows import TableRows
-from tests.change_builder import UNSET as NOT_SENT
-from tests.change_builder import ChangeBuilder, Column, Table, table
+from penstock.testing.change_builder import UNSET as NOT_SENT
+from penstock.testing.change_builder import ChangeBuilder, Column, Table, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
 FULL = table("whole", Column("id", "int4"), Column("name", "text"), identity="f")

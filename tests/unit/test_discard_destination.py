@@ -8,7 +8,7 @@ import pytest
 
 from penstock.destination.discard import DiscardWriter
 from penstock.model.errors import DecodeError
-from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
 
 KEYED = table("keyed", Column("id", "int8", key=True), Column("at", "timestamptz"))
 FULL = table("full", Column("id", "int8"), Column("at", "timestamptz"), identity="f")

@@ -27,3 +27,15 @@ def test_the_walk_passes_every_package_on_the_way() -> None:
     walk = (ROOT / "docs/life_of_a_change.md").read_text()
     for package in ("config", "source/postgres", "changelog", "spark", "pgoutput", "decode"):
         assert f"src/penstock/{package}/" in walk
+
+
+def test_the_parts_of_a_run_are_classes_that_exist() -> None:
+    page = (ROOT / "docs/life_of_a_run.md").read_text()
+    classes = {
+        name
+        for file in (ROOT / "src/penstock").rglob("*.py")
+        for name in re.findall(r"^class (\w+)", file.read_text(), re.MULTILINE)
+    }
+    named = set(re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", page))
+    assert len(named) > 10
+    assert named <= classes

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import EntryPoint, distribution
 from pathlib import Path
 
 import pytest
 
-from penstock import failpoints
-from penstock.failpoints import NAMES, failpoint
+from penstock import destination, failpoints
+from penstock.config.load import DESTINATIONS
+from penstock.destination.registry import make_destination
+from penstock.failpoints import PLACES, failpoint
 
 
 @pytest.fixture
@@ -26,7 +30,7 @@ def set_points(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 def test_nothing_happens_by_default(set_points: Callable[[str], None]) -> None:
     set_points("")
-    for name in NAMES:
+    for name in PLACES:
         failpoint(name)
 
 
@@ -60,11 +64,46 @@ def test_a_folder_makes_it_fire_once_in_all_processes(
 
 @pytest.mark.parametrize(
     "text",
-    ["nowhere=kill", "task.read", "task.read=", "task.read=explode", "task.read=kill:x", "=kill"],
+    [
+        "nowhere=kill",
+        "task.raed=kill",
+        ".read=kill",
+        "files.=kill",
+        "task.read",
+        "task.read=",
+        "task.read=explode",
+        "task.read=kill:x",
+        "=kill",
+    ],
 )
 def test_a_typing_error_is_not_a_test_that_passes(text: str) -> None:
     with pytest.raises(ValueError, match=r"PENSTOCK_FAILPOINTS.*places: capture\.received"):
         failpoints._parse(text)
+
+
+@pytest.mark.parametrize("name", ["files.stagged", "nowhere.staged", "discard.staged"])
+def test_a_place_that_no_destination_has_is_an_error(
+    set_points: Callable[[str], None], name: str
+) -> None:
+    set_points(f"files.staged=kill,{name}=kill")
+    with pytest.raises(ValueError, match=rf"no destination declares '{name}'; places of \w+: "):
+        make_destination("discard", {}, "shop")
+    set_points("files.staged=kill,task.read=kill")
+    make_destination("discard", {}, "shop")
+
+
+@pytest.mark.parametrize(
+    "entry", distribution("penstock").entry_points.select(group=DESTINATIONS), ids=lambda e: e.name
+)
+def test_a_destination_declares_the_places_that_its_code_passes(entry: EntryPoint) -> None:
+    # A module penstock.destination.NAME, or a package.
+    own = Path(destination.__file__).with_name(entry.module.split(".")[2])
+    files = [*own.rglob("*.py")] if own.is_dir() else [own.with_suffix(".py")]
+    passed = {
+        name for file in files for name in re.findall(r'\bfailpoint\("(.*?)"\)', file.read_text())
+    }
+    assert passed == set(entry.load().failpoints)
+    assert all(name.startswith(f"{entry.name}.") for name in passed)
 
 
 def test_kill_ends_the_process_and_its_successor_passes(tmp_path: Path) -> None:

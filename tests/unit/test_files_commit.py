@@ -9,20 +9,17 @@ import pytest
 
 from penstock import failpoints
 from penstock.decode.changes import ChangeSet
-from penstock.destination.files import (
-    MESSAGES,
-    FilesDestination,
-    FilesOptions,
-    fold,
-    list_files,
-    read_manifest,
-    staging,
-    table_folder,
-)
+from penstock.destination.files import staging
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.folding import fold
+from penstock.destination.files.layout import MESSAGES, table_folder
+from penstock.destination.files.manifest import read_manifest
+from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DestinationError, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
 
@@ -78,6 +75,20 @@ def test_a_crash_between_manifest_and_renames_is_finished_by_the_next_driver(
     assert staged(tmp_path) == []
     assert list_files(tmp_path, "shop") == list(tmp_path.glob("public.items/*/*"))
     assert ids(tmp_path) == [1, 2]
+
+
+def test_what_a_manifest_names_has_reached_the_disk_and_so_has_the_manifest(
+    tmp_path: Path, disk_steps: list[str]
+) -> None:
+    builder = ChangeBuilder()
+    driver = opened(tmp_path)
+    receipt = driver.writer().write([insert(builder, 1, 2)])
+    (data,) = staged(tmp_path)
+    assert f"{data.stat().st_size} bytes" in disk_steps, "before anybody hears of it"
+    disk_steps.clear()
+    driver.commit([receipt], Watermarks(builder.frontier))
+    manifest = max(tmp_path.glob("_penstock/*/manifests/*.json"))
+    assert disk_steps[:3] == [f"{manifest.stat().st_size} bytes", manifest.name, "folder"]
 
 
 def test_a_driver_that_failed_to_rename_does_so_before_its_next_commit(

@@ -11,19 +11,15 @@ import pyarrow as pa
 import pytest
 
 from penstock.decode.changes import ChangeSet
-from penstock.destination.files import (
-    FilesDestination,
-    FilesOptions,
-    FoldedTable,
-    fold,
-    folded_source,
-    list_files,
-)
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.folding import FoldedTable, fold, folded_source
+from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DestinationError
 from penstock.model.table_schema import TableSchema
 from penstock.model.watermarks import Watermarks
 from penstock.pgoutput.messages import UNSET as UNKNOWN
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 
 Format = Literal["parquet", "ndjson"]
 KINDS = {

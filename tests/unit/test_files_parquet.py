@@ -12,10 +12,12 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.destination.files import FilesDestination, FilesOptions, list_files
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.options import FilesOptions
 from penstock.model.errors import DecodeError
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 
 DAY_MICROS = 86_400_000_000
 

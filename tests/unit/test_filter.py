@@ -19,10 +19,11 @@ from penstock.decode.changes import ChangeSet
 from penstock.decode.text_image import TextImage
 from penstock.model.errors import ConfigError
 from penstock.model.lsn import NOTHING
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.transform.filter import Filter
-from tests.change_builder import ChangeBuilder, Column, table
 
 KEY, NAME, SIZE = Column("id", "int4", key=True), Column("name", "text"), Column("size", "int4")
 # The first three share a layout, so that their rows are decoded together.
@@ -35,6 +36,10 @@ TABLES = (USERS, ORDERS, AUDIT, NOTES)
 
 def make(**config: Any) -> Filter:
     return Filter(FilterConfig.model_validate(config))
+
+
+def names(table: TableSchema) -> list[str]:
+    return [column.name for column in table.columns]
 
 
 def sample() -> ChangeSet:
@@ -275,7 +280,7 @@ def test_who_gets_a_filter_need_not_load_sqlglot() -> None:
         [sys.executable, "-c", code, pickled], capture_output=True, text=True, check=True
     )
     modules = done.stdout.split()
-    assert "penstock.transform.row_condition_binding" in modules
+    assert "penstock.transform.row_condition_evaluation" in modules
     assert "sqlglot" not in modules
 
 
@@ -333,10 +338,10 @@ def test_schema_events_pass_unless_they_are_excluded() -> None:
 def test_a_key_cannot_stay_out(rule: dict[str, list[str]]) -> None:
     filtering = make(columns={"users": rule})
     with pytest.raises(ConfigError, match=r"column id of public\.users .* belongs to the key"):
-        filtering.check(schema_of("users"))
+        filtering.passing_columns(schema_of("users"))
     with pytest.raises(ConfigError, match=r"column id of public\.users"):
         filtering.apply(sample())
-    filtering.check(schema_of("orders"))
+    filtering.passing_columns(schema_of("orders"))
 
 
 def test_under_full_identity_only_a_key_that_is_named_has_to_stay() -> None:
@@ -344,25 +349,29 @@ def test_under_full_identity_only_a_key_that_is_named_has_to_stay() -> None:
     columns = tuple(replace(column, is_key=True) for column in users.columns)
     full = replace(users, replica_identity="f", columns=columns)
     filtering = make(columns={"users": {"exclude": ["id"]}})
-    filtering.check(full)
-    assert filtering.selected_columns(full) == (1, 2)
+    assert names(filtering.passing_columns(full)) == ["name", "size"]
+    kind = TypeName("pg_catalog", "integer")
+    definitions = tuple(
+        ColumnDefinition(number, column.name, kind) for number, column in enumerate(columns, 1)
+    )
+    keyed = TableDefinition(1, "public", "users", "f", definitions, primary_key=("id",))
     with pytest.raises(ConfigError, match=r"column id of public\.users"):
-        filtering.check(full, key=["id"])
+        filtering.definition(keyed)
+    keyless = filtering.definition(replace(keyed, primary_key=()))
+    assert [column.ignored for column in keyless.columns] == [True, False, False]
 
 
 def test_columns_that_are_not_there() -> None:
     with pytest.raises(ConfigError, match=r"public\.users has no column nmae; it has id, name"):
-        make(columns={"users": {"include": ["id", "nmae"]}}).check(schema_of("users"))
+        make(columns={"users": {"include": ["id", "nmae"]}}).passing_columns(schema_of("users"))
     lenient = make(columns={"users": {"exclude": ["nmae", "size"]}})
-    lenient.check(schema_of("users"))
-    assert lenient.unknown_columns(schema_of("users")) == ("nmae",)
-    assert lenient.selected_columns(schema_of("users")) == (0, 1)
-    assert lenient.selected_columns(schema_of("orders")) is None
+    assert names(lenient.passing_columns(schema_of("users"))) == ["id", "name"]
+    assert lenient.passing_columns(schema_of("orders")) == schema_of("orders")
 
 
 def test_a_condition_that_does_not_suit_is_named() -> None:
     filtering = make(rows={"users": "size > 1 AND weight > 1"})
     with pytest.raises(ConfigError, match=r"public\.users.*at character 14: .*no column weight"):
-        filtering.check(schema_of("users"))
+        filtering.passing_columns(schema_of("users"))
     with pytest.raises(ConfigError, match="weight"):
         filtering.apply(sample())

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from penstock.decode.changes import TableChanges
 from penstock.destination.encode.messages import EventFormat
 from penstock.destination.families.queue.events import Encoder
-from penstock.destination.families.queue.formats import FormatOptions, Formats
-from penstock.destination.families.queue.lanes import LaneOptions
+from penstock.destination.families.queue.formats import Formats
+from penstock.destination.families.queue.options import FormatOptions, LaneOptions
 from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.families.queue.versions import VERSION
 from penstock.destination.kafka.options import KafkaOptions
@@ -25,7 +25,7 @@ from penstock.model.errors import ConfigError, DestinationError
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_rows import TableRows
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table(
     "items", *(Column(name, "int8") for name in ("id", "tenant", "row_version")), identity="f"

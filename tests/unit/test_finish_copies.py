@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from penstock.changelog.changelog import ChangeLog
 from penstock.destination.contract import Capabilities, Receipt
 from penstock.destination.memory import MemoryDestination, MemoryOptions, MemoryWriter, forget
 from penstock.destination.protocols import TakesReplays
-from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult
 from penstock.model.errors import TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import TableSchema
 from penstock.model.table_state import DataSync, Init
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copy_target import CopyTarget
-from penstock.pipeline.copy.finish_copies import FinishCopies, ReadKeys
+from penstock.pipeline.copy.finish_copies import FinishCopies
 from penstock.pipeline.copy.replay import Replay
 from penstock.pipeline.run.batch_committer import BatchCommitter
-from penstock.pipeline.run.joins import Joins
-from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.snapshot.chunk import CopyPlan
-from penstock.store import MemoryStore
+from penstock.pipeline.run.joins import CurrentJoins, Joins
+from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.contract import CopySource, ReadKeys
+from penstock.source.copy_plan import CopyPlan
+from penstock.store import Store
 from penstock.transform.floors import Floors
 from tests.fix_pipeline import wait_until
 from tests.kept_tables import KeptTables
+from tests.run_context import Nobody, run_context
 
 TABLE = TableDefinition(7, "public", "items", "d", ())
 
@@ -68,11 +71,11 @@ class Merging(MemoryDestination, KeptTables, TakesReplays):
         raise AssertionError("nothing is parked")
 
 
-class Refusing(FollowedTables):
+class Refusing(TableRegistry):
     """Notes which tables were refused."""
 
-    def __init__(self, refused: list[TableRefused], store: MemoryStore) -> None:
-        super().__init__(store, print, merges=True, copies=True)
+    def __init__(self, refused: list[TableRefused], store: Store) -> None:
+        super().__init__(store, merges=True, copies=True)
         self._refused = refused
 
     def refuse(self, error: TableRefused) -> None:
@@ -86,14 +89,11 @@ class Finishing:
         forget("shop")
         self.destination = Merging(MemoryOptions(), "shop")
         self.destination.open()
-        log = ChangeLog(str(folder))
-        committer = BatchCommitter(
-            self.destination, log, "shop", 0, lambda _: None, Metrics("shop")
-        )
+        context = run_context("shop", folder, destination=self.destination)
+        committer = BatchCommitter(context)
         committer.take_up(Frontier(10, 20), {7}, {7}, {})
         committer.place({7: Frontier(99, 100)})
-        self._store = MemoryStore("shop")
-        self._store.open()
+        self._store = context.store
         self._store.store_table_schemas([TABLE], 0)
         self._store.update_table_state(7, Init())
         self._store.start_copy(7, CopyPlan(7, (), None, ()), 100)
@@ -102,17 +102,15 @@ class Finishing:
         self.committer = committer
         self.tables = Refusing(self.refused, self._store)
         self.tables.take_part()
-        self.joins: Joins | None = None
-        target = CopyTarget(self.destination)
+        self.joins = CurrentJoins()
+        target, nobody = CopyTarget(self.destination), cast("CopySource", Nobody())
         self._finish = FinishCopies(
-            target,
             self._store,
-            committer,
-            Replay(target, committer, log, 1, _no_replay, lambda: None),
-            _no_snapshot,
+            target,
             self.tables,
-            lambda: self.joins,
-            lambda: None,
+            Replay(context, target, committer, lambda: None),
+            nobody,
+            self.joins,
         )
 
     def finish(self) -> str:
@@ -138,7 +136,7 @@ def test_the_destination_knows_where_a_table_stands_before_it_joins(finishing: F
 
 
 def test_a_table_joins_the_query_that_is_under_way(finishing: Finishing) -> None:
-    joins = finishing.joins = Joins(Floors(10, {}, frozenset({7}), frozenset({7})))
+    joins = finishing.joins.query = Joins(Floors(10, {}, frozenset({7}), frozenset({7})))
     with ThreadPoolExecutor(1) as pool:
         finished = pool.submit(finishing.finish)
         wait_until(lambda: joins.floors_at(Frontier(10, 20)).tables == {7: 99}, "it asks to join")
@@ -163,9 +161,41 @@ def test_the_only_table_may_be_refused(
     assert [error.table for error in finishing.refused] == [7]
 
 
-def _no_replay(*_: object) -> JobResult:
-    raise AssertionError("there is nothing to replay")
+def test_a_table_is_complete_behind_its_last_snapshot_and_with_nothing_parked(
+    finishing: Finishing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
 
+    @contextmanager
+    def snapshot() -> Iterator[tuple[int, ReadKeys]]:
+        steps.append("snapshot at 300")
+        yield 300, read_keys
 
-def _no_snapshot() -> AbstractContextManager[tuple[int, ReadKeys]]:
-    raise AssertionError("no key is parked")
+    def read_keys(table: TableDefinition, _keys: object) -> TableRows:
+        steps.append("parked keys are read")
+        schema = TableSchema(table.oid, table.schema, table.name, "d", ())
+        return TableRows(schema, (), 0, Frontier(299, 300))
+
+    def near(_replay: Replay, _tables: object, at_least: int = 0) -> None:
+        steps.append(f"replayed up to {at_least} at least")
+
+    def to(_replay: Replay, _tables: object, point: int) -> None:
+        steps.append(f"replayed up to {point}")
+
+    source = SimpleNamespace(snapshot_of_now=snapshot)
+    monkeypatch.setattr(finishing._finish, "_source", source)
+    monkeypatch.setattr(Replay, "bring_near", near)
+    monkeypatch.setattr(Replay, "bring_to", to)
+    for name, result in (("settle_parked", "settled"), ("complete_table", "completed")):
+        monkeypatch.setattr(finishing.destination, name, lambda *_, step=result: steps.append(step))
+    monkeypatch.setattr(finishing.destination, "parked_keys", lambda _table: [("1",)])
+    assert finishing.finish() == "sync_done"
+    assert steps == [
+        "replayed up to 100 at least",
+        "snapshot at 300",
+        "replayed up to 300",
+        "parked keys are read",
+        "settled",
+        "completed",
+        "replayed up to 0 at least",
+    ]

@@ -14,8 +14,8 @@ from penstock.destination.encode.messages import EventFormat
 from penstock.destination.encode.penstock_json import PenstockFormat
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_schema import ReplicaIdentity
+from penstock.testing.change_builder import ChangeBuilder, Column, Table, table
 from penstock.transform.identity import identity_of
-from tests.change_builder import ChangeBuilder, Column, Table, table
 
 KEYS = {
     # By oid, as a finder may name them whatever the replica identity holds.

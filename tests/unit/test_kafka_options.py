@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.destination.contract import SchemaChange
-from penstock.destination.families.queue.lanes import LaneOptions
+from penstock.destination.families.queue.options import LaneOptions
 from penstock.destination.kafka.destination import KafkaDestination
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import DriverRecord, Sent, lanes_left
@@ -20,7 +20,7 @@ from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
-from tests.change_builder import ChangeBuilder
+from penstock.testing.change_builder import ChangeBuilder
 from tests.unit.test_queue_events import encoder, some_changes
 
 

@@ -20,7 +20,7 @@ from penstock.destination.kinesis.failures import failure
 from penstock.destination.kinesis.options import STREAMS, KinesisOptions
 from penstock.destination.kinesis.sender import Routes
 from penstock.model.errors import DestinationError, DestinationUnavailable
-from tests.change_builder import ChangeBuilder
+from penstock.testing.change_builder import ChangeBuilder
 from tests.unit.test_queue_events import encoder, some_changes
 
 

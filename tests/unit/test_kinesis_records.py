@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.destination.families.queue.lanes import LaneBy
+from penstock.destination.families.queue.options import LaneBy
 from penstock.destination.kinesis import records as records_module
 from penstock.destination.kinesis.records import LONGEST_KEY, partition_keys, records
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 from tests.unit.test_queue_events import ITEMS, LOOSE, encoder, some_changes
 
 BY_TEXT = table("names", Column("name", "text", key=True))

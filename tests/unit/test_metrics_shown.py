@@ -21,6 +21,7 @@ from penstock.model.errors import ConfigError, DestinationUnavailable
 from penstock.model.lsn import Frontier
 from tests.fix_pipeline import wait_until
 from tests.http_get import http_get
+from tests.pipelines import logged
 from tests.unit.test_metrics import Clock, job
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -69,12 +70,12 @@ def test_a_port_that_is_taken_is_told_of_unless_it_is_the_default(
         chosen = MetricsConfig.model_validate({"listen": address})
         with (
             pytest.raises(ConfigError, match=f"metrics.listen: {address}") as error,
-            shown_metrics(metrics, chosen, said.append, said.append),
+            shown_metrics(metrics, chosen, said.append),
         ):
             pass
         assert "listen: false" in error.value.remedy
         monkeypatch.setattr(MetricsConfig, "is_default_address", True)
-        with shown_metrics(metrics, chosen, said.append, said.append):
+        with logged(said.append), shown_metrics(metrics, chosen, said.append):
             assert http_get(said[0].removeprefix("metrics at ")).status == 200
             assert address not in said[0]
 
@@ -181,7 +182,7 @@ def test_everything_that_is_asked_for_is_shown_and_ends_with_a_report(metrics: M
             report=ReportConfig(every=3600, format="json"),
             statsd=StatsdConfig(address=Address(*udp.getsockname()), every=3600),
         )
-        with shown_metrics(metrics, config, said.append, written.append):
+        with logged(said.append), shown_metrics(metrics, config, written.append):
             metrics.committed(job(), Frontier(1, 2), time.monotonic())
             assert not written
         assert json.loads(written[0])["totals"]["delivered"] == 3
@@ -192,7 +193,7 @@ def test_everything_that_is_asked_for_is_shown_and_ends_with_a_report(metrics: M
 def test_nothing_is_shown_that_is_turned_off(metrics: Metrics) -> None:
     said: list[str] = []
     off = MetricsConfig.model_validate({"listen": False, "report": False})
-    with shown_metrics(metrics, off, said.append, said.append):
+    with logged(said.append), shown_metrics(metrics, off, said.append):
         pass
     assert said == []
 
@@ -200,7 +201,7 @@ def test_nothing_is_shown_that_is_turned_off(metrics: Metrics) -> None:
 def test_reports_come_again_and_again(metrics: Metrics) -> None:
     written: list[str] = []
     config = MetricsConfig(listen=None, report=ReportConfig(every=0.01))
-    with shown_metrics(metrics, config, written.append, written.append):
+    with shown_metrics(metrics, config, written.append):
         wait_until(lambda: len(written) > 2, "three reports were written")
 
 

@@ -14,7 +14,7 @@ from penstock.destination.contract import LanePart
 from penstock.metrics.metered import Metered
 from penstock.metrics.written import JobResult, Written, in_turn, together
 from penstock.model.lsn import Position
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int4", key=True))
 NOTES = table("notes", Column("id", "int4", key=True), schema="shop")

@@ -17,7 +17,7 @@ from penstock.model.lsn import Frontier
 from penstock.model.pg_types import builtin_type
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import PgType
-from tests.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
 WIDE = table(

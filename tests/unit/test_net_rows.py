@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.destination.memory import Row
 from penstock.model.errors import DecodeError
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
+from penstock.testing.contract.deliveries import reference
+from penstock.testing.merge_model import FrozenRow, MergeModel, frozen
 from penstock.transform.net_rows import (
     DELETE,
     INSERT,
@@ -20,10 +23,7 @@ from penstock.transform.net_rows import (
     counted_rows,
     net_rows,
 )
-from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
-from tests.contract.deliveries import reference
-from tests.contract.merge_model import FrozenRow, MergeModel, frozen
-from tests.contract.row_histories import (
+from tests.row_histories import (
     ALL,
     KeyedHistory,
     KeyedKind,

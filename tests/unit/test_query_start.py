@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 
 from penstock.model.errors import SparkLost
 from penstock.model.lsn import NOTHING
+from penstock.pipeline.run.engine import QueryPart
 from penstock.spark.query import PipelineQuery, QuerySettings
 from penstock.transform.floors import Floors
 
@@ -29,6 +30,7 @@ def test_spark_is_lost(error: Exception, tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(PipelineQuery, "_start", start)
     nothing: Any = None
+    part = QueryPart(nothing, lambda _: Floors(), nothing)
     settings = QuerySettings(str(tmp_path), 1, 1, 1, 1.0)
     with pytest.raises(SparkLost):
-        PipelineQuery(nothing, settings, NOTHING, nothing, lambda _: Floors(), None, nothing)
+        PipelineQuery(nothing, settings, NOTHING, part, [])

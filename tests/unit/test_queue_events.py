@@ -14,12 +14,17 @@ from penstock.decode.changes import ChangeSet
 from penstock.destination.encode.penstock_json import PenstockFormat
 from penstock.destination.families.queue import events as events_module
 from penstock.destination.families.queue.events import Encoder, unpacked
-from penstock.destination.families.queue.lanes import LaneBy, LaneOptions
-from penstock.destination.families.queue.oversize import ClaimCheckOptions, Oversize, OversizeOption
+from penstock.destination.families.queue.options import (
+    ClaimCheckOptions,
+    LaneBy,
+    LaneOptions,
+    OversizeOption,
+)
+from penstock.destination.families.queue.oversize import Oversize
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
 from penstock.model.table_rows import TableRows
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("name", "text"))
 NOTES = table("notes", Column("id", "int8", key=True), Column("body", "text"), schema="other")

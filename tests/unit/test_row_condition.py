@@ -14,8 +14,8 @@ from penstock.model.lsn import NOTHING
 from penstock.model.pg_types import builtin_type
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import ColumnSchema, PgType, TableSchema
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from penstock.transform.row_condition import RowCondition
-from tests.change_builder import UNSET, ChangeBuilder, Column, Table, table
 
 COLUMNS = (
     Column("id", "int4", key=True),

@@ -16,14 +16,16 @@ from penstock import failpoints
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.encode.schema_event import schema_events
-from penstock.destination.files import FilesDestination, FilesOptions, fold
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.folding import fold
+from penstock.destination.files.options import FilesOptions
 from penstock.destination.stdout import StdoutDestination, StdoutOptions
 from penstock.model.errors import Fenced
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.watermarks import Watermarks
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 BIGINT = TypeName("pg_catalog", "bigint")
 ITEMS = TableDefinition(

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cli.tables import named_tables
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_state import Init
 from penstock.store import MemoryStore, SchemaVersion
@@ -44,7 +43,7 @@ def records(monkeypatch: pytest.MonkeyPatch) -> dict[str, PipelineRecords]:
     """What the store of the commands holds."""
     records: dict[str, PipelineRecords] = {}
     monkeypatch.setattr(
-        named_tables, "pipeline_store", lambda config: RecordedStore(config.name, records)
+        "penstock.store.pipeline_store", lambda config: RecordedStore(config.name, records)
     )
     return records
 

@@ -20,7 +20,7 @@ from penstock.model.errors import DecodeError
 from penstock.model.lsn import NOTHING, Frontier, Position
 from penstock.model.schema_message import PREFIX, SchemaMessage
 from penstock.spark.source import PenstockSource, PenstockStreamReader
-from tests.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int4", key=True))
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.decode.changes import ChangeSet
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.transform.section import END, Section
-from tests.change_builder import ChangeBuilder, Column, table
 
 # The first two share a layout, so that their rows lie side by side.
 TABLES = (

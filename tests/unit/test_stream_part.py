@@ -15,9 +15,9 @@ from penstock.model.table_state import (
     SyncWait,
     TableState,
 )
-from penstock.pipeline.tables import followed_tables
-from penstock.pipeline.tables.followed_tables import FollowedTables, StreamPart
-from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.pipeline.tables import registry as followed_tables
+from penstock.pipeline.tables.registry import StreamPart, TableRegistry
+from penstock.source.copy_plan import CopyPlan
 from penstock.store import MemoryStore
 from tests.unit.test_copy_manager import TABLE
 
@@ -30,7 +30,7 @@ def test_a_table_that_is_copied_first_needs_no_other_query(
     monkeypatch.setattr(followed_tables, "_POLL_SECONDS", 0.0)
     store = MemoryStore("items")
     store.open()
-    tables = FollowedTables(store, print, merges=merges, copies=True)
+    tables = TableRegistry(store, merges=merges, copies=True)
     tables.take_part()
     tables.enrol([TABLE], 0)
     assert tables.changed() is needed
@@ -46,7 +46,7 @@ def _refused(*states: TableState) -> StreamPart:
     """A table that was copied at LSN 100, went through these states, and was refused twice."""
     store = MemoryStore("items")
     store.open()
-    tables = FollowedTables(store, print, merges=True, copies=True)
+    tables = TableRegistry(store, merges=True, copies=True)
     tables.enrol([TABLE], 0)
     store.start_copies({TABLE.oid: CopyPlan(TABLE.oid, (), None, ())}, 100)
     for state in states:
@@ -74,7 +74,7 @@ def test_nothing_waits_for_a_table_that_leaves() -> None:
     """It was copied long ago: of where that began the log knows nothing any more."""
     store = MemoryStore("items")
     store.open()
-    tables = FollowedTables(store, print, merges=True, copies=True)
+    tables = TableRegistry(store, merges=True, copies=True)
     tables.enrol([TABLE], 0)
     store.start_copies({TABLE.oid: CopyPlan(TABLE.oid, (), None, ())}, 100)
     store.update_table_states({TABLE.oid: Ready()})

@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 
-from penstock.config.models import PipelineConfig
 from penstock.destination.memory import MemoryDestination, MemoryOptions
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.tables import subscribed_tables
-from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
-from penstock.source.postgres.catalogue.tables import TableName
-from penstock.source.postgres.subscription.publications import Membership
-from penstock.source.postgres.subscription.reconcile import Reconciled
-from penstock.source.postgres.subscription.subscription import Subscription
+from penstock.source.contract import Reconciled, Subscription
 from penstock.store import MemoryStore
 from tests.kept_tables import KeptTables
+from tests.run_context import run_context
 from tests.unit.test_copy_manager import TABLE, Positions
 
 WAL = 1000
@@ -65,41 +64,33 @@ class Look:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, copy: bool) -> None:
         self.published: dict[int, TableName] = {}
-        monkeypatch.setattr(
-            subscribed_tables,
-            "reconcile_publication",
-            lambda *_: Reconciled(self.published, {}, {}, {}, {}),
-        )
         monkeypatch.setattr(subscribed_tables, "_LOOK_SECONDS", 0.0)
-        monkeypatch.setattr(subscribed_tables, "current_wal_lsn", lambda _conn: WAL)
-        monkeypatch.setattr(subscribed_tables, "read_definitions", lambda *_: [AGAIN])
+        self.session = SimpleNamespace(
+            reconcile=lambda _rules: Reconciled(self.published, {}, {}, {}, {}),
+            position=lambda: WAL,
+            definitions=lambda _names: [AGAIN],
+            published=lambda: {TABLE.oid},
+        )
         self.store = MemoryStore("items")
         self.store.open()
-        self.tables = FollowedTables(self.store, print, merges=False, copies=False)
+        self.tables = TableRegistry(self.store, merges=False, copies=False)
         self.tables.enrol([TABLE], 0)
         self.destination = Emptied()
-        config = PipelineConfig.model_validate(
-            {
-                "name": "items",
-                "source": {
-                    "url": "postgresql://nobody@localhost/nowhere",
-                    "tables": {"include": ["*"], "on_remove": "truncate"},
-                    "copy": copy,
-                },
-                "change_log": {"path": "nowhere"},
-                "destination": {"type": "discard"},
-            }
-        )
         self.stream = Stream()
         positions: Any = self.stream
-        self.subscribed = SubscribedTables(
-            config, self.destination, self.store, self.tables, positions, print
+        tables = {"include": ["*"], "on_remove": "truncate"}
+        context = run_context(
+            "items",
+            store=self.store,
+            destination=self.destination,
+            session=self.session,
+            source_keys={"tables": tables, "copy": copy},
         )
+        self.subscribed = SubscribedTables(context, self.tables, positions)
 
     def __call__(self) -> tuple[list[str], int]:
         """What was emptied by now, and how many tables are known."""
-        connection: Any = None
-        self.subscribed.reconcile(connection)
+        self.subscribed.reconcile()
         return self.destination.emptied, len(self.store.get_table_states())
 
 
@@ -126,14 +117,10 @@ def test_a_destination_that_does_not_know_where_it_stands_gets_tables_as_they_we
     look = Look(monkeypatch, copy=False)
     renamed = replace(TABLE, name="goods")
     look.store.store_table_schemas([renamed], WAL)
-    monkeypatch.setattr(subscribed_tables, "read_definitions", lambda *_: [renamed])
-    monkeypatch.setattr(
-        subscribed_tables, "read_membership", lambda *_: Membership(("p",), {TABLE.oid: "p"}, {})
-    )
+    look.session.definitions = lambda _names: [renamed]
     look.stream.read_up_to = Frontier(0, WAL)
-    connection: Any = None
     subscription = Subscription(("p",), "", "", 1, (TableName("public", "goods"),), ())
-    look.subscribed.enrol(connection, subscription)
+    look.subscribed.enrol(subscription)
     assert look.destination.prepared == [TABLE]
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from penstock.cli.verify import show_report, summary
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.model.table_name import TableName
 from penstock.verify.checksums import Relation, Sums, chunk_digits
 from penstock.verify.report import (
     ConstraintResult,

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.transform.floors import Floors
-from tests.change_builder import ChangeBuilder, Column, table
 
 ITEMS = table("items", Column("id", "int8", key=True))
 NOTES = table("notes", Column("id", "int8", key=True))

@@ -6,15 +6,17 @@ import json
 import re
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.changelog import chain
-from penstock.changelog.segment import Segment, decode_segment, encode_segment
 from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.storage import Storage
 from penstock.model.errors import ConfigError, Fenced, IdentityChanged, LogError
 from penstock.model.lsn import Frontier
 from penstock.model.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    from penstock.changelog.segment import Segment
 
 LOG_FORMAT = 1
 
@@ -132,6 +134,9 @@ class ChangeLog:
 
     def read(self, name: str) -> Segment:
         """A segment's rows, checked against the checksum in its name."""
+        # Not above: who only looks at the log's folder does without Arrow.
+        from penstock.changelog.segment import decode_segment
+
         parsed = SegmentName.parse(name)
         if parsed is None:
             raise LogError(f"{name!r} is not the name of a segment")
@@ -191,11 +196,11 @@ class ChangeLog:
 
     @staticmethod
     def _read_json(storage: Storage, name: str) -> Any:
-        data = storage.read(name)
+        data = storage.read_bytes(name)
         if data is None:
             return None
         try:
-            return json.loads(data.to_pybytes())
+            return json.loads(data)
         except ValueError as error:
             raise LogError(
                 f"{storage.full(name)} is torn or altered: {error}",
@@ -224,6 +229,8 @@ class LogWriter:
         has_schema_changes: bool = False,
     ) -> SegmentName:
         """Make a segment durable and visible. Returns once both hold."""
+        from penstock.changelog.segment import encode_segment
+
         data, digest = encode_segment(segment)
         after = self.frontier.commit_lsn if self.frontier else 0
         name = SegmentName(

@@ -1,7 +1,8 @@
-"""Files of the change log, by name, on a pyarrow file system.
+"""Files of the change log, by name.
 
-Reading and listing go through pyarrow.fs. Durable writes need what pyarrow does not offer for
-local disks (fsync, an exclusive create), so they are written out here.
+Segments are read through pyarrow.fs, which maps them. It is loaded when the first one is read:
+`penstock status` lists and reads small documents alone. Durable writes need what pyarrow does not
+offer for local disks (fsync, an exclusive create), so they are written out here.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import contextlib
 import os
 import uuid
 from pathlib import Path
-
-import pyarrow as pa
-from pyarrow import fs
+from typing import TYPE_CHECKING
 
 from penstock.model.errors import LogError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Storage:
@@ -37,19 +39,29 @@ class Storage:
 
     def list(self) -> list[tuple[str, int]]:
         """Names and sizes of the files here, in no order; empty where the folder is missing."""
-        selector = fs.FileSelector(self.path, allow_not_found=True)
-        infos = _filesystem().get_file_info(selector)
-        return [
-            (info.base_name, info.size)
-            for info in infos
-            if info.type == fs.FileType.File and not info.base_name.startswith(".")
-        ]
+        found = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            for entry in entries:
+                # One that is removed meanwhile is not here any more.
+                with contextlib.suppress(FileNotFoundError):
+                    if not entry.name.startswith(".") and entry.is_file():
+                        found.append((entry.name, entry.stat().st_size))
+        return found
 
     def read(self, name: str) -> pa.Buffer | None:
         """The bytes of a file (mapped, not copied, on a local disk); None where it is missing."""
+        from pyarrow import fs
+
         try:
-            with _filesystem().open_input_file(self.full(name)) as source:
+            with fs.LocalFileSystem(use_mmap=True).open_input_file(self.full(name)) as source:
                 return source.read_buffer()
+        except FileNotFoundError:
+            return None
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """The same for small files, in Python's own bytes."""
+        try:
+            return Path(self.full(name)).read_bytes()
         except FileNotFoundError:
             return None
 
@@ -118,7 +130,3 @@ class Storage:
             os.fsync(folder)
         finally:
             os.close(folder)
-
-
-def _filesystem() -> fs.FileSystem:
-    return fs.LocalFileSystem(use_mmap=True)

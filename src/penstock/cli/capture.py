@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile
-from penstock.config import PipelineConfig, load_pipeline
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Frontier
+
+if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
 
 
 class _WithoutPandas(MetaPathFinder):

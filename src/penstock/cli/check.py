@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.terminal import console, say
-from penstock.config import load_pipeline
-from penstock.source.postgres.preflight.all_checks import CheckResult
-from penstock.source.postgres.preflight.finding import Status
+
+if TYPE_CHECKING:
+    from penstock.source.postgres.preflight.all_checks import CheckResult
+    from penstock.source.postgres.preflight.finding import Status
 
 _STYLES: dict[Status, str] = {
     "passed": "green",
@@ -32,7 +32,7 @@ def check(file: PipelineFile) -> None:
     Example:
       penstock check shop.yaml
     """
-    from penstock.pipeline.run.checks import run_all_checks
+    from penstock.spark.preflight import run_all_checks
 
     results = run_all_checks(load_pipeline(file))
     show_results(results)
@@ -54,6 +54,9 @@ def show_results(results: list[CheckResult]) -> None:
 
 
 def _show_table(results: list[CheckResult]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(show_lines=False, expand=True)
     table.add_column("result", no_wrap=True)
     table.add_column("check", no_wrap=True)

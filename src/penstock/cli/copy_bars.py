@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -19,22 +19,23 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from penstock.config.quantities import bytes_text
+from penstock.model.quantity_text import bytes_text
 from penstock.pipeline.copy.copy_progress import CopyView, under_way
 
 _MOST_BARS = 10
 _LINE_SECONDS = 10.0
 
+_log = logging.getLogger(__name__)
+
 
 class CopyBars:
     """Shows what it is given; nothing while nothing is copied.
 
-    On stderr, since stdout may be where the changes go. Without a terminal, ``tell`` gets a line
-    every few seconds.
+    On stderr, since stdout may be where the changes go. Without a terminal, it logs a line every
+    few seconds.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self) -> None:
         self._console = Console(file=sys.stderr)
         self._stdout = sys.stdout
         self._progress: Progress | None = None
@@ -81,10 +82,13 @@ class CopyBars:
             return
         self._next_line = time.monotonic() + _LINE_SECONDS
         copied = sum(view.bytes_done for view in views)
-        self._tell(
-            f"copying {len(current)} tables: {bytes_text(copied)} of about "
-            f"{bytes_text(sum(view.bytes for view in views))}, "
-            f"{sum(view.rows for view in views):,} rows so far"
+        _log.info(
+            "copying %s tables: %s of about %s, %s rows so far",
+            len(current),
+            bytes_text(copied),
+            bytes_text(sum(view.bytes for view in views)),
+            f"{sum(view.rows for view in views):,}",
+            extra={"event": "copying", "tables": len(current), "bytes": copied},
         )
 
     def _show(self, views: list[CopyView], current: list[CopyView]) -> None:

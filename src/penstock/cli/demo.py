@@ -7,7 +7,6 @@ import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from penstock.cli.run import StopOnSignal
 from penstock.cli.terminal import say, show_error
@@ -38,6 +37,8 @@ def demo(
       penstock demo
       penstock demo --seconds 5 --keep
     """
+    from rich.console import Console
+
     from penstock.demo.demonstration import Interrupted, run_demo
     from penstock.demo.view import INVARIANT, make_view
 

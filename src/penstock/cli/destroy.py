@@ -5,20 +5,16 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.terminal import say
-from penstock.config import PipelineConfig, load_pipeline
-from penstock.destination.registry import make_destination
 from penstock.model.errors import DestinationUnavailable, LogError
-from penstock.source.postgres.connect import connect
-from penstock.source.postgres.pipeline_lock import PipelineLock
-from penstock.source.postgres.schema_tracking import remove_tracking
-from penstock.source.postgres.subscription.subscription import destroy_subscription, has_pipelines
-from penstock.store import pipeline_store
+
+if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
 
 # What a change log consists of. Anything else in its folder is somebody's, and stays.
 _LOG_ENTRIES = {
@@ -43,6 +39,14 @@ def destroy(
       penstock destroy shop.yaml
       penstock destroy shop.yaml --yes
     """
+    from penstock.source.postgres.connect import connect
+    from penstock.source.postgres.pipeline_lock import PipelineLock
+    from penstock.source.postgres.schema_tracking import remove_tracking
+    from penstock.source.postgres.subscription.subscription import (
+        destroy_subscription,
+        has_pipelines,
+    )
+
     config = load_pipeline(file)
     if not yes:
         typer.confirm(
@@ -73,6 +77,8 @@ def _store_place(config: PipelineConfig) -> str:
 
 def _forget_position(config: PipelineConfig) -> list[str]:
     """Remove what the destination keeps about the pipeline; says what was removed."""
+    from penstock.destination.registry import make_destination
+
     destination = make_destination(config.destination_type, config.destination_options, config.name)
     try:
         return list(destination.forget())
@@ -85,6 +91,8 @@ def _forget_position(config: PipelineConfig) -> list[str]:
 
 def _forget_tables(config: PipelineConfig) -> list[str]:
     """Remove what the store keeps of the pipeline's tables; says what was removed."""
+    from penstock.store import pipeline_store
+
     with pipeline_store(config) as store:
         return [f"table states{_store_place(config)}"] if store.forget_pipeline() else []
 

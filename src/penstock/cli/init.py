@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.terminal import say
-from penstock.config import load_pipeline
 from penstock.model.lsn import format_lsn
-from penstock.source.postgres.connect import connect
-from penstock.source.postgres.preflight.all_checks import require_passed
-from penstock.source.postgres.schema_tracking import ensure_tracking
-from penstock.source.postgres.subscription.subscription import ensure_subscription
 
 
 def init(file: PipelineFile) -> None:
@@ -23,7 +18,11 @@ def init(file: PipelineFile) -> None:
     Example:
       penstock init shop.yaml
     """
-    from penstock.pipeline.run.checks import run_all_checks
+    from penstock.source.postgres.connect import connect
+    from penstock.source.postgres.preflight.all_checks import require_passed
+    from penstock.source.postgres.schema_tracking import ensure_tracking
+    from penstock.source.postgres.subscription.subscription import ensure_subscription
+    from penstock.spark.preflight import run_all_checks
 
     config = load_pipeline(file)
     results = run_all_checks(config)

@@ -6,17 +6,16 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.changelog.changelog import ChangeLog, Listing
-from penstock.changelog.segment import Segment
 from penstock.changelog.segment_name import SegmentName
 from penstock.cli.terminal import say
-from penstock.config.quantities import bytes_text
 from penstock.model.errors import ConfigError
 from penstock.model.lsn import format_lsn
+from penstock.model.quantity_text import bytes_text
 from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import (
     UNSET,
@@ -28,6 +27,9 @@ from penstock.pgoutput.messages import (
     Value,
     parse_message,
 )
+
+if TYPE_CHECKING:
+    from penstock.changelog.segment import Segment
 
 log_app = typer.Typer(no_args_is_help=True, help="Look into a change log.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -12,19 +13,20 @@ import typer
 
 from penstock.cli import capture, check, demo, destroy, init, run, snapshot, status, verify
 from penstock.cli.log import log_app
+from penstock.cli.logs import FORMAT, LEVEL, LogFormat, LogLevel
 from penstock.cli.schema import schema_app
 from penstock.cli.tables import tables_app
 from penstock.cli.terminal import show_error
+from penstock.debug import DEBUG, is_debug
 from penstock.model.errors import ConfigError, PenstockError
 
 EXIT_FAILED = 1
 EXIT_CONFIG = 2
-_DEBUG = "PENSTOCK_DEBUG"
 
 app = typer.Typer(
     name="penstock",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     # Plain help reads the same in a terminal, a pipe and a log.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -54,8 +56,16 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def penstock(
     debug: Annotated[
-        bool, typer.Option("--debug", envvar=_DEBUG, help="Show tracebacks of errors.")
+        bool, typer.Option("--debug", envvar=DEBUG, help="Show tracebacks, and Spark's own errors.")
     ] = False,
+    log_format: Annotated[
+        LogFormat,
+        typer.Option("--log-format", envvar=FORMAT, help="Lines for people, or JSON objects."),
+    ] = LogFormat.text,
+    log_level: Annotated[
+        LogLevel,
+        typer.Option("--log-level", envvar=LEVEL, help="What is logged: this and what is worse."),
+    ] = LogLevel.info,
     version: Annotated[
         bool,
         typer.Option(
@@ -79,9 +89,11 @@ def penstock(
 
     Exit codes: 0 fine, 1 failed, 2 the pipeline file or the command line is wrong.
     """
+    # In the environment, so that processes which a command starts know it, too.
     if debug:
-        # In the environment, so that processes which a command starts show theirs too.
-        os.environ[_DEBUG] = "1"
+        os.environ[DEBUG] = "1"
+    os.environ[FORMAT] = log_format.value
+    os.environ[LEVEL] = log_level.value
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -89,19 +101,24 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         app(args=arguments, prog_name="penstock")
     except PenstockError as error:
-        if os.environ.get(_DEBUG) == "1":
+        if is_debug():
             raise
         show_error(error.message, error.remedy)
         sys.exit(EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED)
     except Exception as error:
-        if os.environ.get(_DEBUG) == "1":
+        if is_debug():
             raise
         show_error(
-            f"Unexpected {type(error).__name__}: {error}",
+            f"Unexpected {type(error).__name__}: {_without_frames(str(error))}",
             "This is a bug in Penstock. `penstock --debug …` shows where; please report it.",
         )
         sys.exit(EXIT_FAILED)
     sys.exit(0)
+
+
+def _without_frames(text: str) -> str:
+    """What an error says, without the frames that those of Java and of workers carry in it."""
+    return re.split(r"\n(?=\s+at |\s*Traceback |JVM stacktrace)", text, maxsplit=1)[0].strip()
 
 
 if __name__ == "__main__":

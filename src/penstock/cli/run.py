@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile
-from penstock.config import load_pipeline
+from penstock.cli.logs import shown_logs
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+
+_log = logging.getLogger(__name__)
 
 
 def run(
@@ -37,32 +40,28 @@ def run(
     from penstock.changelog.changelog import ChangeLog
     from penstock.cli.copy_bars import CopyBars
     from penstock.cli.run_report import RunReport
+    from penstock.destination.registry import destination_class
     from penstock.metrics.pipeline_metrics import Metrics
     from penstock.metrics.service import shown_metrics
-    from penstock.pipeline.run.checks import run_all_checks
-    from penstock.pipeline.run.pipeline import Pipeline
+    from penstock.pipeline.run.pipeline import Observers, Pipeline
     from penstock.source.postgres.preflight.all_checks import require_passed
+    from penstock.spark.engine import SparkEngine
+    from penstock.spark.preflight import run_all_checks
 
     config = load_pipeline(file)
     require_passed(run_all_checks(config))
     stopping = StopOnSignal()
     stopping.install()
-
-    def tell(text: str) -> None:
-        bars.say(f"pipeline {config.name}: {text}")
-
     metrics = Metrics(config.name)
-    with CopyBars(tell) as bars:
-        # Where stdout is the destination, nothing else may stand there.
-        write = bars.say if config.destination_type == "stdout" else bars.write
-        with shown_metrics(metrics, config.metrics, tell, write):
-            tell("starting Spark and capture")
-            report = RunReport(ChangeLog(config.change_log.path), tell)
-            pipeline = Pipeline(
-                config, file, observe=report, observe_copies=bars, say=tell, metrics=metrics
-            )
+    with CopyBars() as bars, shown_logs(config.name, bars.say):
+        uses_stdout = destination_class(config.destination_type).uses_stdout
+        write = bars.say if uses_stdout else bars.write
+        with shown_metrics(metrics, config.metrics, write):
+            _log.info("starting Spark and capture", extra={"event": "starting"})
+            observers = Observers(RunReport(ChangeLog(config.change_log.path)), bars)
+            pipeline = Pipeline(config, file, SparkEngine, observers=observers, metrics=metrics)
             frontier = pipeline.run(stopping, until_caught_up=until_caught_up)
-    tell(f"stopped; the destination holds {frontier}")
+        _log.info("stopped; the destination holds %s", frontier, extra={"event": "stopped"})
 
 
 class StopOnSignal:

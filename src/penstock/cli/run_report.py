@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.config.quantities import bytes_text
 from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.model.quantity_text import bytes_text
 from penstock.pipeline.run.batch_committer import Delivered
 
 _INTERVAL_SECONDS = 10.0
 
+_log = logging.getLogger(__name__)
+
 
 class RunReport:
-    """Counts batches and says, at most every ten seconds, where the destination stands."""
+    """Counts batches and logs, at most every ten seconds, where the destination stands."""
 
-    def __init__(self, log: ChangeLog, say: Callable[[str], None]) -> None:
+    def __init__(self, log: ChangeLog) -> None:
         self._log = log
-        self._say = say
         self._batches = 0
         self._last = time.monotonic()
 
@@ -31,7 +32,11 @@ class RunReport:
         report = self._log.capture_report() or {}
         wal_end = parse_lsn(report["wal_end"]) if "wal_end" in report else 0
         behind = max(0, wal_end - delivered.frontier.end_lsn)
-        self._say(
-            f"delivered up to {format_lsn(delivered.frontier.end_lsn)}, "
-            f"{bytes_text(behind)} of WAL behind; {self._batches} batches so far"
+        end = format_lsn(delivered.frontier.end_lsn)
+        _log.info(
+            "delivered up to %s, %s of WAL behind; %s batches so far",
+            end,
+            bytes_text(behind),
+            self._batches,
+            extra={"event": "delivered", "lsn": end, "behind_bytes": behind},
         )

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.tables.named_tables import NAME_HELP, find_tables, recorded_store
 from penstock.cli.terminal import say
-from penstock.config import load_pipeline
 from penstock.model.lsn import format_lsn
-from penstock.model.schema_change import TableChange
-from penstock.store import SchemaVersion
+
+if TYPE_CHECKING:
+    from penstock.store import SchemaVersion
 
 schema_app = typer.Typer(no_args_is_help=True, help="Show how tables changed.")
 
@@ -54,6 +54,8 @@ def _first(version: SchemaVersion) -> dict[str, Any]:
 
 
 def _entry(before: SchemaVersion, after: SchemaVersion) -> dict[str, Any]:
+    from penstock.model.schema_change import TableChange
+
     change = TableChange(before.definition, after.definition)
     return _told(after, [difference.text for difference in change.differences()])
 

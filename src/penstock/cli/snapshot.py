@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile
-from penstock.config import load_pipeline
+from penstock.cli.logs import shown_logs
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.model.lsn import format_lsn
+
+_log = logging.getLogger(__name__)
 
 
 def snapshot(file: PipelineFile) -> None:
@@ -23,25 +27,27 @@ def snapshot(file: PipelineFile) -> None:
     from penstock.cli.copy_bars import CopyBars
     from penstock.cli.run import StopOnSignal
     from penstock.pipeline.copy.copy_only import copy_only
+    from penstock.spark.engine import SparkEngine
 
     config = load_pipeline(file)
     stopping = StopOnSignal()
     stopping.install()
-
-    def tell(text: str) -> None:
-        bars.say(f"pipeline {config.name}: {text}")
-
-    with CopyBars(tell) as bars:
-        tell("starting Spark")
-        report = copy_only(config, file, stopping, observe_copies=bars, say=tell)
-    if report is None:
-        tell("stopped; started again, it goes on with what is missing")
-        raise typer.Exit(1)
-    tell(
-        f"copied {len(report.rows)} tables with {sum(report.rows.values()):,} rows, as of "
-        f"{format_lsn(report.lsn)}"
-    )
-    for table, why in report.refused.items():
-        tell(f"not copied: {table}: {why}")
+    with CopyBars() as bars, shown_logs(config.name, bars.say):
+        _log.info("starting Spark", extra={"event": "starting"})
+        report = copy_only(config, file, SparkEngine, stopping, observe_copies=bars)
+        if report is None:
+            _log.warning("stopped; started again, it goes on with what is missing")
+            raise typer.Exit(1)
+        _log.info(
+            "copied %s tables with %s rows, as of %s",
+            len(report.rows),
+            f"{sum(report.rows.values()):,}",
+            format_lsn(report.lsn),
+            extra={"event": "copied", "lsn": format_lsn(report.lsn)},
+        )
+        for table, why in report.refused.items():
+            _log.warning(
+                "not copied: %s: %s", table, why, extra={"event": "table_refused", "table": table}
+            )
     if report.refused:
         raise typer.Exit(1)

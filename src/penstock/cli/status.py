@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.changelog.status import LogStatus, read_log_status
-from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.terminal import say
-from penstock.config import load_pipeline
-from penstock.config.quantities import bytes_text
 from penstock.model.lsn import format_lsn
-from penstock.pipeline.tables.table_status import TableStatus, read_table_status
-from penstock.source.postgres.connect import connect
-from penstock.source.postgres.source_status import SourceStatus, read_source_status
+from penstock.model.quantity_text import bytes_text
+
+if TYPE_CHECKING:
+    from penstock.changelog.status import LogStatus
+    from penstock.pipeline.tables.table_status import TableStatus
+    from penstock.source.postgres.source_status import SourceStatus
 
 
 def status(
@@ -33,6 +33,11 @@ def status(
       penstock status shop.yaml
       penstock status shop.yaml --json | jq .source.lag_bytes
     """
+    from penstock.changelog.status import read_log_status
+    from penstock.pipeline.tables.table_status import read_table_status
+    from penstock.source.postgres.connect import connect
+    from penstock.source.postgres.source_status import read_source_status
+
     config = load_pipeline(file)
     with connect(config.source.url, application_name=f"penstock {config.name} status") as conn:
         source = read_source_status(conn, config.name)
@@ -93,6 +98,9 @@ def _show_tables(tables: TableStatus) -> None:
         )
     for table, reason in tables.errored.items():
         say(f"errored       {table}: {reason}")
+    for table, notes in tables.notes.items():
+        for note in notes:
+            say(f"not made      {table}: {note}")
     for table, count in tables.dead_letters.items():
         say(f"dead letters  {count} of {table}")
 

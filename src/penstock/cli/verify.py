@@ -8,13 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
-from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.logs import shown_logs
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.terminal import console, say
-from penstock.config import load_pipeline
 from penstock.model.lsn import format_lsn
 
 if TYPE_CHECKING:
@@ -63,14 +60,8 @@ def verify(
 
     config = load_pipeline(file)
 
-    def tell(text: str) -> None:
-        # stdout is for the result.
-        typer.echo(f"pipeline {config.name}: {text}", err=True)
-
-    with _progress_bar() as observe:
-        report = compare(
-            config, file, parallel=parallel, shown=shown, wait=wait, observe=observe, say=tell
-        )
+    with shown_logs(config.name), _progress_bar() as observe:
+        report = compare(config, file, parallel=parallel, shown=shown, wait=wait, observe=observe)
     if as_json:
         say(json.dumps(report.to_json(), indent=2))
     else:
@@ -82,6 +73,14 @@ def verify(
 @contextmanager
 def _progress_bar() -> Iterator[Observe]:
     """A bar on a terminal, nothing elsewhere."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
     out = console(stderr=True)
     if not out.is_terminal:
         yield lambda _done, _all: None
@@ -114,6 +113,9 @@ def show_report(report: VerifyReport) -> None:
 
 
 def _show_table(report: VerifyReport) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
     shown = Table(expand=True)
     shown.add_column("result", no_wrap=True)
     shown.add_column("table", no_wrap=True)

@@ -12,12 +12,18 @@ def names(group: str) -> list[str]:
     return sorted({entry.name for entry in entry_points(group=group)})
 
 
+def find(group: str, name: str) -> Any:
+    """What stands in the group under this name; None where nothing does."""
+    found = entry_points(group=group, name=name)
+    return next(iter(found)).load() if found else None
+
+
 def load(group: str, name: str, option: str, kind: str) -> Any:
     """What stands in the group under this name. ``option`` is where the pipeline file names it,
     ``kind`` what it is. Raises ConfigError where there is none.
     """
-    found = entry_points(group=group, name=name)
-    if not found:
+    found = find(group, name)
+    if found is None:
         known = names(group)
         raise ConfigError(
             f"{option}: there is no {kind} {name!r}",
@@ -25,4 +31,4 @@ def load(group: str, name: str, option: str, kind: str) -> Any:
             if known
             else f"install a package that has one in its entry points {group}",
         )
-    return next(iter(found)).load()
+    return found

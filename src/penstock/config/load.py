@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from penstock.config import entry_point
 from penstock.config.environment import KeyPath, substitute
@@ -21,6 +21,9 @@ DestinationValidator = Callable[[str, dict[str, Any]], object]
 
 DESTINATIONS = "penstock.destinations"
 """The entry-point group in which packages name their destinations."""
+
+DESTINATION_OPTIONS = "penstock.destination_options"
+"""The group in which they may name what checks their options, where that loads faster."""
 
 _HAS_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _REMEDY = "docs/pipeline_file.md describes every key."
@@ -93,9 +96,20 @@ def _read_text(path: Path) -> str:
         ) from None
 
 
+def options_model(kind: str) -> type[BaseModel]:
+    """What checks the options of a destination. Raises ConfigError where there is no such one.
+
+    The destination itself is loaded only where its package does not name its options apart.
+    """
+    model: type[BaseModel] | None = entry_point.find(DESTINATION_OPTIONS, kind)
+    if model is None:
+        destination = entry_point.load(DESTINATIONS, kind, "destination.type", "destination")
+        model = destination.options_model
+    return model
+
+
 def _registered(kind: str, options: dict[str, Any]) -> None:
-    destination = entry_point.load(DESTINATIONS, kind, "destination.type", "destination")
-    destination.options_model.model_validate(options)
+    options_model(kind).model_validate(options)
 
 
 def _resolve_log_path(config: PipelineConfig, folder: Path) -> PipelineConfig:

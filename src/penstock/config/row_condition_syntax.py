@@ -12,23 +12,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 
-from penstock.config.row_condition_tree import (
-    Arithmetic,
-    ByteOrder,
-    Call,
-    ColumnName,
-    Comparison,
-    ConditionError,
-    InList,
-    IsNull,
-    IsTruth,
-    Junction,
-    Like,
-    Literal,
-    Negative,
-    Node,
-    Not,
-)
+from penstock.config import row_condition_tree as tree
+from penstock.config.row_condition_tree import ConditionError, Node
 
 
 def parse_condition(text: str) -> Node:
@@ -57,27 +42,13 @@ def _complaint(error: SqlglotError, text: str) -> tuple[str, int]:
 
 
 _COMPARISONS: dict[type[exp.Expr], str] = {
-    exp.EQ: "=",
-    exp.NEQ: "<>",
-    exp.LT: "<",
-    exp.LTE: "<=",
-    exp.GT: ">",
-    exp.GTE: ">=",
-    exp.NullSafeEQ: "IS NOT DISTINCT FROM",
-    exp.NullSafeNEQ: "IS DISTINCT FROM",
-}
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+    exp.NullSafeEQ: "IS NOT DISTINCT FROM", exp.NullSafeNEQ: "IS DISTINCT FROM",
+}  # fmt: skip
 _ARITHMETIC: dict[type[exp.Expr], str] = {
-    exp.Add: "+",
-    exp.Sub: "-",
-    exp.Mul: "*",
-    exp.Div: "/",
-}
-_FUNCTIONS: dict[type[exp.Expr], str] = {
-    exp.Lower: "lower",
-    exp.Upper: "upper",
-    exp.Length: "length",
-    exp.Coalesce: "coalesce",
-}
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/",
+}  # fmt: skip
+_FUNCTIONS = (exp.Lower, exp.Upper, exp.Length, exp.Coalesce)
 # What of an expression we know the meaning of; one that holds anything else is refused. SYMMETRIC,
 # for one, is an argument of BETWEEN.
 _KNOWN_ARGUMENTS = frozenset(
@@ -104,7 +75,7 @@ class _Reader:
         self._kinds: dict[type[exp.Expr], Callable[[Any, int], Node]] = {
             exp.And: self._junction,
             exp.Or: self._junction,
-            exp.Not: lambda e, at: Not(at, self.read(e.this, at)),
+            exp.Not: lambda e, at: tree.Not(at, self.read(e.this, at)),
             exp.Paren: lambda e, at: self.read(e.this, at),
             exp.Is: self._is,
             exp.In: self._in,
@@ -113,14 +84,15 @@ class _Reader:
             exp.ILike: self._like,
             exp.Escape: self._escape,
             exp.Column: self._column,
-            exp.Literal: lambda e, at: Literal(at, e.this, not e.is_string),
-            exp.Boolean: lambda e, at: Literal(at, "true" if e.this else "false", cast="boolean"),
-            exp.Null: lambda _e, at: Literal(at, None),
-            exp.Neg: lambda e, at: Negative(at, self._operand(e.this, at)),
+            exp.Literal: lambda e, at: tree.Literal(at, e.this, not e.is_string),
+            exp.Boolean: lambda e, at: tree.Literal(
+                at, "true" if e.this else "false", cast="boolean"
+            ),
+            exp.Null: lambda _e, at: tree.Literal(at, None),
+            exp.Neg: lambda e, at: tree.Negative(at, self._operand(e.this, at)),
             exp.Cast: self._cast,
             exp.Collate: self._collate,
-            **dict.fromkeys(_COMPARISONS, self._comparison),
-            **dict.fromkeys(_ARITHMETIC, self._arithmetic),
+            **dict.fromkeys((*_COMPARISONS, *_ARITHMETIC), self._of_two),
             **dict.fromkeys(_FUNCTIONS, self._call),
         }
 
@@ -135,7 +107,7 @@ class _Reader:
             raise ConditionError("it is nested too deeply", at)
         node = reader(expression, at)
         self._depth -= 1
-        return Not(at, node) if expression.args.get("negate") else node
+        return tree.Not(at, node) if expression.args.get("negate") else node
 
     def _operand(self, expression: exp.Expr, at: int) -> Node:
         """Of an operator that binds tighter than predicates do."""
@@ -157,36 +129,34 @@ class _Reader:
         while len(pieces) > 1:
             pairs = zip(pieces[::2], pieces[1::2], strict=False)
             odd = pieces[len(pieces) // 2 * 2 :]
-            pieces = [Junction(a.at, isinstance(e, exp.And), a, b) for a, b in pairs] + odd
+            pieces = [tree.Junction(a.at, isinstance(e, exp.And), a, b) for a, b in pairs] + odd
         return pieces[0]
 
-    def _comparison(self, e: exp.Binary, at: int) -> Node:
-        operator = _COMPARISONS[type(e)]
-        return Comparison(at, operator, self._operand(e.left, at), self._operand(e.right, at))
-
-    def _arithmetic(self, e: exp.Binary, at: int) -> Node:
-        operator = _ARITHMETIC[type(e)]
-        return Arithmetic(at, operator, self._operand(e.left, at), self._operand(e.right, at))
+    def _of_two(self, e: exp.Binary, at: int) -> Node:
+        sides = self._operand(e.left, at), self._operand(e.right, at)
+        if type(e) in _ARITHMETIC:
+            return tree.Arithmetic(at, _ARITHMETIC[type(e)], *sides)
+        return tree.Comparison(at, _COMPARISONS[type(e)], *sides)
 
     def _is(self, e: exp.Is, at: int) -> Node:
         of = self._operand(e.this, at)
         if isinstance(e.expression, exp.Null):
-            return IsNull(at, of)
+            return tree.IsNull(at, of)
         if isinstance(e.expression, exp.Boolean):
-            return IsTruth(at, of, bool(e.expression.this))
+            return tree.IsTruth(at, of, bool(e.expression.this))
         raise ConditionError(f"{_shown(e)} is not supported", at)
 
     def _in(self, e: exp.In, at: int) -> Node:
         if not e.expressions:
             raise ConditionError("IN takes a list of values in parentheses", at)
         items = tuple(self._operand(item, at) for item in e.expressions)
-        return InList(at, self._operand(e.this, at), items)
+        return tree.InList(at, self._operand(e.this, at), items)
 
     def _between(self, e: exp.Between, at: int) -> Node:
         of = self._operand(e.this, at)
-        low = Comparison(at, ">=", of, self._operand(e.args["low"], at))
-        high = Comparison(at, "<=", of, self._operand(e.args["high"], at))
-        return Junction(at, True, low, high)
+        low = tree.Comparison(at, ">=", of, self._operand(e.args["low"], at))
+        high = tree.Comparison(at, "<=", of, self._operand(e.args["high"], at))
+        return tree.Junction(at, True, low, high)
 
     def _like(self, e: exp.Like | exp.ILike, at: int, escape: str = "\\") -> Node:
         if not isinstance(e.expression, exp.Literal) or not e.expression.is_string:
@@ -194,7 +164,7 @@ class _Reader:
         of, pattern = self._operand(e.this, at), e.expression.this
         if escape and pattern.replace(escape * 2, "").endswith(escape):
             raise ConditionError("the pattern ends with its escape character", at)
-        return Like(at, of, pattern, escape, isinstance(e, exp.ILike))
+        return tree.Like(at, of, pattern, escape, isinstance(e, exp.ILike))
 
     def _escape(self, e: exp.Escape, at: int) -> Node:
         escape, like = e.expression, e.this
@@ -203,13 +173,13 @@ class _Reader:
         if len(escape.this) > 1:
             raise ConditionError("ESCAPE takes one character", at)
         found = self._like(like, at, escape.this)
-        return Not(at, found) if like.args.get("negate") else found
+        return tree.Not(at, found) if like.args.get("negate") else found
 
     def _column(self, e: exp.Column, at: int) -> Node:
         name = e.this
         if not isinstance(name, exp.Identifier):
             raise ConditionError(f"{_shown(e)}: write the name of a column alone", at)
-        return ColumnName(at, name.name if name.quoted else name.name.lower())
+        return tree.ColumnName(at, name.name if name.quoted else name.name.lower())
 
     def _cast(self, e: exp.Cast, at: int) -> Node:
         of, kind = e.this, e.to
@@ -227,20 +197,21 @@ class _Reader:
             spelled = name.name if name.quoted else name.name.lower()
         else:
             spelled = kind.sql("postgres").lower()
-        return Literal(at, sign + of.this, not of.is_string, spelled)
+        return tree.Literal(at, sign + of.this, not of.is_string, spelled)
 
     def _collate(self, e: exp.Collate, at: int) -> Node:
         if e.expression.name != "C":
             raise ConditionError('COLLATE is supported with "C" alone', at)
-        return ByteOrder(at, self._operand(e.this, at))
+        return tree.ByteOrder(at, self._operand(e.this, at))
 
     def _call(self, e: exp.Func, at: int) -> Node:
-        function = _FUNCTIONS[type(e)]
+        function = type(e).__name__.lower()
+        # sqlglot takes other names for the same functions, too.
         written = self._text[at - 1 : at - 1 + len(function)].lower()
         if written != function:
             raise ConditionError(f"{_shown(e)} is not supported", at)
         arguments = tuple(self.read(argument, at) for argument in (e.this, *e.expressions))
-        return Call(at, function, arguments)
+        return tree.Call(at, function, arguments)
 
 
 def _others(expression: exp.Expr) -> bool:

@@ -52,67 +52,60 @@ class Call(Node):
 
 
 @dataclass(frozen=True)
-class Arithmetic(Node):
+class _OfTwo(Node):
+    operator: str
+    left: Node
+    right: Node
+
+
+class Arithmetic(_OfTwo):
     """``operator``: ``+``, ``-``, ``*`` or ``/``."""
 
-    operator: str
-    left: Node
-    right: Node
 
-
-@dataclass(frozen=True)
-class Negative(Node):
-    of: Node
-
-
-@dataclass(frozen=True)
-class ByteOrder(Node):
-    """A text with COLLATE "C"."""
-
-    of: Node
-
-
-@dataclass(frozen=True)
-class Comparison(Node):
+class Comparison(_OfTwo):
     """``operator``: ``=``, ``<>``, ``<``, ``<=``, ``>``, ``>=`` or IS [NOT] DISTINCT FROM."""
 
-    operator: str
-    left: Node
-    right: Node
-
 
 @dataclass(frozen=True)
-class InList(Node):
-    of: Node
-    items: tuple[Node, ...]
-
-
-@dataclass(frozen=True)
-class Like(Node):
-    """``escape`` is one character, or empty where there is none."""
-
-    of: Node
-    pattern: str
-    escape: str
-    ignore_case: bool
-
-
-@dataclass(frozen=True)
-class IsNull(Node):
+class _Of(Node):
     of: Node
 
 
+class Negative(_Of):
+    """A number with a minus."""
+
+
+class ByteOrder(_Of):
+    """A text with COLLATE "C"."""
+
+
+class IsNull(_Of):
+    """IS NULL."""
+
+
+class Not(_Of):
+    """NOT."""
+
+
 @dataclass(frozen=True)
-class IsTruth(Node):
+class IsTruth(_Of):
     """IS TRUE or IS FALSE: never null itself."""
 
-    of: Node
     value: bool
 
 
 @dataclass(frozen=True)
-class Not(Node):
-    of: Node
+class InList(_Of):
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Like(_Of):
+    """``escape`` is one character, or empty where there is none."""
+
+    pattern: str
+    escape: str
+    ignore_case: bool
 
 
 @dataclass(frozen=True)

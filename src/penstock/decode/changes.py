@@ -14,7 +14,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from penstock.decode.text_image import ImageGroup, Layout, Mask, within
+from penstock.decode.given_image import GivenColumn, GivenImage
+from penstock.decode.image import ImageGroup, Mask, images_of, within
+from penstock.decode.text_image import Layout, TextImage
 from penstock.decode.typed import TypedColumn
 from penstock.model.errors import DecodeError
 from penstock.model.lsn import Position
@@ -106,8 +108,33 @@ class TableChanges:
 
     def select(self, columns: Sequence[int]) -> TableChanges:
         """The same changes with these columns alone. Nothing is decoded."""
-        table = replace(self.table, columns=tuple(self.table.columns[c] for c in columns))
-        group = self._group.select(self._rows, columns, table)
+        return self.with_columns(
+            replace(self.table, columns=tuple(self.table.columns[c] for c in columns)), columns
+        )
+
+    def with_columns(
+        self, table: TableSchema, columns: Sequence[int | GivenColumn]
+    ) -> TableChanges:
+        """The same changes under another definition, whatever it calls the table and its columns.
+
+        For each of its columns, ``columns`` has the number of the one that takes its place, or the
+        column itself. Nothing is decoded; where all stay in their places, nothing is copied.
+        """
+        if list(columns) == list(range(len(self.table.columns))):
+            return TableChanges(table, self._group, self._rows, self._stamps, self._origins)
+        kept = [column for column in columns if isinstance(column, int)]
+        source = replace(self.table, columns=tuple(self.table.columns[c] for c in kept))
+        group = self._group.cut(self._rows, kept, source)
+        if len(kept) < len(columns):
+            places = iter(range(len(kept)))
+            given = [next(places) if isinstance(c, int) else c for c in columns]
+            new = [c if isinstance(c, int) else c.new for c in given]
+            old = [c if isinstance(c, int) else c.old for c in given]
+            group = replace(
+                group,
+                new=GivenImage(table, new, group.new, source),
+                old=GivenImage(table, old, group.old, source),
+            )
         return TableChanges(table, group, slice(0, len(self)), self._stamps, self._origins)
 
     def follows(self, other: TableChanges) -> bool:
@@ -312,7 +339,14 @@ def _by_table(
             for number, bound in zip(versions.tolist(), bounds, strict=True)
         ]
         images = tuples.split_rows(data, op[rows], start[rows], end[rows], len(layout))
-        group = ImageGroup(data, op[rows], images, layout, parts)
+        group = ImageGroup(
+            op[rows],
+            TextImage(data, images.new, layout, images_of(parts, images.new_rows)),
+            images.new_rows,
+            TextImage(data, images.old, layout, images_of(parts, images.old_rows)),
+            images.old_rows,
+            images.old_is_full,
+        )
         for table, part in parts:
             yield TableChanges(table, group, part, stamps.take(rows[part]), origins)
 

@@ -28,10 +28,10 @@ from penstock.demo.view import Phase, View
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import NOTHING, Frontier
-from penstock.pipeline.run.checks import run_all_checks
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.preflight.all_checks import require_passed
 from penstock.source.postgres.subscription.slot import current_wal_lsn
+from penstock.spark.preflight import run_all_checks
 
 PIPELINE = "shop"
 _SEED = 20_26

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.config.models import PipelineConfig
 from penstock.pipeline.copy.copy_progress import CopyView
-from penstock.pipeline.run.pipeline import Pipeline
+from penstock.pipeline.run.pipeline import Observers, Pipeline
+from penstock.spark.engine import SparkEngine
+
+
+class _Notes(logging.Handler):
+    """Gives a function what is logged."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        super().__init__()
+        self._note = note
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._note(record.getMessage())
 
 
 class PipelineThread:
     """Starts Spark and runs the pipeline; when it has ended, everything it started is gone."""
 
     def __init__(self, config: PipelineConfig, file: Path) -> None:
-        self._pipeline = Pipeline(config, file, say=self._note, observe_copies=self._see)
+        observers = Observers(copies=self._see)
+        self._pipeline = Pipeline(config, file, SparkEngine, observers=observers)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
         self._failure: BaseException | None = None
@@ -35,8 +50,9 @@ class PipelineThread:
             raise self._failure
 
     def notes(self) -> list[str]:
-        """What the pipeline had to say since the last call."""
-        said, self._notes = self._notes, []
+        """What the pipeline has logged since the last call."""
+        said = [*self._notes]
+        del self._notes[: len(said)]
         return said
 
     def ask_to_stop(self) -> None:
@@ -48,14 +64,17 @@ class PipelineThread:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _note(self, text: str) -> None:
-        self._notes.append(text)
-
     def _see(self, copies: list[CopyView]) -> None:
         self.copies = {copy.table.removeprefix("public."): copy for copy in copies}
 
     def _run(self) -> None:
+        handler = _Notes(self._notes.append)
+        logger = logging.getLogger("penstock")
+        logger.setLevel(logging.INFO)
+        logger.addHandler(handler)
         try:
             self._pipeline.run(self._stop.is_set)
         except BaseException as error:
             self._failure = error
+        finally:
+            logger.removeHandler(handler)

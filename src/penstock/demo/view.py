@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.config.quantities import bytes_text
 from penstock.demo.progress import Progress
 from penstock.model.lsn import format_lsn
+from penstock.model.quantity_text import bytes_text
 
 INVARIANT = "Σ orders = Σ payments = Σ order_items at the destination"
 

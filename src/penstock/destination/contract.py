@@ -1,4 +1,4 @@
-"""What every destination promises. tests/contract runs one suite against all of them.
+"""What every destination promises. penstock.testing holds each of them to it.
 
 Written after Spark's own writers: executors write and return receipts, the driver commits them.
 
@@ -24,16 +24,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from penstock.decode.changes import ChangeSet
 from penstock.model.lsn import Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
-from penstock.model.table_rows import ChunkReader
 from penstock.model.watermarks import Watermarks
+
+if TYPE_CHECKING:
+    # Arrow and NumPy take most of a second to load, and every command reads a pipeline file.
+    from penstock.decode.changes import ChangeSet
+    from penstock.model.table_rows import ChunkReader
 
 Receipt = bytes
 """What a task tells the driver of what it wrote. Only the destination that made it reads it."""
@@ -215,6 +218,12 @@ class Destination(ABC):
     name: ClassVar[str]
     options_model: ClassVar[type[DestinationOptions]]
     capabilities: Capabilities
+    uses_stdout: ClassVar[bool] = False
+    """Standard output is where it delivers, so nothing else may be written there."""
+    failpoints: ClassVar[tuple[str, ...]] = ()
+    """Places of its own at which tests make a process die (penstock.failpoints): ``name.place``,
+    or ``name.copy_place`` where only copies pass it.
+    """
 
     def __init__(self, options: Any, pipeline: str) -> None:
         """``options`` is an instance of ``options_model``; ``pipeline`` the pipeline's name."""

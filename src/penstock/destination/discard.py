@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.destination.contract import (
     Capabilities,
     ChunkReceipt,
@@ -19,6 +19,9 @@ from penstock.destination.families.append import AppendDestination
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader
 from penstock.model.watermarks import Watermarks
+
+if TYPE_CHECKING:
+    from penstock.decode.changes import ChangeSet, TableChanges
 
 
 class DiscardOptions(DestinationOptions):

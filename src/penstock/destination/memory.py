@@ -8,9 +8,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from penstock.decode.changes import ChangeSet, TableChanges
-from penstock.decode.row_values import READ_ORDINAL
 from penstock.destination.contract import (
     Capabilities,
     ChunkReceipt,
@@ -27,6 +26,9 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.model.watermarks import Watermarks
+
+if TYPE_CHECKING:
+    from penstock.decode.changes import ChangeSet, TableChanges
 
 TableName = tuple[str, str]
 """Schema and name."""
@@ -172,6 +174,8 @@ def _copied(rows: TableRows) -> Iterator[MemoryChange]:
     for column, texts in zip(rows.table.columns, rows.columns, strict=True):
         for row, text in zip(values, texts.to_pylist(), strict=True):
             row[column.name] = text
+    from penstock.decode.row_values import READ_ORDINAL
+
     position = Position(rows.snapshot.commit_lsn, READ_ORDINAL)
     for row in values:
         yield MemoryChange(position, "read", (_name(rows.table),), row)

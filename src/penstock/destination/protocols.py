@@ -130,6 +130,7 @@ class FollowsSchema(ABC):
         self, sections: Sequence[SchemaChange | Rows], watermarks: Watermarks
     ) -> None:
         """As ``commit``, of one transaction: its rows and its schema changes, in their order.
+        ``prepare`` follows, with the tables as they are behind the changes.
 
         Raises TableRefused where a table cannot be changed.
         """

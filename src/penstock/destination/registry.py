@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from penstock import failpoints
 from penstock.config import entry_point
-from penstock.config.load import DESTINATIONS
+from penstock.config.load import DESTINATION_OPTIONS, DESTINATIONS, options_model
 from penstock.destination.contract import Destination
+from penstock.destination.protocols import KeepsDeadLetters
 from penstock.model.errors import ConfigError
+
+DEAD_LETTERS = "penstock.dead_letters"
+"""The entry-point group in which destinations name who counts their dead letters."""
 
 
 def destination_names() -> list[str]:
@@ -25,11 +31,51 @@ def destination_class(name: str) -> type[Destination]:
 
 
 def make_destination(name: str, options: dict[str, Any], pipeline: str) -> Destination:
-    """The destination that the pipeline file describes; not opened yet."""
+    """The destination that the pipeline file describes; not opened yet.
+
+    Raises ConfigError where the file is wrong, and ValueError where a failpoint is set that its
+    destination does not have: a test that names it wrongly must not pass.
+    """
+    _check_failpoints()
     found = destination_class(name)
+    return found(_validated(found.options_model, options), pipeline)
+
+
+def count_dead_letters(name: str, options: dict[str, Any], pipeline: str) -> Mapping[str, int]:
+    """How many refused rows of each source table the destination keeps. `penstock status` asks.
+
+    A destination that names its options apart from its class names who counts, too, where it keeps
+    any: a command that looks need not load what writes. Others are asked themselves. Raises
+    DestinationError where the destination does not answer.
+    """
+    count: Callable[[BaseModel, str], Mapping[str, int]] | None
+    count = entry_point.find(DEAD_LETTERS, name)
+    if count is not None:
+        return count(_validated(options_model(name), options), pipeline)
+    if name in entry_point.names(DESTINATION_OPTIONS):
+        return {}
+    destination = make_destination(name, options, pipeline)
     try:
-        return found(found.options_model.model_validate(options), pipeline)
+        return destination.dead_letters() if isinstance(destination, KeepsDeadLetters) else {}
+    finally:
+        destination.close()
+
+
+def _validated(model: type[BaseModel], options: dict[str, Any]) -> Any:
+    try:
+        return model.model_validate(options)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"])
         raise ConfigError(f"destination.{path}: {first['msg']}") from None
+
+
+def _check_failpoints() -> None:
+    for point in failpoints.destination_points():
+        name = point.partition(".")[0]
+        known = destination_class(name).failpoints if name in destination_names() else ()
+        if point not in known:
+            raise ValueError(
+                f"PENSTOCK_FAILPOINTS: no destination declares {point!r}; places of {name}: "
+                f"{', '.join(known) or 'none'}"
+            )

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from penstock.decode.changes import ChangeSet
-from penstock.decode.text_bytes import text_bytes
 from penstock.destination.contract import (
     Capabilities,
     ChunkReceipt,
@@ -19,8 +18,6 @@ from penstock.destination.contract import (
     SchemaChange,
     TaskWriter,
 )
-from penstock.destination.encode.ndjson import encode_changes, read_lines
-from penstock.destination.encode.schema_event import schema_events
 from penstock.destination.families.append import AppendDestination
 from penstock.model.errors import DestinationError
 from penstock.model.table_definition import TableDefinition
@@ -36,6 +33,9 @@ class StdoutWriter(TaskWriter):
     """Encodes on the executor; the lines travel in the receipt."""
 
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
+        from penstock.decode.text_bytes import text_bytes
+        from penstock.destination.encode.ndjson import encode_changes
+
         return b"".join(text_bytes(encode_changes(part).text) for part in changes)
 
 
@@ -43,6 +43,9 @@ class StdoutChunkWriter(ChunkWriter):
     """The same for copied rows."""
 
     def write(self, rows: ChunkReader) -> ChunkReceipt:
+        from penstock.decode.text_bytes import text_bytes
+        from penstock.destination.encode.ndjson import read_lines
+
         count = 0
         pieces = []
         for piece in rows.texts():
@@ -57,6 +60,7 @@ class StdoutDestination(AppendDestination):
 
     name = "stdout"
     options_model = StdoutOptions
+    uses_stdout = True
     capabilities = Capabilities(
         mode="append", exactly_once=False, remembers=False, atomic=False, batch_age=0.2
     )
@@ -80,6 +84,8 @@ class StdoutDestination(AppendDestination):
             _write(receipts)
 
     def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
+        from penstock.destination.encode.schema_event import schema_events
+
         return [line for _, line in schema_events(change)]
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> StdoutChunkWriter:

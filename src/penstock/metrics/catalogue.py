@@ -118,6 +118,11 @@ COPY_REMAINING = Metric(
     "About how much of a table is still to be copied, as the source's disk has it.",
     ("table",),
 )
+NOTES = Metric(
+    "penstock_table_notes",
+    "gauge",
+    "What the destination could not make of tables (indexes, constraints): see `penstock status`.",
+)
 TABLES = Metric("penstock_tables", "gauge", "Tables by their state.", ("phase",))
 
 FAILURES = Metric(

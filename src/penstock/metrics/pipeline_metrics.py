@@ -96,8 +96,11 @@ class Metrics:
             self.registry.set(c.COPY_REMAINING, size, table=table)
         self._copying = set(remaining)
 
-    def tables(self, phases: Mapping[str, int]) -> None:
-        """How many tables are in each phase; every phase is named."""
+    def tables(self, phases: Mapping[str, int], notes: int = 0) -> None:
+        """How many tables are in each phase; every phase is named. ``notes`` counts what the
+        destination could not make of them.
+        """
+        self.registry.set(c.NOTES, notes)
         for phase, count in phases.items():
             self.registry.set(c.TABLES, count, phase=phase)
 

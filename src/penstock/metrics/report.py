@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from penstock.config.quantities import bytes_text
 from penstock.metrics import catalogue as c
 from penstock.metrics.catalogue import Metric
 from penstock.metrics.registry import Registry, Sample
+from penstock.model.quantity_text import bytes_text
 
 _COUNTED = {
     "received": c.RECEIVED_CHANGES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -13,21 +14,21 @@ from penstock.metrics.server import MetricsServer
 from penstock.metrics.statsd import Statsd
 from penstock.model.errors import ConfigError
 
+_log = logging.getLogger(__name__)
+
 
 @contextmanager
 def shown_metrics(
-    metrics: Metrics,
-    config: MetricsConfig,
-    say: Callable[[str], None],
-    write: Callable[[str], None],
+    metrics: Metrics, config: MetricsConfig, write: Callable[[str], None]
 ) -> Iterator[None]:
-    """Show them as ``config`` says, until the block ends. ``say`` is told where; ``write`` gets the
-    reports. Raises ConfigError where the address is taken.
+    """Show them as ``config`` says, until the block ends. ``write`` gets the reports.
+
+    Raises ConfigError where the address is taken.
     """
     with ExitStack() as stack:
         if (server := _server(metrics, config)) is not None:
             stack.enter_context(server)
-            say(f"metrics at {server.url}/metrics")
+            _log.info("metrics at %s/metrics", server.url, extra={"event": "metrics_served"})
         if config.report is not None:
             report = Reporter(metrics.registry, config.report.format, write)
             stack.enter_context(Repeated("report", config.report.every, report))

@@ -14,7 +14,7 @@ PenstockError
 │   └── Fenced             another writer or driver has taken over
 ├── DecodeError            bytes that are not what the protocol allows
 ├── SparkLost              Spark's JVM is gone: only a new start helps
-├── StoreError             the store of table states, schemas and mappings refuses
+├── StoreError             the store of table states and schemas refuses
 │   └── StoreUnavailable   connection lost or refused: worth another try
 └── DestinationError       the destination refused
     ├── DestinationUnavailable  it did not answer: worth another try
@@ -106,7 +106,7 @@ class SparkLost(PenstockError):
 
 
 class StoreError(PenstockError):
-    """The store of table states, schemas and mappings refuses, or was asked for what cannot be."""
+    """The store of table states and schemas refuses, or was asked for what cannot be."""
 
 
 class StoreUnavailable(StoreError):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
+from penstock.model.stored import Stored
 from penstock.model.table_schema import ReplicaIdentity
 
 UserTypeKind = Literal["enum", "domain", "composite", "range"]
@@ -35,13 +36,6 @@ class TypeName:
     @property
     def is_user_defined(self) -> bool:
         return self.schema != "pg_catalog"
-
-    def to_json(self) -> dict[str, Any]:
-        return dict(vars(self))
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> TypeName:
-        return cls(**value)
 
 
 @dataclass(frozen=True)
@@ -71,40 +65,6 @@ class TypeDefinition:
     @property
     def qualified_name(self) -> str:
         return f"{self.schema}.{self.name}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": self.schema,
-            "name": self.name,
-            "kind": self.kind,
-            "labels": list(self.labels),
-            "attributes": [[name, kind.to_json()] for name, kind in self.attributes],
-            "base": None if self.base is None else self.base.to_json(),
-            "constraints": list(self.constraints),
-            "not_null": self.not_null,
-            "default": self.default,
-            "collation": None if self.collation is None else list(self.collation),
-            "multirange": self.multirange,
-            "oid": self.oid,
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> TypeDefinition:
-        base, collation = value["base"], value["collation"]
-        return cls(
-            value["schema"],
-            value["name"],
-            value["kind"],
-            tuple(value["labels"]),
-            tuple((name, TypeName.from_json(kind)) for name, kind in value["attributes"]),
-            None if base is None else TypeName.from_json(base),
-            tuple(value["constraints"]),
-            value["not_null"],
-            value["default"],
-            None if collation is None else (collation[0], collation[1]),
-            value["multirange"],
-            value.get("oid", 0),
-        )
 
 
 @dataclass(frozen=True)
@@ -142,24 +102,6 @@ class ColumnDefinition:
         """Whether its values come and are wanted."""
         return self.published and not self.ignored
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "type": self.type.to_json(),
-            "collation": None if self.collation is None else list(self.collation),
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> ColumnDefinition:
-        collation = value["collation"]
-        return cls(
-            **{
-                **value,
-                "type": TypeName.from_json(value["type"]),
-                "collation": None if collation is None else (collation[0], collation[1]),
-            }
-        )
-
 
 @dataclass(frozen=True)
 class IndexDefinition:
@@ -174,13 +116,6 @@ class IndexDefinition:
     definition: str
     key: tuple[str, ...] = ()
     oid: int = field(default=0, compare=False)
-
-    def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "key": list(self.key)}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> IndexDefinition:
-        return cls(**{**value, "key": tuple(value["key"])})
 
 
 @dataclass(frozen=True)
@@ -198,25 +133,9 @@ class ConstraintDefinition:
     references: tuple[str, str] | None = None
     oid: int = field(default=0, compare=False)
 
-    def to_json(self) -> dict[str, Any]:
-        references = None if self.references is None else list(self.references)
-        return {**vars(self), "key": list(self.key), "references": references}
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> ConstraintDefinition:
-        references = value["references"]
-        return cls(
-            value["name"],
-            value["kind"],
-            value["definition"],
-            tuple(value["key"]),
-            None if references is None else (references[0], references[1]),
-            value.get("oid", 0),
-        )
-
 
 @dataclass(frozen=True)
-class TableDefinition:
+class TableDefinition(Stored):
     """One table of the source. ``types`` are in an order in which they can be created.
 
     ``unique_keys`` are the column names of unique indexes that could identify a row: neither
@@ -258,37 +177,3 @@ class TableDefinition:
             found = self.primary_key
         published = {column.name for column in self.columns if column.is_delivered}
         return found if published.issuperset(found) else ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "oid": self.oid,
-            "schema": self.schema,
-            "name": self.name,
-            "replica_identity": self.replica_identity,
-            "columns": [column.to_json() for column in self.columns],
-            "primary_key": list(self.primary_key),
-            "unique_keys": [list(key) for key in self.unique_keys],
-            "identity_key": list(self.identity_key),
-            "types": [kind.to_json() for kind in self.types],
-            "indexes": [index.to_json() for index in self.indexes],
-            "constraints": [constraint.to_json() for constraint in self.constraints],
-            "partitions": list(self.partitions),
-        }
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> TableDefinition:
-        return cls(
-            oid=value["oid"],
-            schema=value["schema"],
-            name=value["name"],
-            replica_identity=value["replica_identity"],
-            columns=tuple(ColumnDefinition.from_json(column) for column in value["columns"]),
-            primary_key=tuple(value["primary_key"]),
-            unique_keys=tuple(tuple(key) for key in value["unique_keys"]),
-            identity_key=tuple(value["identity_key"]),
-            types=tuple(TypeDefinition.from_json(kind) for kind in value["types"]),
-            # Definitions that were stored before these were read have none.
-            indexes=tuple(map(IndexDefinition.from_json, value.get("indexes", ()))),
-            constraints=tuple(map(ConstraintDefinition.from_json, value.get("constraints", ()))),
-            partitions=tuple(value.get("partitions", ())),
-        )

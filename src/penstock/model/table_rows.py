@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from penstock.model.lsn import Frontier
 from penstock.model.table_schema import TableSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class ChunkReader(ABC):
     """Its name: the same for the same rows of the same copy, whoever reads them."""
     snapshot: Frontier
     """The point at which it is read."""
+    has_binary: bool = True
+    """Whether ``raw`` has a binary form."""
 
     @abstractmethod
     def raw(self, *, binary: bool) -> Iterator[bytes]:

@@ -13,8 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.changelog.chain import Batch
-from penstock.config.connection_url import ConnectionUrl
-from penstock.destination.contract import ChunkReceipt, ChunkWriter, LanedWriter, TaskWriter
+from penstock.destination.contract import ChunkReceipt, LanedWriter, TaskWriter
 from penstock.failpoints import failpoint
 from penstock.metrics.written import CopyResult, JobResult, Written, together
 from penstock.model.error_transport import error_from_text, error_to_text
@@ -24,11 +23,9 @@ from penstock.model.errors import (
     TableRefused,
     TableRewritten,
 )
-from penstock.model.lsn import Frontier
-from penstock.model.table_rows import ChunkReader
-from penstock.model.table_schema import TableSchema
-from penstock.source.postgres.snapshot.chunk import Chunk
-from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
+from penstock.pipeline.run.engine import TableToCopy
+from penstock.source.contract import OpenChunk
+from penstock.source.copy_plan import Chunk
 from penstock.spark.jvm import jvm_needed
 from penstock.spark.lanes import by_lanes
 from penstock.spark.query import QueryFailed, first_lines
@@ -37,14 +34,12 @@ from penstock.spark.task import (
     ChangesOf,
     TaskFunction,
     TaskInput,
+    filtered_by,
     job_result,
     marked_errors,
     metered,
 )
-from penstock.transform.filter import Filter
-from penstock.transform.filtered_chunk import FilteredChunkReader
-from penstock.transform.floors import Floors
-from penstock.transform.section import Section
+from penstock.transform.step import Step
 
 _SCHEMA = "place bigint, result binary, written string"
 # What another attempt of the same task would only meet again.
@@ -102,23 +97,32 @@ class _Replay:
         return self._function.write(task)
 
 
-def run_replay(
+@dataclass(frozen=True)
+class LogReading:
+    """How tasks read the change log."""
+
+    path: str
+    buffer_bytes: int
+
+
+def run_batch(
     spark: SparkSession,
-    log_path: str,
-    buffer_bytes: int,
-    wanted: Filter | None,
+    reading: LogReading,
     batch: Batch,
-    floors: Floors,
+    steps: Sequence[Step],
     writer: TaskWriter,
-    section: Section | None = None,
 ) -> JobResult:
-    """Write a batch of the log's changes for some tables."""
+    """Write what ``steps`` leave of a batch of the log."""
     began = time.monotonic()
     with jvm_needed():
         width = spark.sparkContext.defaultParallelism
     shares = share_out(batch.pointers, width)
-    inputs = [TaskInput(log_path, share, batch.frontier, buffer_bytes) for share in shares if share]
-    changes_of = ChangesOf(floors, wanted, section)
+    inputs = [
+        TaskInput(reading.path, share, batch.frontier, reading.buffer_bytes)
+        for share in shares
+        if share
+    ]
+    changes_of = ChangesOf(*steps)
     if isinstance(writer, LanedWriter) and len(inputs) > 1:
         return _run_lanes(spark, inputs, writer, changes_of)
     done = run_tasks(spark, inputs, _Replay(TaskFunction(writer, changes_of)))
@@ -140,30 +144,17 @@ def _run_lanes(
     return job_result(rows, began)
 
 
-@dataclass(frozen=True)
-class TableToCopy:
-    """What an executor needs to know of a table whose chunks it copies."""
-
-    table: TableSchema
-    where: str | None
-    writer: ChunkWriter
-
-
 class _CopyChunks:
     """Copies chunks one after another; their receipts are the task's result."""
 
     def __init__(
         self,
-        url: ConnectionUrl,
-        snapshot_name: str,
-        snapshot: Frontier,
+        open_chunk: OpenChunk,
         tables: Mapping[int, TableToCopy],
-        wanted: Filter | None,
+        steps: Sequence[Step],
     ) -> None:
-        self._filter = wanted
-        self._url = url
-        self._snapshot_name = snapshot_name
-        self._snapshot = snapshot
+        self._steps = steps
+        self._open_chunk = open_chunk
         self._tables = tables
 
     def __call__(self, chunks: Sequence[Chunk]) -> Done:
@@ -172,19 +163,16 @@ class _CopyChunks:
             receipts = [self._copy(chunk, self._tables[chunk.table]) for chunk in chunks]
         except _LASTING as error:
             return error_to_text(error).encode(), written
-        if self._filter is not None:
-            written.filtered.update(self._filter.take_filtered())
+        written.filtered += filtered_by(self._steps)
         written.resent += sum(receipt.resent for receipt in receipts)
         result = json.dumps([[r.rows, r.bytes, r.content.hex()] for r in receipts])
         return result.encode(), written
 
     def _copy(self, chunk: Chunk, table: TableToCopy) -> ChunkReceipt:
         failpoint("copy.read")
-        rows: ChunkReader = SourceChunkReader(
-            self._url, table.table, chunk, table.where, self._snapshot_name, self._snapshot
-        )
-        if self._filter is not None:
-            rows = FilteredChunkReader(rows, self._filter)
+        rows = self._open_chunk(table.table, chunk, table.where)
+        for step in self._steps:
+            rows = step.copied(rows)
         receipt = table.writer.write(rows)
         failpoint("copy.written")
         return receipt
@@ -192,17 +180,13 @@ class _CopyChunks:
 
 def run_copy(
     spark: SparkSession,
-    url: ConnectionUrl,
     chunks: Sequence[Chunk],
-    snapshot_name: str,
-    snapshot: Frontier,
+    open_chunk: OpenChunk,
     tables: Mapping[int, TableToCopy],
-    wanted: Filter | None,
+    steps: Sequence[Step],
 ) -> CopyResult:
     """Copy chunks in one task, straight from the source to the destination."""
-    ((result, written),) = run_tasks(
-        spark, [tuple(chunks)], _CopyChunks(url, snapshot_name, snapshot, tables, wanted)
-    )
+    ((result, written),) = run_tasks(spark, [tuple(chunks)], _CopyChunks(open_chunk, tables, steps))
     if error := error_from_text(result.decode()):
         raise error
     receipts = [

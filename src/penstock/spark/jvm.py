@@ -13,11 +13,16 @@ from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
+from penstock.debug import is_debug
 from penstock.model.errors import SparkLost
+from penstock.spark.trace_lines import TraceLines
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_LOG_FILE = "-Dlog4j2.configurationFile"
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _STOP_SECONDS = 20.0
 
 JVM_GONE = (Py4JError, ConnectionError)
@@ -34,14 +39,27 @@ _START_UP_LINES = (
 
 def log_options() -> str:
     """JVM options that make Spark log by our file. Spark splits them at blanks; a URI has none."""
-    return f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    level = "error" if is_debug() else "off"
+    return f"{_LOG_FILE}={_LOG_SETTINGS.as_uri()} -Dpenstock.spark.log={level}"
 
 
 def start_context(conf: SparkConf) -> SparkContext:
     """This process's Spark context; starts a JVM where there is none yet."""
     if SparkContext._active_spark_context is None and SparkContext._gateway is None:
-        return SparkContext(conf=conf, gateway=_launch(conf))
+        context = SparkContext(conf=conf, gateway=_launch(conf))
+        if not is_debug():
+            _keep_quiet(context)
+        return context
     return SparkContext.getOrCreate(conf)
+
+
+def _keep_quiet(context: SparkContext) -> None:
+    """Let the server of accumulators, which we have no use for, end without a trace.
+
+    Where the JVM is killed, it finds its connection ended; who calls into the JVM gets SparkLost.
+    """
+    server: Any = context._accumulatorServer
+    server.handle_error = lambda _request, _address: None
 
 
 def end_jvm() -> None:
@@ -70,18 +88,34 @@ def end_jvm() -> None:
 
 def _launch(conf: SparkConf) -> Any:
     reading, writing = os.pipe()
-    threading.Thread(target=_forward, args=(reading,), name="JVM stderr", daemon=True).start()
+    # Who names a log file of their own wants to see what it says.
+    shows_all = is_debug() or conf.get(_DRIVER_OPTIONS, "").count(_LOG_FILE) > 1
+    threading.Thread(
+        target=_forward, args=(reading, shows_all), name="JVM stderr", daemon=True
+    ).start()
+    # In a session of its own: a signal for all of a terminal's or a supervisor's processes reaches
+    # us alone, and we end it in order. However we end, it does too, for it watches its stdin.
+    options = {"stderr": writing, "start_new_session": True}
     try:
-        return launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
+        return launch_gateway(conf, options)  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as error:
+        raise SparkLost(
+            "Spark's JVM ended before it could be used",
+            remedy="check spark.conf in the pipeline file and the memory of the machine; "
+            "`penstock --debug …` shows what it said",
+        ) from error
     finally:
         os.close(writing)
 
 
-def _forward(reading: int) -> None:
-    """Pass on what the JVM and its Python workers print, but for the lines of every start."""
+def _forward(reading: int, shows_all: bool) -> None:
+    """Pass on what the JVM and its Python workers print, but for the lines of every start, and
+    for traces unless ``shows_all``.
+    """
+    is_trace = TraceLines()
     with os.fdopen(reading, "rb") as lines:
         for line in lines:
-            if not line.startswith(_START_UP_LINES):
+            if not line.startswith(_START_UP_LINES) and (shows_all or not is_trace(line)):
                 # Through Python's own stderr: a live view on the terminal then makes room for it.
                 sys.stderr.write(line.decode(errors="replace"))
                 sys.stderr.flush()

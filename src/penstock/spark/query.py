@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.destination.contract import LanedWriter, TaskWriter
+from penstock.destination.contract import LanedWriter
 from penstock.metrics.written import JobResult
 from penstock.model.error_transport import error_from_text
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Frontier
+from penstock.pipeline.run.engine import QueryPart
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.lanes import by_lanes
 from penstock.spark.session import checkpoint_parent, checkpoint_prefix
@@ -33,8 +34,7 @@ from penstock.spark.task import (
     TaskFunction,
     job_result,
 )
-from penstock.transform.filter import Filter
-from penstock.transform.floors import Floors
+from penstock.transform.step import Step
 
 _STOP_SECONDS = 15.0
 
@@ -53,7 +53,7 @@ class QuerySettings:
 
 
 class PipelineQuery:
-    """Runs batches from ``start`` on until stopped; ``commit`` is called on the driver for each.
+    """Runs batches from ``start`` on until stopped; ``part.commit`` is called for each.
 
     While one batch is being committed, executors work on the next already: most destinations are
     busy with one, Spark with the other. Commits themselves come one after another, in order.
@@ -65,16 +65,13 @@ class PipelineQuery:
         spark: SparkSession,
         settings: QuerySettings,
         start: Frontier,
-        new_writer: Callable[[], TaskWriter],
-        floors_at: Callable[[Frontier], Floors],
-        wanted: Filter | None,
-        commit: Commit,
+        part: QueryPart,
+        steps: Sequence[Step],
     ) -> None:
-        self._new_writer = new_writer
-        self._filter = wanted
-        self._floors_at = floors_at
+        self._part = part
+        self._steps = steps
         self._read_up_to = start
-        self._commits = _Commits(commit)
+        self._commits = _Commits(part.commit)
         self._batch_under_way = threading.Lock()
         self._stopping = threading.Event()
         self._has_run = threading.Event()
@@ -171,10 +168,8 @@ class PipelineQuery:
                 return
             began = time.monotonic()
             try:
-                writer, changes_of = (
-                    self._new_writer(),
-                    ChangesOf(self._floors_at(self._read_up_to), self._filter),
-                )
+                writer = self._part.writer()
+                changes_of = ChangesOf(self._part.floors_at(self._read_up_to), *self._steps)
                 if isinstance(writer, LanedWriter) and _has_several_tasks(batch):
                     receipts_of = by_lanes(batch, writer, changes_of)
                 else:

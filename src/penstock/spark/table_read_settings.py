@@ -9,7 +9,7 @@ from pathlib import Path
 from penstock.config import ConnectionUrl, load_pipeline
 from penstock.config.quantities import parse_duration, parse_size
 from penstock.model.errors import ConfigError
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.model.table_name import TableName
 from penstock.source.postgres.snapshot.held_snapshot import (
     GRACE_SECONDS,
     IDLE_SECONDS,

@@ -34,17 +34,17 @@ from penstock.model.errors import (
 )
 from penstock.model.lsn import NOTHING
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.model.table_schema import TableSchema
+from penstock.source.copy_plan import Chunk
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.arrow_columns import typed_schema
-from penstock.source.postgres.snapshot.chunk import Chunk
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.held_snapshot import ProcessSnapshotKeeper
 from penstock.source.postgres.snapshot.plan import plan_copy
 from penstock.source.postgres.snapshot.reading import written
-from penstock.source.postgres.snapshot.relations import CopySource, read_relations
+from penstock.source.postgres.snapshot.relations import CopyRelations, read_relations
 from penstock.source.postgres.snapshot.shared_read import exported_snapshot, tell_read
 from penstock.source.postgres.snapshot.source_session import close_idle_sessions
 from penstock.source.postgres.source_errors import source_errors
@@ -123,7 +123,7 @@ class PenstockTableReader(DataSourceReader):
             # What runs in this process next may have nothing to do with this database.
             close_idle_sessions()
 
-    def _source(self) -> CopySource:
+    def _source(self) -> CopyRelations:
         source = _read_source(self._settings)
         if _spark_schema(source.table) != self._schema:
             raise TableRewritten(
@@ -133,7 +133,7 @@ class PenstockTableReader(DataSourceReader):
             )
         return source
 
-    def _parts(self, source: CopySource, snapshot_name: str | None) -> list[_Part]:
+    def _parts(self, source: CopyRelations, snapshot_name: str | None) -> list[_Part]:
         plan = plan_copy(source, self._settings.chunk_bytes)
         return [
             _Part(source.table, chunk, plan.where, len(plan.chunks), snapshot_name)
@@ -151,7 +151,7 @@ def _snapshot(url: ConnectionUrl, name: str | None) -> AbstractContextManager[st
     return _own_snapshot(url) if name is None else nullcontext(name)
 
 
-def _read_source(settings: TableReadSettings) -> CopySource:
+def _read_source(settings: TableReadSettings) -> CopyRelations:
     name = settings.table
     with closing(connect(settings.url, application_name=_APPLICATION)) as conn:
         definitions = read_definitions(conn, [name], ())
@@ -187,7 +187,7 @@ def _chosen(definition: TableDefinition, columns: tuple[str, ...] | None) -> Tab
     )
 
 
-def _check_where(conn: psycopg.Connection[Any], source: CopySource, where: str) -> None:
+def _check_where(conn: psycopg.Connection[Any], source: CopyRelations, where: str) -> None:
     """Before any task runs. Plans it only."""
     query = sql.SQL("EXPLAIN SELECT FROM {} WHERE ({}\n)").format(
         sql.Identifier(source.table.schema, source.table.name), written(where)

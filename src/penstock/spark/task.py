@@ -24,9 +24,7 @@ from penstock.metrics.written import JobResult, Pair, Written, together
 from penstock.model.error_transport import error_to_text
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Frontier
-from penstock.transform.filter import Filter
-from penstock.transform.floors import Floors
-from penstock.transform.section import Section
+from penstock.transform.step import Step
 
 RECEIPT_SCHEMA = "first string, frontier string, receipt binary, written string"
 """``written`` is what the task did, as Written has it in JSON."""
@@ -79,21 +77,20 @@ def task_inputs(batches: Iterable[pa.RecordBatch]) -> Iterator[TaskInput]:
 class ChangesOf:
     """What a task is to deliver of its share; picklable."""
 
-    def __init__(
-        self, floors: Floors, wanted: Filter | None = None, section: Section | None = None
-    ) -> None:
-        steps = (floors, section, wanted)
+    def __init__(self, *steps: Step | None) -> None:
+        """``steps`` are taken in this order; None for one that there is not."""
         self._steps = [step for step in steps if step is not None]
-        self._filter = wanted
 
     def __call__(self, task: TaskInput, meter: Metered) -> Iterator[ChangeSet]:
         changes = task.changes()
         for step in self._steps:
             changes = map(step.apply, changes)
-        return meter.changes(changes, self._filtered)
+        return meter.changes(changes, lambda: filtered_by(self._steps))
 
-    def _filtered(self) -> Counter[Pair]:
-        return Counter() if self._filter is None else Counter(self._filter.take_filtered())
+
+def filtered_by(steps: Iterable[Step]) -> Counter[Pair]:
+    """What steps have dropped since they were asked last."""
+    return sum((step.take_filtered() for step in steps), Counter())
 
 
 class TaskFunction:

@@ -43,7 +43,7 @@ class SchemaVersion:
 
 
 class Store(CopyStore):
-    """One pipeline's states, schemas and mappings, and its copies. May be shared by threads.
+    """One pipeline's states, schemas and notes, and its copies. May be shared by threads.
 
     Raises StoreUnavailable where another try may succeed, StoreError for everything else.
     """
@@ -53,7 +53,7 @@ class Store(CopyStore):
         self._states: dict[int, StateRecord] = {}
         self._passed: deque[tuple[int, TableState]] = deque(maxlen=_MOST_PASSED)
         self._schemas: dict[int, list[SchemaVersion]] = {}
-        self._mappings: dict[int, str] = {}
+        self._notes: dict[int, tuple[str, ...]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +72,7 @@ class Store(CopyStore):
             self._set_up()
             self.load_table_states()
             self.load_table_schemas()
-            self.load_table_mappings()
+            self.load_notes()
             self.load_copies()
             self.load_wishes()
             self.load_rules()
@@ -198,30 +198,22 @@ class Store(CopyStore):
         ]
         return max(found)[1] if found else None
 
-    # -- mappings --------------------------------------------------------------------------------
+    # -- notes -----------------------------------------------------------------------------------
 
-    def load_table_mappings(self) -> int:
-        """Read all mappings anew; how many there are."""
+    def load_notes(self) -> dict[int, tuple[str, ...]]:
+        """What the destination could not make of tables (an index, say), and why, read anew."""
         with self._lock:
-            self._mappings = self._read_mappings()
-            return len(self._mappings)
+            self._notes = self._read_notes()
+            return dict(self._notes)
 
-    def get_table_mapping(self, table: int) -> str | None:
-        """What the table is called in the destination."""
-        return self._mappings.get(table)
+    def get_notes(self, table: int) -> tuple[str, ...]:
+        return self._notes.get(table, ())
 
-    def get_table_mappings(self) -> dict[int, str]:
-        return dict(self._mappings)
-
-    def store_table_mapping(self, table: int, destination: str) -> None:
-        """Keep what the table is called in the destination, in place of what was kept before."""
-        self.store_table_mappings({table: destination})
-
-    def store_table_mappings(self, mappings: Mapping[int, str]) -> None:
-        """The same for many tables, at once: all of them or none."""
+    def set_notes(self, table: int, notes: Sequence[str]) -> None:
+        """Keep these in place of those that were kept before; none where there are none."""
         with self._lock:
-            self._write_mappings(mappings)
-            self._mappings = {**self._mappings, **mappings}
+            self._write_notes(table, notes)
+            self._notes = {**self._notes, table: tuple(notes)}
 
     # -- whole tables, and the pipeline as a whole ------------------------------------------------
 
@@ -232,7 +224,7 @@ class Store(CopyStore):
             self._remove_tables(gone)
             self._states = {t: v for t, v in self._states.items() if t not in gone}
             self._schemas = {t: v for t, v in self._schemas.items() if t not in gone}
-            self._mappings = {t: v for t, v in self._mappings.items() if t not in gone}
+            self._notes = {t: v for t, v in self._notes.items() if t not in gone}
             self._copies = {t: v for t, v in self._copies.items() if t not in gone}
             self._wishes = {t: v for t, v in self._wishes.items() if t not in gone}
 
@@ -240,7 +232,7 @@ class Store(CopyStore):
         """Remove all that is kept of this pipeline; whether there was anything."""
         with self._lock:
             removed = self._remove_pipeline()
-            self._states, self._schemas, self._mappings = {}, {}, {}
+            self._states, self._schemas, self._notes = {}, {}, {}
             self._copies, self._wishes, self._rules = {}, {}, {}
             return removed
 
@@ -269,10 +261,10 @@ class Store(CopyStore):
     def _write_schemas(self, definitions: Sequence[TableDefinition], lsn: int) -> None: ...
 
     @abstractmethod
-    def _read_mappings(self) -> dict[int, str]: ...
+    def _read_notes(self) -> dict[int, tuple[str, ...]]: ...
 
     @abstractmethod
-    def _write_mappings(self, mappings: Mapping[int, str]) -> None: ...
+    def _write_notes(self, table: int, notes: Sequence[str]) -> None: ...
 
     @abstractmethod
     def _remove_tables(self, tables: Collection[int]) -> None: ...

@@ -15,7 +15,7 @@ from typing import Literal
 
 from penstock.config.table_patterns import Rule
 from penstock.model.errors import Fenced, StoreError
-from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.source.copy_plan import CopyPlan
 
 Wish = Literal["paused", "cancelled", "resync"]
 """What a person wants of a table: its copy to rest, to be given up, or to be made anew."""

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.config.table_patterns import Rule
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Errored, TableState
-from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.source.copy_plan import CopyPlan
 from penstock.store.contract import SchemaVersion, StateRecord, Store
 from penstock.store.copies import ChunkDone, ChunkKey, CopyProgress, TableKey, Wish
 
@@ -22,7 +22,7 @@ class PipelineRecords:
 
     states: dict[int, list[StateRecord]] = field(default_factory=dict)
     schemas: dict[int, dict[int, TableDefinition]] = field(default_factory=dict)
-    mappings: dict[int, str] = field(default_factory=dict)
+    notes: dict[int, tuple[str, ...]] = field(default_factory=dict)
     copies: dict[int, CopyProgress] = field(default_factory=dict)
     worker: str | None = None
     claims: dict[int, str] = field(default_factory=dict)
@@ -82,11 +82,11 @@ class MemoryStore(Store):
             if before is None or versions[before] != definition:
                 versions[lsn] = definition
 
-    def _read_mappings(self) -> dict[int, str]:
-        return dict(self._mine.mappings)
+    def _read_notes(self) -> dict[int, tuple[str, ...]]:
+        return dict(self._mine.notes)
 
-    def _write_mappings(self, mappings: Mapping[int, str]) -> None:
-        self._mine.mappings.update(mappings)
+    def _write_notes(self, table: int, notes: Sequence[str]) -> None:
+        self._mine.notes[table] = tuple(notes)
 
     # -- copies ----------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class MemoryStore(Store):
         kept: tuple[dict[int, Any], ...] = (
             mine.states,
             mine.schemas,
-            mine.mappings,
+            mine.notes,
             mine.copies,
             mine.claims,
             mine.wishes,

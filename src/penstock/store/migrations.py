@@ -143,12 +143,28 @@ CREATE TABLE penstock.table_rule (
 );
 """,
     ),
+    Migration(
+        3,
+        "notes in place of mappings, which nobody ever wrote",
+        """
+DROP TABLE penstock.table_mapping;
+
+-- What the destination could not make of a table, and why: an index, say.
+CREATE TABLE penstock.table_notes (
+    pipeline text NOT NULL,
+    table_oid oid NOT NULL,
+    notes text[] NOT NULL,
+    since timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, table_oid)
+);
+""",
+    ),
 )
 
 TABLES_BY_OID = (
     "table_state",
     "table_schema",
-    "table_mapping",
+    "table_notes",
     "table_wish",
     "copy_claim",
     "copy_chunk",

@@ -69,9 +69,9 @@ _SCHEMAS = """
 SELECT table_oid, lsn::text, definition::text
   FROM penstock.table_schema WHERE pipeline = %s ORDER BY table_oid, lsn
 """
-_SET_MAPPING = """
-INSERT INTO penstock.table_mapping (pipeline, table_oid, destination) VALUES (%s, %s::oid, %s)
-ON CONFLICT (pipeline, table_oid) DO UPDATE SET destination = excluded.destination
+_SET_NOTES = """
+INSERT INTO penstock.table_notes (pipeline, table_oid, notes) VALUES (%s, %s::oid, %s)
+ON CONFLICT (pipeline, table_oid) DO UPDATE SET notes = excluded.notes, since = now()
 """
 
 
@@ -186,20 +186,19 @@ class PostgresStore(PostgresCopies, Store):
             cursor.executemany(_DELETE_VERSION, values)
             cursor.executemany(_APPEND_VERSION, values)
 
-    # -- mappings --------------------------------------------------------------------------------
+    # -- notes -----------------------------------------------------------------------------------
 
-    def _read_mappings(self) -> dict[int, str]:
-        with self._transaction("reading table mappings") as conn:
+    def _read_notes(self) -> dict[int, tuple[str, ...]]:
+        with self._transaction("reading the notes of tables") as conn:
             rows = conn.execute(
-                "SELECT table_oid, destination FROM penstock.table_mapping WHERE pipeline = %s",
+                "SELECT table_oid, notes FROM penstock.table_notes WHERE pipeline = %s",
                 [self.pipeline],
             ).fetchall()
-        return dict(rows)
+        return {table: tuple(notes) for table, notes in rows}
 
-    def _write_mappings(self, mappings: Mapping[int, str]) -> None:
-        values = [(self.pipeline, table, name) for table, name in mappings.items()]
-        with self._transaction(f"recording the targets of {len(mappings)} tables") as conn:
-            conn.cursor().executemany(_SET_MAPPING, values)
+    def _write_notes(self, table: int, notes: Sequence[str]) -> None:
+        with self._transaction("recording the notes of a table") as conn:
+            conn.execute(_SET_NOTES, [self.pipeline, table, list(notes)])
 
     # -- whole tables, and the pipeline as a whole ------------------------------------------------
 

@@ -15,7 +15,7 @@ from psycopg.types.json import Json
 from penstock.config.table_patterns import Rule
 from penstock.model.errors import StoreError
 from penstock.model.lsn import format_lsn, parse_lsn
-from penstock.source.postgres.snapshot.chunk import CopyPlan
+from penstock.source.copy_plan import CopyPlan
 from penstock.store.copies import (
     WISHES,
     ChunkDone,

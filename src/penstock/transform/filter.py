@@ -8,7 +8,7 @@ that a condition may use them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,10 +25,13 @@ from penstock.decode.changes import (
     take_rows,
 )
 from penstock.model.errors import ConfigError
-from penstock.model.table_rows import TableRows
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.tuples import ROW_OPS, Ints
+from penstock.transform.changed_chunk import ChangedChunkReader, EmptyChunkReader
 from penstock.transform.row_condition import RowCondition
+from penstock.transform.step import Step
 
 _NO_ROWS: Ints = np.zeros(0, np.int64)
 
@@ -46,7 +49,7 @@ class _Plan:
     columns: tuple[int, ...] | None = None
 
 
-class Filter:
+class Filter(Step):
     """The part ``filter`` of the pipeline file at work. Can be pickled.
 
     ``filtered`` counts what did not pass since it was made, by table and reason: changes, copied
@@ -61,7 +64,7 @@ class Filter:
         self._conditions = {
             split_name(table): RowCondition.parse(text) for table, text in config.rows.items()
         }
-        self.filtered: Counter[tuple[str, Reason]] = Counter()
+        self.filtered: Counter[tuple[str, str]] = Counter()
         self._plans: dict[TableSchema, _Plan] = {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -73,39 +76,38 @@ class Filter:
         """Whether anything of the table can pass."""
         return self._patterns.matches(schema, table)
 
-    def passes_copied(self, schema: str, table: str) -> bool:
-        """Whether any copied row of the table can pass."""
-        return "read" in self._operations and self.passes_table(schema, table)
-
     def passes_schema_event(self, schema: str, table: str) -> bool:
         """Whether events about schema changes of the table pass."""
         return "schema" in self._operations and self.passes_table(schema, table)
 
-    def check(self, table: TableSchema, key: Collection[str] = ()) -> None:
-        """Raises ConfigError where columns or conditions do not suit the table.
-
-        ``key`` are columns that identify its rows although its replica identity does not say so:
-        the primary key of a table with REPLICA IDENTITY FULL.
+    def passing_columns(self, table: TableSchema) -> TableSchema:
+        """The table with the columns that pass. Raises ConfigError where columns or conditions do
+        not suit it.
         """
-        plan = self._plan(table)
-        if plan.columns is not None:
-            _check_key(table, plan.columns, key)
+        columns = self._plan(table).columns
+        return table if columns is None else _narrowed(table, columns)
 
-    def selected_columns(self, table: TableSchema) -> tuple[int, ...] | None:
-        """Which columns of the table pass; None for all. Raises ConfigError."""
-        return self._plan(table).columns
-
-    def unknown_columns(self, table: TableSchema) -> tuple[str, ...]:
-        """Names under ``exclude`` that the table does not have: worth a warning. They are no
-        error, since a column's old and new name may both have to stand there.
+    def definition(self, table: TableDefinition) -> TableDefinition:
+        """The table without the columns that do not pass. Raises ConfigError where the key by which
+        its rows are found is among them.
         """
         rule = self._columns.get((table.schema, table.name))
-        names = {column.name for column in table.columns}
-        return tuple(name for name in (rule and rule.exclude) or () if name not in names)
+        if rule is None:
+            return table
+        names = [column.name for column in table.columns]
+        passing = _passing(table.qualified_name, names, rule)
+        _check_key(table.qualified_name, passing, table.merge_key)
+        columns = (replace(c, ignored=c.ignored or c.name not in passing) for c in table.columns)
+        return replace(table, columns=tuple(columns))
+
+    def definitions(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
+        """The tables that pass, each without the columns that do not."""
+        passing = (table for table in tables if self.passes_table(table.schema, table.name))
+        return list(map(self.definition, passing))
 
     # -- rows
 
-    def take_filtered(self) -> Counter[tuple[str, Reason]]:
+    def take_filtered(self) -> Counter[tuple[str, str]]:
         """What did not pass since the last time; it is counted anew from here."""
         taken, self.filtered = self.filtered, Counter()
         return taken
@@ -117,6 +119,15 @@ class Filter:
             tuple(self._truncates(changes.truncates)),
             self._messages(changes.messages),
         )
+
+    def copied(self, reader: ChunkReader) -> ChunkReader:
+        """The chunk as far as it passes: the reader itself where all of it does."""
+        plan = self._plan(reader.table)
+        if not plan.wanted or "read" not in self._operations:
+            return EmptyChunkReader(reader)
+        if plan.condition is None and plan.columns is None:
+            return reader
+        return ChangedChunkReader(reader, self.passing_columns(reader.table), self.apply_rows)
 
     def apply_rows(self, rows: TableRows) -> TableRows | None:
         """What passes of rows that were copied; None where nothing does."""
@@ -133,10 +144,9 @@ class Filter:
             columns = tuple(column.filter(mask) for column in rows.columns)
             rows = replace(rows, columns=columns, count=count)
         if plan.columns is not None:
-            table = rows.table
             rows = replace(
                 rows,
-                table=replace(table, columns=tuple(table.columns[c] for c in plan.columns)),
+                table=_narrowed(rows.table, plan.columns),
                 columns=tuple(rows.columns[column] for column in plan.columns),
             )
         return rows if len(rows) else None
@@ -216,27 +226,36 @@ class Filter:
 
 def _selected(table: TableSchema, rule: FilterColumnsConfig) -> tuple[int, ...] | None:
     names = [column.name for column in table.columns]
-    wanted = rule.include if rule.include is not None else set(names) - set(rule.exclude or ())
-    for name in wanted:
-        if name not in names:
-            raise ConfigError(
-                f"filter.columns: {table.qualified_name} has no column {name}; "
-                f"it has {', '.join(names)}.",
-                remedy="Correct or remove the name in the pipeline file.",
-            )
-    columns = tuple(number for number, name in enumerate(names) if name in wanted)
+    passing = _passing(table.qualified_name, names, rule)
     # Under FULL every column counts as one of the key: what is left of a row still tells it.
     if table.replica_identity != "f":
-        _check_key(table, columns, [names[number] for number in table.key_columns])
+        key = [names[number] for number in table.key_columns]
+        _check_key(table.qualified_name, passing, key)
+    columns = tuple(number for number, name in enumerate(names) if name in passing)
     return None if len(columns) == len(names) else columns
 
 
-def _check_key(table: TableSchema, columns: Collection[int], key: Collection[str]) -> None:
-    passing = {table.columns[number].name for number in columns}
+def _passing(table: str, names: Sequence[str], rule: FilterColumnsConfig) -> Collection[str]:
+    if rule.include is None:
+        return set(names) - set(rule.exclude or ())
+    for name in rule.include:
+        if name not in names:
+            raise ConfigError(
+                f"filter.columns: {table} has no column {name}; it has {', '.join(names)}.",
+                remedy="Correct or remove the name in the pipeline file.",
+            )
+    return rule.include
+
+
+def _check_key(table: str, passing: Collection[str], key: Collection[str]) -> None:
     for name in key:
         if name not in passing:
             raise ConfigError(
-                f"filter.columns: column {name} of {table.qualified_name} does not pass, but it "
-                "belongs to the key, without which rows could not be found again.",
+                f"filter.columns: column {name} of {table} does not pass, but it belongs to the "
+                "key, without which rows could not be found again.",
                 remedy=f"Take {name} out of exclude, or put it into include.",
             )
+
+
+def _narrowed(table: TableSchema, columns: Sequence[int]) -> TableSchema:
+    return replace(table, columns=tuple(table.columns[column] for column in columns))

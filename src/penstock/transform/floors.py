@@ -10,10 +10,11 @@ import numpy as np
 from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.model.schema_message import PREFIX
 from penstock.model.watermarks import Watermarks
+from penstock.transform.step import Step
 
 
 @dataclass(frozen=True)
-class Floors:
+class Floors(Step):
     """A change counts if its commit LSN is above its table's floor.
 
     ``general`` is the floor of all that ``tables`` (by oid) does not name. Nothing of the tables in

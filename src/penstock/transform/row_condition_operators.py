@@ -1,19 +1,15 @@
-"""Operators of row conditions: which types go together, as Postgres settles it, and what runs.
+"""Operators of row conditions: which types go together, as Postgres settles it, and what follows.
 
 What has no type under these rules, or would depend on a session's settings, is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Protocol
-
-import pyarrow as pa
+from functools import cached_property, partial, reduce
 
 from penstock.config.row_condition_tree import ConditionError, Literal
-from penstock.decode.text_image import Mask
-from penstock.decode.typed import TypedColumn
 from penstock.transform import row_condition_values as values
 from penstock.transform.row_condition_types import (
     FLOAT8,
@@ -21,8 +17,6 @@ from penstock.transform.row_condition_types import (
     QUOTIENT,
     TEXT,
     TIMESTAMP,
-    UNBOUNDED,
-    UNBOUNDED_OPERAND,
     UNKNOWN,
     SqlType,
     literal_value,
@@ -30,69 +24,48 @@ from penstock.transform.row_condition_types import (
 )
 from penstock.transform.row_condition_values import Value
 
-
-class Columns(Protocol):
-    """Some rows of a table. Masks say where a column was not sent; None: nowhere."""
-
-    @property
-    def count(self) -> int: ...
-
-    def text(self, column: int) -> tuple[pa.Array, Mask | None]: ...
-
-    def typed(self, column: int) -> tuple[TypedColumn, Mask | None]: ...
-
-
-Run = Callable[[Columns], Value]
-
 NUMBERS = frozenset({"integer", "numeric", "float", "quotient"})
-_TEXTS = frozenset({"text", "bpchar"})
+TEXTS = frozenset({"text", "bpchar"})
 _EXACT = frozenset({"integer", "numeric"})
 _RANK = {"integer": 0, "numeric": 1, "float": 2}
 
 
 @dataclass(frozen=True)
-class Bound:
-    """A piece whose type is known. ``literal``: it is this constant, in whatever type suits."""
+class Piece:
+    """A piece of a condition: its type, where it stands, and its values for some rows, which are
+    not made before somebody asks. ``literal``: it is this constant, in whatever type suits;
+    ``column``: it is this one.
+    """
 
     type: SqlType
-    run: Run
     at: int
+    make: Callable[[], Value]
+    count: int
     literal: Literal | None = None
     column: int | None = None
 
-
-def named(kind: SqlType) -> str:
-    return f"{'an' if kind.name[0] in 'aeiou' else 'a'} {kind.name}"
-
-
-def column_piece(kind: SqlType, number: int, at: int) -> Bound:
-    def run(columns: Columns) -> Value:
-        typed, unset = columns.typed(number)
-        return values.from_column(typed, unset, kind)
-
-    return Bound(kind, run, at, column=number)
+    @cached_property
+    def value(self) -> Value:
+        return self.make()
 
 
-def constant_piece(literal: Literal, kind: SqlType) -> Bound:
+def constant_piece(literal: Literal, kind: SqlType, count: int) -> Piece:
     if kind.digits > MOST_DIGITS:
         # As a float it may do; as what it is, nothing can be said of it.
-        return Bound(kind, lambda c: values.unknown(c.count), literal.at, literal=literal)
-    scalar, is_null = literal_value(literal, kind), literal.text is None
-    return Bound(
-        kind, lambda c: values.constant(scalar, is_null, c.count), literal.at, literal=literal
-    )
+        make = partial(values.nobody_knows, count)
+    else:
+        make = partial(values.constant, literal_value(literal, kind), count)
+    return Piece(kind, literal.at, make, count, literal)
 
 
 # -- types --------------------------------------------------------------------------------------
 
 
-def common_type(pieces: list[Bound]) -> SqlType:
+def common_type(pieces: Iterable[Piece]) -> SqlType:
     """The type of values that take each other's place; numbers widen, and dates beside
     timestamps.
     """
-    found = UNKNOWN
-    for piece in pieces:
-        found = _wider(found, piece.type, piece.at)
+    found = reduce(lambda kind, piece: _wider(kind, piece.type, piece.at), pieces, UNKNOWN)
     return TEXT if found is UNKNOWN else found
 
 
@@ -101,18 +74,17 @@ def _wider(a: SqlType, b: SqlType, at: int) -> SqlType:
         return a
     if a is UNKNOWN:
         return b
-    if a.family in _RANK and b.family in _RANK:
-        if a.family == b.family == "numeric":
-            return _numeric(max(a.whole, b.whole), max(a.scale, b.scale), at)
-        if {a.family, b.family} == {"integer", "numeric"}:
-            exact, other = (a, b) if a.family == "numeric" else (b, a)
-            return _numeric(max(exact.whole, _whole(other)), exact.scale, at)
+    families = {a.family, b.family}
+    if families <= _EXACT and "numeric" in families:
+        x, y = _as_numeric(a), _as_numeric(b)
+        return _numeric(max(x.whole, y.whole), max(x.scale, y.scale), at)
+    if families <= _RANK.keys():
         return max(a, b, key=lambda kind: (_RANK[kind.family], kind.bits))
-    if a.family in _TEXTS and b.family in _TEXTS:
-        return replace(TEXT if a.family != b.family else a, bytewise=a.bytewise or b.bytewise)
-    if {a.family, b.family} == {"date", "timestamp"}:
+    if families <= TEXTS:
+        return replace(TEXT if len(families) > 1 else a, bytewise=a.bytewise or b.bytewise)
+    if families == {"date", "timestamp"}:
         return TIMESTAMP
-    raise ConditionError(f"{named(a)} does not go together with {named(b)}", at)
+    raise ConditionError(f"{a} does not go together with {b}", at)
 
 
 def _numeric(whole: int, scale: int, at: int) -> SqlType:
@@ -123,112 +95,87 @@ def _numeric(whole: int, scale: int, at: int) -> SqlType:
     return numeric(whole, scale)
 
 
-def _whole(integer: SqlType) -> int:
-    return {16: 5, 32: 10, 64: 19}[integer.bits]
+def _as_numeric(kind: SqlType) -> SqlType:
+    return numeric({16: 5, 32: 10, 64: 19}[kind.bits], 0) if kind.family == "integer" else kind
 
 
-def literal_beside(kind: SqlType) -> SqlType:
-    """What a literal in quotes is taken for beside this type."""
-    return UNBOUNDED_OPERAND if kind.family == "numeric" else kind
-
-
-def operand(bound: Bound) -> Bound:
-    """For arithmetic, numerics of any length are taken up to fewer digits."""
-    if bound.type is UNBOUNDED and bound.column is not None:
-        return column_piece(UNBOUNDED_OPERAND, bound.column, bound.at)
-    return bound
-
-
-def as_type(bound: Bound, kind: SqlType) -> Bound:
+def as_type(piece: Piece, kind: SqlType) -> Piece:
     """The same value in a type that ``common_type`` found, or that a comparison takes."""
-    if bound.type == kind:
-        return bound
-    if bound.literal is not None and (
-        bound.type is UNKNOWN or (bound.type.family in _EXACT and kind.family not in _EXACT)
+    own = piece.type
+    if own == kind:
+        return piece
+    if piece.literal is not None and (
+        own is UNKNOWN or (own.family in _EXACT and kind.family not in _EXACT)
     ):
-        return constant_piece(bound.literal, kind)
-    run, convert = bound.run, _conversion(bound.type, kind)
+        return constant_piece(piece.literal, kind, piece.count)
+    convert: Callable[[Value], Value] | None = None
+    if kind.family == "numeric":
+        convert = partial(values.to_decimal, kind=kind)
+    elif kind.family in ("float", "quotient") and (own.family, own.bits) != (
+        kind.family,
+        kind.bits,
+    ):
+        convert = partial(values.to_float, kind=kind)
+    elif (own.family, kind.family) == ("date", "timestamp"):
+        convert = partial(values.to_timestamp, kind=kind)
+    elif (own.family, kind.family) == ("bpchar", "text"):
+        convert = values.without_padding
     if convert is None:
-        return replace(bound, type=kind)
-    return Bound(kind, lambda c: convert(run(c)), bound.at)
-
-
-def _conversion(a: SqlType, b: SqlType) -> Callable[[Value], Value] | None:
-    if b.family == "numeric":
-        return lambda value: values.to_decimal(value, b)
-    if b.family in ("float", "quotient") and (a.family, a.bits) != (b.family, b.bits):
-        return lambda value: values.to_float(value, b.bits)
-    if (a.family, b.family) == ("date", "timestamp"):
-        return values.to_timestamp
-    if (a.family, b.family) == ("bpchar", "text"):
-        return values.without_padding
-    return None
+        return replace(piece, type=kind)
+    return Piece(kind, piece.at, lambda: convert(piece.value), piece.count)
 
 
 # -- operators ----------------------------------------------------------------------------------
 
 
-def computed(operator: str, left: Bound, right: Bound, at: int) -> Bound:
+def computed(operator: str, left: Piece, right: Piece) -> tuple[SqlType, Value]:
+    """What ``+``, ``-``, ``*`` or ``/`` makes of two numbers, and its type."""
     families = {left.type.family, right.type.family}
     if families == {"integer"}:
         kind = max(left.type, right.type, key=lambda side: side.bits)
-        a, b = left.run, right.run
-        return Bound(kind, lambda c: values.integers(operator, a(c), b(c), kind.bits), at)
-    if "float" in families:
+        return kind, values.integers(operator, left.value, right.value, kind.bits)
+    if "float" in families or operator == "/":
         kind = left.type if left.type == right.type else FLOAT8
-        a, b = as_type(left, kind).run, as_type(right, kind).run
-        return Bound(kind, lambda c: values.floats(operator, a(c), b(c)), at)
-    if operator == "/":
-        a, b = as_type(left, QUOTIENT).run, as_type(right, QUOTIENT).run
-        return Bound(QUOTIENT, lambda c: values.floats("/", a(c), b(c)), at)
-    x, y = (
-        side.type if side.type.family == "numeric" else numeric(_whole(side.type), 0)
-        for side in (left, right)
-    )
+        kind = kind if "float" in families else QUOTIENT
+        a, b = as_type(left, kind).value, as_type(right, kind).value
+        return kind, values.floats(operator, a, b, kind)
+    x, y = _as_numeric(left.type), _as_numeric(right.type)
     if operator == "*":
         scale = x.scale + y.scale
-        kind = _numeric(x.digits + y.digits + 1 - scale, scale, at)
+        kind = _numeric(x.digits + y.digits + 1 - scale, scale, left.at)
     else:
-        kind = _numeric(max(x.whole, y.whole) + 1, max(x.scale, y.scale), at)
-    a, b = as_type(left, x).run, as_type(right, y).run
-    return Bound(kind, lambda c: values.decimals(operator, a(c), b(c), kind), at)
+        kind = _numeric(max(x.whole, y.whole) + 1, max(x.scale, y.scale), left.at)
+    return kind, values.decimals(operator, as_type(left, x).value, as_type(right, y).value, kind)
 
 
-def compared(operator: str, left: Bound, right: Bound, at: int) -> Run:
+def compared(operator: str, left: Piece, right: Piece, at: int) -> Value:
+    """What a comparison says, IS [NOT] DISTINCT FROM among them."""
     kind = _comparable(left, right, at)
     check_comparable(kind, at)
-    if operator not in ("=", "<>") and not operator.startswith("IS"):
+    is_distinct = operator.startswith("IS")
+    if operator not in ("=", "<>") and not is_distinct:
         _check_order(kind, at)
     a, b = compared_as(left, kind), compared_as(right, kind)
     compare = values.compare_quotients if kind is QUOTIENT else values.compare
-    if not operator.startswith("IS"):
-        return lambda c: compare(operator, a(c), b(c))
-    negated = "NOT" in operator
-
-    def is_distinct(columns: Columns) -> Value:
-        x, y = a(columns), b(columns)
-        found = values.distinct(compare("=", x, y), x, y)
-        return values.opposite(found) if negated else found
-
-    return is_distinct
+    if not is_distinct:
+        return compare(operator, a, b)
+    found = values.distinct(compare("=", a, b), a, b)
+    return values.opposite(found) if "NOT" in operator else found
 
 
-def compared_as(bound: Bound, kind: SqlType) -> Run:
+def compared_as(piece: Piece, kind: SqlType) -> Value:
     """Its value as comparisons in this type take it: those of char(n) do not see padding."""
-    run = as_type(bound, kind).run
-    return (lambda c: values.without_padding(run(c))) if kind.family == "bpchar" else run
+    value = as_type(piece, kind).value
+    return values.without_padding(value) if kind.family == "bpchar" else value
 
 
-def _comparable(left: Bound, right: Bound, at: int) -> SqlType:
+def _comparable(left: Piece, right: Piece, at: int) -> SqlType:
     a, b = left.type, right.type
     families = {a.family, b.family}
-    if families <= NUMBERS:
-        if "quotient" in families:
-            return QUOTIENT
-        if "float" in families and a != b:
-            return FLOAT8
-    if "quotient" in families and UNKNOWN in (a, b):
+    if "quotient" in families and families <= NUMBERS | {"unknown"}:
         return QUOTIENT
+    if "float" in families and families <= NUMBERS and a != b:
+        return FLOAT8
     return common_type([left, replace(right, at=at)])
 
 
@@ -240,7 +187,7 @@ def check_comparable(kind: SqlType, at: int) -> None:
 
 
 def _check_order(kind: SqlType, at: int) -> None:
-    if kind.family in _TEXTS and not kind.bytewise:
+    if kind.family in TEXTS and not kind.bytewise:
         raise ConditionError(
             "the order of texts depends on the database's collation; "
             'write column COLLATE "C" < ... for the order of their bytes',

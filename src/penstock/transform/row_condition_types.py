@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from typing import Literal as OneOf
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.config.row_condition_tree import ConditionError, Literal
+from penstock.decode.types import dates
 from penstock.decode.types.binary import UUID
 from penstock.decode.types.numbers import decimal_type
 from penstock.model.pg_types import numeric_modifier, type_name
@@ -26,6 +25,17 @@ Family = OneOf[
 
 MOST_DIGITS = 76
 """That an Arrow decimal holds."""
+
+_ARROW = {
+    "boolean": pa.bool_(),
+    "integer": pa.int64(),
+    "bytea": pa.binary(),
+    "uuid": UUID,
+    "date": pa.date32(),
+    "time": dates.TIME,
+    "timestamp": dates.TIMESTAMP,
+    "timestamptz": dates.TIMESTAMPTZ,
+}
 
 
 @dataclass(frozen=True)
@@ -52,10 +62,17 @@ class SqlType:
         return self.whole + self.scale
 
     @property
-    def decimal(self) -> pa.DataType:
-        digits = max(self.digits, 1)
-        make = pa.decimal128 if digits <= 38 else pa.decimal256
-        return make(digits, self.scale)
+    def arrow(self) -> pa.DataType:
+        """What holds its values while a condition runs."""
+        if self.family == "numeric":
+            digits = max(self.digits, 1)
+            return (pa.decimal128 if digits <= 38 else pa.decimal256)(digits, self.scale)
+        if self.family in ("float", "quotient"):
+            return pa.float32() if self.bits == 32 else pa.float64()
+        return _ARROW.get(self.family, pa.string())
+
+    def __str__(self) -> str:
+        return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name}"
 
 
 def numeric(whole: int, scale: int, unbounded: bool = False) -> SqlType:
@@ -132,55 +149,101 @@ def literal_type(literal: Literal) -> SqlType:
     return _digits_of(_decimal(literal))
 
 
-def literal_value(literal: Literal, type: SqlType) -> Any:  # noqa: A002
-    """The value as ``row_condition_values`` holds one of its type: a NumPy or an Arrow scalar."""
+def literal_value(literal: Literal, kind: SqlType) -> pa.Scalar:
+    """The literal in a type. Raises ConditionError where it is none of its values."""
     if literal.text is None:
-        return _null(type)
-    value = _VALUES[type.family](literal, type)
-    if value is None:
-        raise ConditionError(
-            f"{literal.text!r} is no {type.name}{_HINTS.get(type.family, '')}", literal.at
-        )
-    return value
+        return pa.scalar(None, kind.arrow)
+    if kind.family == "numeric":
+        number = _decimal(literal)
+        own = _digits_of(number)
+        if own.digits > MOST_DIGITS or own.whole > kind.whole or own.scale > kind.scale:
+            raise ConditionError(f"{literal.text} has too many digits", literal.at)
+        return pa.scalar(number, own.arrow).cast(kind.arrow)
+    try:
+        return pa.scalar(_value(literal.text, kind), kind.arrow)
+    except (ValueError, LookupError):
+        hint = f" such as {_SUCH_AS[kind.family]}" if kind.family in _SUCH_AS else ""
+        raise ConditionError(f"{literal.text!r} is no {kind.name}{hint}", literal.at) from None
 
 
-def _null(type: SqlType) -> Any:  # noqa: A002
-    if type.family == "numeric":
-        return pa.scalar(None, type.decimal)
-    if type.family == "boolean":
-        return np.False_
-    arrow = _ARROW.get(type.family)
-    return np.int64(0) if arrow is None else pa.scalar(None, arrow)
-
-
-_ARROW = {
-    "text": pa.string(),
-    "bpchar": pa.string(),
-    "enum": pa.string(),
-    "uuid": UUID,
-    "bytea": pa.binary(),
+_SUCH_AS = {
+    "date": "2024-12-31",
+    "timestamp": "2024-12-31 23:59:59",
+    "timestamptz": "2024-12-31 23:59:59+00",
+    "time": "23:59:59",
+    "bytea": r"\x00ff",
 }
-_HINTS = {
-    "date": " such as 2024-12-31",
-    "timestamp": " such as 2024-12-31 23:59:59",
-    "timestamptz": " such as 2024-12-31 23:59:59+00",
-    "time": " such as 23:59:59",
-    "bytea": r" such as \x00ff",
+_BOOLEANS = {
+    **dict.fromkeys(("t", "true", "y", "yes", "on", "1"), True),
+    **dict.fromkeys(("f", "false", "n", "no", "off", "0"), False),
 }
-_TRUE, _FALSE = {"t", "true", "y", "yes", "on", "1"}, {"f", "false", "n", "no", "off", "0"}
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
 _NOT_FINITE = {"nan": "nan", "infinity": "inf", "-infinity": "-inf", "inf": "inf", "-inf": "-inf"}
-_DAY = r"(\d{4}-\d\d-\d\d)"
-_CLOCK = r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?"
-_ZONE = r"\s?(Z|[+-]\d\d(?::?\d\d)?)?"
-_UUID = re.compile(r"\{?[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}(\1[0-9a-fA-F]{4}){2}\1[0-9a-fA-F]{12}\}?")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = r"\d{4}-\d\d-\d\d"
+_CLOCK = r"\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?"
+_ZONE = r"\s?(?:Z|[+-]\d\d(?::?\d\d)?)?"
+_WRITTEN = {
+    "integer": "[+-]?[0-9]+",
+    "date": _DAY,
+    "time": _CLOCK,
+    "timestamp": f"{_DAY}(?:[ T]{_CLOCK})?",
+    "timestamptz": f"{_DAY}(?:[ T]{_CLOCK}{_ZONE})?",
+    "uuid": r"(\{)?[0-9a-fA-F]{8}(-?)[0-9a-fA-F]{4}(\2[0-9a-fA-F]{4}){2}\2[0-9a-fA-F]{12}(?(1)\})",
+    "bytea": r"\\x([0-9a-fA-F]{2})*",
+}
+
+
+def _value(text: str, kind: SqlType) -> Any:
+    """What Postgres takes of a literal, as far as it does not depend on settings. Raises ValueError
+    or LookupError for all else.
+    """
+    if kind.family not in ("text", "bpchar", "enum", "unknown", "uuid", "bytea"):
+        text = text.strip()
+    if (form := _WRITTEN.get(kind.family)) and not re.fullmatch(form, text, re.ASCII):
+        raise ValueError(text)
+    match kind.family:
+        case "boolean":
+            return _BOOLEANS[text.lower()]
+        case "integer":
+            if not -(2 ** (kind.bits - 1)) <= int(text) < 2 ** (kind.bits - 1):
+                raise ValueError(text)
+            return int(text)
+        case "float" | "quotient":
+            return _float(text, kind)
+        case "bpchar":
+            return text.rstrip(" ")
+        case "date":
+            return date.fromisoformat(text)
+        case "time":
+            return time.fromisoformat(text)
+        case "timestamp":
+            return datetime.fromisoformat(text)
+        case "timestamptz":
+            at = datetime.fromisoformat(re.sub(r"\s(?=[Z+-])", "", text))
+            if abs(at.utcoffset() or timedelta()) >= timedelta(hours=16):
+                raise ValueError(text)
+            return at if at.tzinfo else at.replace(tzinfo=UTC)
+        case "uuid":
+            return bytes.fromhex(text.strip("{}").replace("-", ""))
+        case "bytea":
+            return bytes.fromhex(text[2:])
+    return text
+
+
+def _float(text: str, kind: SqlType) -> float:
+    spelled = _NOT_FINITE.get(text.lower())
+    if spelled is None and not re.fullmatch(_NUMBER, text):
+        raise ValueError(text)
+    # By way of Arrow, which rounds to a real at once, not by way of a double.
+    value: float = pa.scalar(spelled or text.lstrip("+")).cast(kind.arrow).as_py()
+    if not spelled and value in (float("inf"), float("-inf")):
+        raise ValueError(text)
+    return value
 
 
 def _decimal(literal: Literal) -> Decimal:
     text = (literal.text or "0").strip()
-    if not _NUMBER.fullmatch(text):
+    if not re.fullmatch(_NUMBER, text):
         raise ConditionError(f"{text!r} is no number that a condition can hold", literal.at)
     return Decimal(text)
 
@@ -189,117 +252,3 @@ def _digits_of(number: Decimal) -> SqlType:
     _sign, digits, exponent = number.as_tuple()
     power = int(exponent)
     return numeric(max(len(digits) + power, 0), max(-power, 0))
-
-
-def _boolean(literal: Literal, _type: SqlType) -> np.bool_ | None:
-    text = str(literal.text).strip().lower()
-    return np.bool_(text in _TRUE) if text in _TRUE | _FALSE else None
-
-
-def _integer(literal: Literal, type: SqlType) -> np.int64 | None:  # noqa: A002
-    text = str(literal.text).strip()
-    if not _INTEGER.fullmatch(text) or not -(2 ** (type.bits - 1)) <= int(text) < 2 ** (
-        type.bits - 1
-    ):
-        return None
-    return np.int64(text)
-
-
-def _numeric(literal: Literal, type: SqlType) -> pa.Scalar:  # noqa: A002
-    number = _decimal(literal)
-    own = _digits_of(number)
-    if own.digits > MOST_DIGITS or own.whole > type.whole or own.scale > type.scale:
-        raise ConditionError(f"{literal.text} has too many digits", literal.at)
-    return pa.scalar(number, own.decimal).cast(type.decimal)
-
-
-def _float(literal: Literal, type: SqlType) -> Any:  # noqa: A002
-    text = str(literal.text).strip()
-    spelled = _NOT_FINITE.get(text.lower())
-    if spelled is None and not _NUMBER.fullmatch(text):
-        return None
-    arrow, kind = (pa.float32(), np.float32) if type.bits == 32 else (pa.float64(), np.float64)
-    value = kind(pa.scalar(spelled or text.lstrip("+")).cast(arrow).as_py())
-    return value if spelled or np.isfinite(value) else None
-
-
-def _text(literal: Literal, type: SqlType) -> pa.Scalar:  # noqa: A002
-    text = str(literal.text)
-    return pa.scalar(text.rstrip(" ") if type.family == "bpchar" else text, pa.string())
-
-
-def _date(literal: Literal, _type: SqlType) -> np.int64 | None:
-    match = re.fullmatch(_DAY, str(literal.text).strip())
-    day = match and _moment(match[1], "00:00:00", UTC)
-    return None if day is None else np.int64(day // timedelta(days=1))
-
-
-def _timestamp(literal: Literal, _type: SqlType) -> np.int64 | None:
-    match = re.fullmatch(f"{_DAY}(?:[ T]({_CLOCK}))?", str(literal.text).strip(), re.ASCII)
-    return match and _micros(_moment(match[1], match[2], UTC))
-
-
-def _timestamptz(literal: Literal, _type: SqlType) -> np.int64 | None:
-    match = re.fullmatch(f"{_DAY}(?:[ T]({_CLOCK}){_ZONE})?", str(literal.text).strip(), re.ASCII)
-    if match is None:
-        return None
-    zone: timezone = UTC
-    if match[7] and match[7] != "Z":
-        digits = match[7][1:].replace(":", "").ljust(4, "0")
-        offset = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
-        if offset >= timedelta(hours=16):
-            return None
-        zone = timezone(-offset if match[7][0] == "-" else offset)
-    return _micros(_moment(match[1], match[2], zone))
-
-
-def _time(literal: Literal, _type: SqlType) -> np.int64 | None:
-    text = str(literal.text).strip()
-    if not re.fullmatch(_CLOCK, text, re.ASCII):
-        return None
-    return _micros(_moment("1970-01-01", text, UTC))
-
-
-def _moment(day: str, clock: str | None, zone: timezone) -> timedelta | None:
-    """Since 1970, UTC; None where there is no such day or time."""
-    try:
-        at = time.fromisoformat(clock or "00:00:00")
-        return datetime.combine(datetime.fromisoformat(day), at, zone) - _EPOCH
-    except ValueError:
-        return None
-
-
-def _micros(since: timedelta | None) -> np.int64 | None:
-    return None if since is None else np.int64(since // timedelta(microseconds=1))
-
-
-def _uuid(literal: Literal, _type: SqlType) -> pa.Scalar | None:
-    text = str(literal.text)
-    if not _UUID.fullmatch(text) or (text[0] == "{") != (text[-1] == "}"):
-        return None
-    return pa.scalar(bytes.fromhex(text.strip("{}").replace("-", "")), UUID)
-
-
-def _bytea(literal: Literal, _type: SqlType) -> pa.Scalar | None:
-    text = str(literal.text)
-    if not re.fullmatch(r"\\x([0-9a-fA-F]{2})*", text):
-        return None
-    return pa.scalar(bytes.fromhex(text[2:]), pa.binary())
-
-
-_VALUES: dict[str, Callable[[Literal, SqlType], Any]] = {
-    "boolean": _boolean,
-    "integer": _integer,
-    "numeric": _numeric,
-    "float": _float,
-    "quotient": _float,
-    "text": _text,
-    "bpchar": _text,
-    "enum": _text,
-    "date": _date,
-    "timestamp": _timestamp,
-    "timestamptz": _timestamptz,
-    "time": _time,
-    "uuid": _uuid,
-    "bytea": _bytea,
-}

@@ -1,4 +1,4 @@
-"""Values of row conditions at run time, a column at a time: SQL's operators over NumPy and Arrow.
+"""Values of row conditions, a column at a time: what Arrow's functions do not know of SQL.
 
 Each row of a value is in one of three states: it has a value, it is null, or it is ``odd``:
 nobody knows it, because it was not sent, because no Arrow type holds it, or because Postgres would
@@ -7,8 +7,10 @@ refuse to compute it. What follows from a null is known; what follows from the o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,260 +18,190 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.decode.text_image import Mask
+from penstock.decode.image import Mask
 from penstock.decode.typed import TypedColumn
-from penstock.transform.row_condition_types import SqlType
+from penstock.transform.row_condition_types import INT8, SqlType
 
-_DAY_MICROS = 86_400_000_000
 # Days that a number of microseconds in 64 bits can tell, both ways from 1970.
-_LAST_DAY = (2**63 - 1) // _DAY_MICROS - 1
+_LAST_DAY = (2**63 - 1) // 86_400_000_000 - 1
 # Far more than two roundings to 16 digits, far less than what people compare.
 _NEAR = 1e-13
-_IN_NUMPY = frozenset({"boolean", "integer", "float", "date", "timestamp", "timestamptz", "time"})
 
 
 @dataclass(frozen=True)
 class Value:
-    """One entry a row. ``data`` is a NumPy or Arrow array, or a scalar that holds for all rows;
-    what it has where a row is not ``valid`` means nothing. No row is both valid and odd.
+    """One entry a row, null where the row is ``odd``. ``data`` is an Arrow array, or a scalar that
+    holds for all rows.
     """
 
     data: Any
-    valid: Mask
     odd: Mask
+
+    @cached_property
+    def valid(self) -> Mask:
+        if isinstance(self.data, pa.Scalar):
+            return np.full(len(self.odd), self.data.is_valid)
+        return _mask(self.data.is_valid())
 
     @property
     def null(self) -> Mask:
         return ~(self.valid | self.odd)
 
-    # Of booleans:
-
     @property
     def true(self) -> Mask:
-        mask: Mask = self.valid & self.data
-        return mask
+        """Of booleans."""
+        return np.broadcast_to(_mask(pc.fill_null(self.data, False)), self.odd.shape)
 
     @property
-    def false(self) -> Mask:
-        mask: Mask = self.valid & ~self.data
-        return mask
+    def numbers(self) -> npt.NDArray[Any]:
+        """Of integers and floats; anything where there is none."""
+        numbers = pc.fill_null(self.data, 0)
+        return np.asarray(numbers.as_py() if isinstance(numbers, pa.Scalar) else numbers)
 
 
-def constant(scalar: Any, is_null: bool, count: int) -> Value:
-    return Value(scalar, np.full(count, not is_null), np.zeros(count, bool))
+def known(data: Any, odd: Mask) -> Value:
+    """The data without what is odd."""
+    if not odd.any():
+        return Value(data, odd)
+    return Value(pc.if_else(pa.array(odd), pa.scalar(None, data.type), data), odd)
 
 
-def unknown(count: int) -> Value:
-    return Value(np.int64(0), np.zeros(count, bool), np.ones(count, bool))
+def constant(scalar: pa.Scalar, count: int) -> Value:
+    return Value(scalar, np.zeros(count, bool))
 
 
-def truth(true: Mask, false: Mask, odd: Mask) -> Value:
-    return Value(true, true | false, odd)
+def nobody_knows(count: int) -> Value:
+    return Value(pa.nulls(count), np.ones(count, bool))
 
 
-def from_column(column: TypedColumn, unset: Mask | None, type: SqlType) -> Value:  # noqa: A002
+def from_column(column: TypedColumn, unset: Mask | None, kind: SqlType) -> Value:
     """A column's values; odd where ``unset``, and where Arrow cannot hold them."""
-    values = column.values
-    odd = np.zeros(len(values), bool) if unset is None else unset.copy()
+    data, odd = column.values, np.zeros(len(column.values), bool) if unset is None else unset
     if column.unrepresentable is not None:
-        odd |= column.unrepresentable.to_numpy(zero_copy_only=False)
-    if type.family == "numeric" and type.unbounded:
-        values, too_long = _decimals(values, type)
-        odd |= too_long
-    valid = _valid(values) & ~odd
-    if type.family not in _IN_NUMPY:
-        return Value(values, valid, odd)
-    if type.family in ("date", "time", "timestamp", "timestamptz"):
-        values = values.view(pa.int32() if type.family == "date" else pa.int64())
-    numbers = pc.fill_null(values, False if type.family == "boolean" else 0)
-    data = numbers.to_numpy(zero_copy_only=False)
-    if type.family not in ("boolean", "float"):
-        data = data.astype(np.int64)
-    return Value(data, valid, odd)
+        odd = odd | _mask(column.unrepresentable)
+    if kind.unbounded:
+        fitting = rf"^-?[0-9]{{1,{kind.whole}}}(\.[0-9]{{1,{kind.scale}}})?$"
+        odd = odd | ~_mask(pc.fill_null(pc.match_substring_regex(data, fitting), True))
+    return Value(known(data, odd).data.cast(kind.arrow), odd)
 
 
 def from_presence(texts: pa.Array, unset: Mask | None) -> Value:
     """Whether each value is null. That needs no type."""
-    odd = np.zeros(len(texts), bool) if unset is None else unset
-    valid = _valid(texts)
-    return truth(~valid & ~odd, valid & ~odd, odd)
+    return known(texts.is_null(), np.zeros(len(texts), bool) if unset is None else unset)
 
 
-def _valid(values: pa.Array) -> Mask:
-    if not values.null_count:
-        return np.ones(len(values), bool)
-    valid: Mask = values.is_valid().to_numpy(zero_copy_only=False)
-    return valid
-
-
-def _decimals(texts: pa.Array, type: SqlType) -> tuple[pa.Array, Mask]:  # noqa: A002
-    """Texts of numerics as decimals, and which have more digits than fit, or are not finite."""
-    sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy().astype(np.int64)
-    dots = pc.fill_null(pc.find_substring(texts, "."), -1).to_numpy().astype(np.int64)
-    scale = np.where(dots < 0, 0, sizes - dots - 1)
-    negative = pc.fill_null(pc.starts_with(texts, "-"), False).to_numpy(zero_copy_only=False)
-    whole = np.where(dots < 0, sizes, dots) - negative
-    named = pc.fill_null(pc.match_substring_regex(texts, "[a-zA-Z]"), False)
-    odd = (whole > type.whole) | (scale > type.scale) | named.to_numpy(zero_copy_only=False)
-    fitting = pc.if_else(pa.array(odd), pa.scalar(None, pa.string()), texts)
-    return fitting.cast(type.decimal), odd
+def _mask(found: Any) -> Mask:
+    """Of booleans, none of them null."""
+    if isinstance(found, pa.Scalar):
+        return np.asarray(found.as_py())
+    mask: Mask = found.to_numpy(zero_copy_only=False)
+    return mask
 
 
 # -- what follows from two values ---------------------------------------------------------------
 
 
-def _both(a: Value, b: Value) -> tuple[Mask, Mask]:
-    """Where both have a value, and where that is not known. A null on either side settles it."""
-    return a.valid & b.valid, (a.odd & ~b.null) | (b.odd & ~a.null)
+def _both(a: Value, b: Value, data: Any, refused: Any = np.False_) -> Value:
+    """What was computed where both have a value, and Postgres has not ``refused``. A null on either
+    side settles it.
+    """
+    odd = (a.odd & ~b.null) | (b.odd & ~a.null) | (a.valid & b.valid & refused)
+    return known(data, odd)
 
 
 def compare(operator: str, a: Value, b: Value) -> Value:
-    """=, <>, <, <=, > or >= of values of one type."""
-    valid, odd = _both(a, b)
-    mask = _mask(_COMPARE[operator](a.data, b.data), valid)
-    return Value(mask, valid, odd)
+    """=, <>, <, <=, > or >= of values of one type. NaN is equal to itself and above all others."""
+    x, y = (b.data, a.data) if operator in (">", "<=") else (a.data, b.data)
+    equality = operator in ("=", "<>")
+    found = pc.equal(x, y) if equality else pc.less(x, y)
+    if pa.types.is_floating(x.type):
+        known_nan = (pc.and_ if equality else pc.and_not)(pc.is_nan(y), pc.is_nan(x))
+        found = pc.or_(found, known_nan)
+    return _both(a, b, pc.invert(found) if operator in ("<>", "<=", ">=") else found)
 
 
 def compare_quotients(operator: str, a: Value, b: Value) -> Value:
     """The same where a side was rounded: values that are nearly equal are not decided."""
-    found = compare(operator, a, b)
-    scale = np.maximum(np.abs(a.data), np.abs(b.data))
-    near = found.valid & (np.abs(a.data - b.data) <= scale * _NEAR)
-    return Value(found.data, found.valid & ~near, found.odd | near)
+    found, x, y = compare(operator, a, b), a.numbers, b.numbers
+    with np.errstate(invalid="ignore"):
+        near = np.abs(x - y) <= np.maximum(np.abs(x), np.abs(y)) * _NEAR
+    return known(found.data, found.odd | (found.valid & near))
 
 
 def distinct(equal: Value, a: Value, b: Value) -> Value:
     """IS DISTINCT FROM, from what ``=`` says: null is like any other value."""
-    false = equal.true | (a.null & b.null)
-    true = equal.false | (a.null & b.valid) | (a.valid & b.null)
-    return truth(true, false, equal.odd | a.odd | b.odd)
+    nulls = pa.array(a.null != b.null)
+    found = pc.if_else(pa.array(a.null | b.null), nulls, pc.invert(equal.data))
+    return known(found, equal.odd | a.odd | b.odd)
 
 
-def contained(a: Value, items: Sequence[Any], has_null: bool) -> Value:
+def contained(a: Value, items: Sequence[pa.Scalar], has_null: bool) -> Value:
     """IN a list of constants of its type."""
-    if isinstance(a.data, pa.Array | pa.Scalar):
-        data = a.data if isinstance(a.data, pa.Array) else pa.array([a.data.as_py()], a.data.type)
-        found = pc.is_in(data, value_set=pa.array([i.as_py() for i in items], data.type))
-        mask = _mask(found.to_numpy(zero_copy_only=False), a.valid)
-    else:
-        mask = _mask(np.isin(a.data, np.array(items)), a.valid)
-    true = a.valid & mask
-    false = np.zeros(len(true), bool) if has_null else a.valid & ~mask
-    return truth(true, false, a.odd)
+    found = pc.is_in(a.data, value_set=pa.array([item.as_py() for item in items], a.data.type))
+    decided = a.valid & (_mask(found) | (not has_null))
+    return known(pc.if_else(pa.array(decided), found, pa.scalar(None, pa.bool_())), a.odd)
 
 
 def both(a: Value, b: Value) -> Value:
     """AND: one false decides."""
-    false = a.false | b.false
-    return truth(a.true & b.true, false, (a.odd | b.odd) & ~false)
+    return _junction(a, b, pc.and_kleene(a.data, b.data))
 
 
 def either(a: Value, b: Value) -> Value:
     """OR: one true decides."""
-    true = a.true | b.true
-    return truth(true, a.false & b.false, (a.odd | b.odd) & ~true)
+    return _junction(a, b, pc.or_kleene(a.data, b.data))
+
+
+def _junction(a: Value, b: Value, data: Any) -> Value:
+    return Value(data, (a.odd | b.odd) & _mask(pc.is_null(data)))
 
 
 def opposite(a: Value) -> Value:
-    return truth(a.false, a.true, a.odd)
+    return Value(pc.invert(a.data), a.odd)
+
+
+def is_truth(a: Value, wanted: bool) -> Value:
+    """IS TRUE or IS FALSE: a null is neither."""
+    data = a.data if wanted else pc.invert(a.data)
+    return known(pc.fill_null(data, False), a.odd)
 
 
 def first_known(a: Value, b: Value) -> Value:
     """COALESCE of two values of one type."""
-    if any(isinstance(value.data, pa.Array | pa.Scalar) for value in (a, b)):
-        data = pc.if_else(pa.array(a.valid), a.data, b.data)
-    else:
-        data = np.where(a.valid, a.data, b.data)
-    null = a.null
-    return Value(data, a.valid | (null & b.valid), a.odd | (null & b.odd))
-
-
-def _mask(found: Any, like: Mask) -> Mask:
-    if isinstance(found, pa.Scalar):
-        return np.full(len(like), bool(found.as_py()))
-    if isinstance(found, pa.Array):
-        found = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
-    return np.broadcast_to(found, like.shape)
-
-
-def _equal(a: Any, b: Any) -> Any:
-    if isinstance(a, pa.Array | pa.Scalar):
-        return pc.equal(a, b)
-    return (a == b) | (_is_nan(a) & _is_nan(b))
-
-
-def _less(a: Any, b: Any) -> Any:
-    """NaN is equal to itself and above all others."""
-    if isinstance(a, pa.Array | pa.Scalar):
-        return pc.less(a, b)
-    return (a < b) | (~_is_nan(a) & _is_nan(b))
-
-
-def _is_nan(data: Any) -> Any:
-    return np.isnan(data) if data.dtype.kind == "f" else np.False_
-
-
-def _negated(found: Any) -> Any:
-    return pc.invert(found) if isinstance(found, pa.Array | pa.Scalar) else ~found
-
-
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "=": _equal,
-    "<>": lambda a, b: _negated(_equal(a, b)),
-    "<": _less,
-    "<=": lambda a, b: _negated(_less(b, a)),
-    ">": lambda a, b: _less(b, a),
-    ">=": lambda a, b: _negated(_less(a, b)),
-}
+    return known(pc.coalesce(a.data, b.data), a.odd | (a.null & b.odd))
 
 
 # -- conversions --------------------------------------------------------------------------------
 
 
-def to_decimal(a: Value, type: SqlType) -> Value:  # noqa: A002
-    data = a.data
-    if not isinstance(data, pa.Array | pa.Scalar):
-        # Rows without a value may hold anything, which need not fit.
-        data = pa.scalar(int(data)) if np.ndim(data) == 0 else pa.array(data, mask=~a.valid)
-        data = data.cast(pa.decimal128(19, 0))
-    return Value(data.cast(type.decimal), a.valid, a.odd)
+def to_decimal(a: Value, kind: SqlType) -> Value:
+    # Arrow does not cast integers to decimals of fewer digits than their type can have.
+    data = a.data.cast(pa.decimal128(19, 0)) if a.data.type == INT8.arrow else a.data
+    return Value(data.cast(kind.arrow), a.odd)
 
 
-def to_float(a: Value, bits: int) -> Value:
+def to_float(a: Value, kind: SqlType) -> Value:
     """Numerics go through their text: only that rounds correctly."""
-    data, kind = a.data, np.float32 if bits == 32 else np.float64
-    if isinstance(data, pa.Array | pa.Scalar):
-        arrow = pa.float32() if bits == 32 else pa.float64()
-        data = data.cast(pa.string()).cast(arrow)
-        if isinstance(data, pa.Scalar):
-            data = kind(0 if data.as_py() is None else data.as_py())
-        else:
-            data = pc.fill_null(data, 0).to_numpy()
-    return Value(data.astype(kind), a.valid, a.odd)
+    data = a.data.cast(pa.string()) if pa.types.is_decimal(a.data.type) else a.data
+    return Value(data.cast(kind.arrow, safe=False), a.odd)
 
 
-def to_timestamp(a: Value) -> Value:
+def to_timestamp(a: Value, kind: SqlType) -> Value:
     """Midnight of a date; those that no timestamp reaches are odd."""
-    far = a.valid & (np.abs(a.data) > _LAST_DAY)
-    return Value(a.data * np.int64(_DAY_MICROS), a.valid & ~far, a.odd | far)
+    days = Value(a.data.cast(pa.int32()), a.odd).numbers
+    near = known(a.data, a.odd | (a.valid & (np.abs(days) > _LAST_DAY)))
+    return Value(near.data.cast(kind.arrow), near.odd)
 
 
 def without_padding(a: Value) -> Value:
-    return Value(pc.utf8_rtrim(a.data, characters=" "), a.valid, a.odd)
+    return Value(pc.utf8_rtrim(a.data, characters=" "), a.odd)
 
 
 # -- arithmetic ---------------------------------------------------------------------------------
 
 
-def _computed(a: Value, b: Value, data: Any, refused: Any = np.False_) -> Value:
-    """``refused``: where Postgres raises an error."""
-    valid, odd = _both(a, b)
-    bad = valid & refused
-    return Value(data, valid & ~bad, odd | bad)
-
-
 def integers(operator: str, a: Value, b: Value, bits: int) -> Value:
-    x, y = np.asarray(a.data), np.asarray(b.data)
+    x, y = a.numbers, b.numbers
     with np.errstate(all="ignore"):
         if operator in "*/":
             divisor = np.where(y == 0, 1, y)
@@ -288,8 +220,8 @@ def integers(operator: str, a: Value, b: Value, bits: int) -> Value:
     return _computed(a, b, data, wrong | (data > last) | (data < ~last))
 
 
-def floats(operator: str, a: Value, b: Value) -> Value:
-    x, y = np.asarray(a.data), np.asarray(b.data)
+def floats(operator: str, a: Value, b: Value, kind: SqlType) -> Value:
+    x, y = (side.numbers.astype(kind.arrow.to_pandas_dtype()) for side in (a, b))
     with np.errstate(all="ignore"):
         data = _FLOATS[operator](x, y)
     wrong = np.isinf(data) & np.isfinite(x) & np.isfinite(y)
@@ -300,64 +232,48 @@ def floats(operator: str, a: Value, b: Value) -> Value:
     return _computed(a, b, data, wrong)
 
 
-def decimals(operator: str, a: Value, b: Value, type: SqlType) -> Value:  # noqa: A002
-    """``type`` has room for every result."""
+def _computed(a: Value, b: Value, data: npt.NDArray[Any], refused: Any) -> Value:
+    valid = a.valid & b.valid
+    return _both(a, b, pa.array(np.broadcast_to(data, valid.shape), mask=~valid), refused)
+
+
+def decimals(operator: str, a: Value, b: Value, kind: SqlType) -> Value:
+    """``kind`` has room for every result."""
     function = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[operator]
     x, y = a.data, b.data
-    if type.digits > 38:  # Arrow does not widen by itself
+    if kind.digits > 38:  # Arrow does not widen by itself
         x, y = (data.cast(pa.decimal256(data.type.precision, data.type.scale)) for data in (x, y))
-    return _computed(a, b, function(x, y).cast(type.decimal))
+    return _both(a, b, function(x, y).cast(kind.arrow))
 
 
 _FLOATS: dict[str, Callable[[Any, Any], npt.NDArray[Any]]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": np.divide,
-}
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide,
+}  # fmt: skip
 
 
 # -- texts --------------------------------------------------------------------------------------
 
 
-def like_pattern(pattern: str, escape: str, lower: bool) -> str:
-    """The regular expression that matches what LIKE does; ``lower``: in lower-case ASCII."""
-    pieces, escaped = [], False
-    for character in pattern:
-        if escaped or character not in ("%", "_", escape):
-            pieces.append(
-                _quoted(character.lower() if lower and character.isascii() else character)
-            )
-            escaped = False
-        elif character == escape:
-            escaped = True
-        else:
-            pieces.append(".*" if character == "%" else ".")
-    return r"(?s)\A" + "".join(pieces) + r"\z"
-
-
-def _quoted(character: str) -> str:
-    # RE2 knows letters and digits as they are, and everything else by its number.
-    return (
-        character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):x}}}"
-    )
-
-
-def like(a: Value, expression: str) -> Value:
-    found = pc.match_substring_regex(a.data, expression)
-    return Value(_mask(found, a.valid), a.valid, a.odd)
+def like(a: Value, pattern: str, escape: str, ignore_case: bool) -> Value:
+    """LIKE, or ILIKE. Arrow's own takes a backslash literally in patterns that end with %."""
+    pieces = re.findall(f"{re.escape(escape)}.|." if escape else ".", pattern, re.DOTALL)
+    if ignore_case:
+        a = in_case(a, upper=False)
+        # Bytes have a lower case in ASCII alone.
+        pieces = [piece.encode().lower().decode() for piece in pieces]
+    wild = {"%": ".*", "_": "."}
+    # RE2 takes every character by its number.
+    matched = "".join(wild.get(piece) or f"\\x{{{ord(piece[-1]):x}}}" for piece in pieces)
+    return Value(pc.match_substring_regex(a.data, rf"(?s)\A{matched}\z"), a.odd)
 
 
 def in_case(a: Value, upper: bool) -> Value:
     """Letters beyond ASCII have other cases in other locales: texts with such are odd."""
-    ascii_only = _mask(pc.string_is_ascii(a.data), a.valid)
     data = pc.ascii_upper(a.data) if upper else pc.ascii_lower(a.data)
-    strange = a.valid & ~ascii_only
-    return Value(data, a.valid & ~strange, a.odd | strange)
+    strange = ~np.broadcast_to(_mask(pc.fill_null(pc.string_is_ascii(a.data), True)), a.odd.shape)
+    return known(data, a.odd | strange)
 
 
-def length(a: Value, of_bytes: bool) -> Value:
-    sizes = pc.binary_length(a.data) if of_bytes else pc.utf8_length(a.data)
-    if isinstance(sizes, pa.Scalar):
-        return Value(np.int64(sizes.as_py() or 0), a.valid, a.odd)
-    return Value(pc.fill_null(sizes, 0).to_numpy().astype(np.int64), a.valid, a.odd)
+def length(a: Value) -> Value:
+    sizes = pc.binary_length if a.data.type == pa.binary() else pc.utf8_length
+    return Value(sizes(a.data).cast(INT8.arrow), a.odd)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.decode.changes import ChangeSet, TableChanges
+from penstock.transform.step import Step
 
 END = 2**32
 """Beyond every ordinal."""
 
 
 @dataclass(frozen=True)
-class Section:
+class Section(Step):
     """The changes with ``first`` <= ordinal < ``last`` of the one transaction that is read."""
 
     first: int = 0

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.model.table_name import TableName
 
 # A chunk is about this much of a table; the md5 digits that number it are limited to four.
 _CHUNK_BYTES = 1024 * 1024

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from psycopg import errors, sql
 
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.model.table_name import TableName
 from penstock.verify.checksums import (
     Relation,
     Sums,

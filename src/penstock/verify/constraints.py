@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.model.table_name import TableName
 from penstock.verify.checksums import texts
 from penstock.verify.report import ConstraintResult
 from penstock.verify.snapshot import Sessions, Snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.model.table_name import TableName
 from penstock.verify.snapshot import Snapshot
 
 # The catalogue as the snapshot sees it names the file of then; the function names that of now.

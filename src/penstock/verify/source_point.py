@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,13 +25,8 @@ class SourcePoint:
 
 
 @contextmanager
-def source_point(
-    url: ConnectionUrl,
-    application: str,
-    slot_wait: float,
-    say: Callable[[str], None],
-) -> Iterator[SourcePoint]:
-    """A point of now, kept open for the block. ``say`` is told which transactions it waits for.
+def source_point(url: ConnectionUrl, application: str, slot_wait: float) -> Iterator[SourcePoint]:
+    """A point of now, kept open for the block.
 
     Only a logical slot knows such a pair; a temporary one is made for it and goes at once. Reading
     pg_current_wal_lsn() beside an ordinary snapshot would not do: a commit is written to the WAL
@@ -41,9 +36,7 @@ def source_point(
     def session() -> psycopg.Connection[Any]:
         return connect(url, application_name=application)
 
-    with slot_snapshot(
-        url, application=application, wait=slot_wait, say=say, check=lambda: None
-    ) as now:
+    with slot_snapshot(url, application=application, wait=slot_wait, check=lambda: None) as now:
         # It has to be taken over before the slot's connection does anything else.
         snapshot = Snapshot(session, source_errors, now.name)
         snapshot.open()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.model.table_name import TableName
 
 
 class TablePair(NamedTuple):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 
@@ -20,18 +21,17 @@ from penstock.destination.registry import make_destination
 from penstock.model.errors import ConfigError, SourceError, SourceUnavailable
 from penstock.model.lsn import Frontier, format_lsn, parse_lsn
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.pipeline.run.batch_committer import Delivered
-from penstock.pipeline.run.pipeline import Pipeline
+from penstock.pipeline.run.engine import MakeEngine
+from penstock.pipeline.run.filtering import pipeline_filter
+from penstock.pipeline.run.pipeline import Observers, Pipeline
+from penstock.source.contract import Subscription
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import RETAKEN_SECONDS, PipelineLock
 from penstock.source.postgres.source_errors import source_errors
-from penstock.source.postgres.subscription.subscription import (
-    SLOT_WAIT_SECONDS,
-    Subscription,
-    find_subscription,
-)
+from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS, find_subscription
 from penstock.verify.compare import (
     DEFAULT_PARALLEL,
     DEFAULT_SHOWN,
@@ -47,10 +47,9 @@ from penstock.verify.source_point import source_point
 from penstock.verify.table_pair import TablePair
 from penstock.verify.target_point import TargetPoint
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 DEFAULT_WAIT_SECONDS = 600.0
+
+_log = logging.getLogger(__name__)
 
 
 def verify(
@@ -61,15 +60,15 @@ def verify(
     shown: int = DEFAULT_SHOWN,
     wait: float = DEFAULT_WAIT_SECONDS,
     slot_wait: float = SLOT_WAIT_SECONDS,
-    spark: SparkSession | None = None,
+    make_engine: MakeEngine | None = None,
     observe: Observe = ignore,
-    say: Callable[[str], None] = print,
 ) -> VerifyReport:
     """Compare the pipeline's tables at a position of now.
 
     A running pipeline pauses there until the destination's rows are pinned in a snapshot, and goes
-    on while these are compared. One that does not run is run up to there (on ``spark``, where
-    given). ``wait`` is how many seconds the destination may take to get there.
+    on while these are compared. One that does not run is run up to there, by Spark unless
+    ``make_engine`` says otherwise. ``wait`` is how many seconds the destination may take to get
+    there.
     """
     options = _options(config)
     application = f"penstock {config.name} verify"
@@ -81,20 +80,22 @@ def verify(
         # First a point that is certain to come before the slot's: so that the pipeline cannot pass
         # the slot's while it is being made.
         with Barrier(log, _insert_lsn(conn)) as barrier:
-            source = stack.enter_context(
-                source_point(config.source.url, application, slot_wait, say)
-            )
+            source = stack.enter_context(source_point(config.source.url, application, slot_wait))
             barrier.move(source.lsn)
             _move_wal(conn)
-            say(f"comparing at {format_lsn(source.lsn)}; waiting for the destination to get there")
+            _log.info(
+                "comparing at %s; waiting for the destination to get there", format_lsn(source.lsn)
+            )
             deadline = time.monotonic() + wait
-            driver = _Driver(config, file, conn, source.lsn, deadline, spark, say)
+            driver = _Driver(config, file, conn, source.lsn, deadline, make_engine)
             target = TargetPoint(options.url, application, config.name)
             snapshot, progress, drove = target.reach(source.lsn, driver, deadline)
             stack.callback(snapshot.close)
         definitions = read_definitions(
             source.snapshot.leader, subscription.tables, subscription.publications
         )
+        if (wanted := pipeline_filter(config)) is not None:
+            definitions = wanted.definitions(definitions)
         names = TableNames(options.target_schema, options.tables)
         behind = progress.watermarks.behind if progress.watermarks else {}
         set_aside = _not_compared(definitions, names, behind, subscription.insert_only)
@@ -190,24 +191,25 @@ class _Driver:
         conn: psycopg.Connection[Any],
         lsn: int,
         deadline: float,
-        spark: SparkSession | None,
-        say: Callable[[str], None],
+        make_engine: MakeEngine | None,
     ) -> None:
         self._config = config
         self._file = file
         self._conn = conn
         self._lsn = lsn
         self._deadline = deadline
-        self._spark = spark
-        self._say = say
+        self._make_engine = make_engine
         self._reached = False
 
     def __call__(self) -> bool:
         if self._is_running():
             return False
-        self._say("the pipeline does not run; running it up to there")
-        pipeline = Pipeline(self._config, self._file, observe=self._observe, say=self._say)
-        pipeline.run(self._is_over, spark=self._spark)
+        from penstock.spark.engine import SparkEngine
+
+        _log.info("the pipeline does not run; running it up to there")
+        make_engine = self._make_engine or SparkEngine
+        observers = Observers(delivered=self._observe)
+        Pipeline(self._config, self._file, make_engine, observers=observers).run(self._is_over)
         return True
 
     def _is_over(self) -> bool:
@@ -238,8 +240,12 @@ class _Driver:
 
 
 def _pair(table: TableDefinition, names: TableNames) -> TablePair:
-    """Every column but those that a publication's column list leaves out."""
-    columns = [c.name for c in table.columns if c.published or c.generated is not None]
+    """Every column but those that a publication's column list or the filter leaves out."""
+    columns = [
+        c.name
+        for c in table.columns
+        if c.is_delivered or (c.generated is not None and not c.ignored)
+    ]
     return TablePair(
         TableName(table.schema, table.name),
         TableName(*names.target(table.schema, table.name)),

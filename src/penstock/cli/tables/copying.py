@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.tables.named_tables import (
     TAKEN_UP,
     TableNames,
@@ -15,12 +16,13 @@ from penstock.cli.tables.named_tables import (
     shown_name,
 )
 from penstock.cli.terminal import say
-from penstock.config import load_pipeline
 from penstock.model.errors import ConfigError, StoreError
 from penstock.model.table_state import Errored, Ready
-from penstock.store import Store, Wish
 
-Judge = Callable[[Store, int], StoreError | None]
+if TYPE_CHECKING:
+    from penstock.store import Store, Wish
+
+Judge = Callable[["Store", int], StoreError | None]
 """Why a table's copy cannot be what is asked for, if it cannot."""
 
 

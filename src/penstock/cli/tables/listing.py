@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.tables.named_tables import phase_text, quoted, shown_name, some
 from penstock.cli.terminal import say
-from penstock.config import load_pipeline
-from penstock.config.quantities import bytes_text
 from penstock.model.lsn import format_lsn
+from penstock.model.quantity_text import bytes_text
 from penstock.model.table_state import Errored, TimedRetry, state_to_json
-from penstock.store import CopyProgress, Store, Wish, pipeline_store
+
+if TYPE_CHECKING:
+    from penstock.store import CopyProgress, Store, Wish
 
 _WISHES: dict[Wish, str] = {
     "paused": "its copy is paused; `penstock tables resume` lets it go on",
@@ -39,6 +40,8 @@ def list_tables(
       penstock tables list shop.yaml
       penstock tables list shop.yaml --json | jq '.[] | select(.state.phase == "errored")'
     """
+    from penstock.store import pipeline_store
+
     config = load_pipeline(file)
     with pipeline_store(config) as store:
         tables: list[tuple[str, int]] = []
@@ -107,7 +110,7 @@ def _to_json(store: Store, name: str, table: int) -> dict[str, Any]:
         "oid": table,
         "state": None if state is None else state_to_json(state),
         "since": None if since is None else since.astimezone(UTC).isoformat(),
-        "destination": store.get_table_mapping(table),
+        "notes": list(store.get_notes(table)),
         "copy": None if copy is None else _copy_to_json(copy),
         "wish": store.get_wish(table),
     }

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import difflib
+from typing import TYPE_CHECKING
 
-from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.tables.named_tables import TAKEN_UP, TableNames, parse_names, quoted
 from penstock.cli.terminal import say
-from penstock.config import PipelineConfig, load_pipeline
-from penstock.config.table_patterns import Rule
 from penstock.model.errors import CheckFailed, SourceError
-from penstock.source.postgres.catalogue.tables import CatalogueTable, TableName, read_tables
-from penstock.source.postgres.connect import connect
-from penstock.source.postgres.subscription.table_selection import (
-    TableSelection,
-    select_tables,
-    why_not_added,
-)
-from penstock.store import Store, pipeline_store
 
-Rules = dict[tuple[str, str], Rule]
+if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
+    from penstock.config.table_patterns import Rule
+    from penstock.model.table_name import TableName
+    from penstock.source.postgres.catalogue.tables import CatalogueTable
+    from penstock.source.postgres.subscription.table_selection import TableSelection
+    from penstock.store import Store
+
+    Rules = dict[tuple[str, str], Rule]
 
 _ON_REMOVE = {
     "keep": "Its rows stay at the destination as they are (source.tables.on_remove: keep).",
@@ -40,6 +39,8 @@ def add(file: PipelineFile, tables: TableNames) -> None:
       penstock tables add shop.yaml archive.orders
       penstock tables add shop.yaml '"My Schema"."a.b"' items
     """
+    from penstock.store import pipeline_store
+
     config = load_pipeline(file)
     names = parse_names(tables)
     catalogue = _read_catalogue(config)
@@ -79,6 +80,8 @@ def remove(file: PipelineFile, tables: TableNames) -> None:
       penstock tables remove shop.yaml public.audit_2019
       penstock tables add shop.yaml public.audit_2019      follows it again, with a new copy
     """
+    from penstock.store import pipeline_store
+
     config = load_pipeline(file)
     names = parse_names(tables)
     catalogue = _read_catalogue(config)
@@ -99,6 +102,9 @@ def remove(file: PipelineFile, tables: TableNames) -> None:
 
 
 def _read_catalogue(config: PipelineConfig) -> list[CatalogueTable]:
+    from penstock.source.postgres.catalogue.tables import read_tables
+    from penstock.source.postgres.connect import connect
+
     with connect(config.source.url, application_name=f"penstock {config.name} tables") as conn:
         return read_tables(conn)
 
@@ -106,6 +112,8 @@ def _read_catalogue(config: PipelineConfig) -> list[CatalogueTable]:
 def _select(
     config: PipelineConfig, catalogue: list[CatalogueTable], rules: Rules
 ) -> TableSelection:
+    from penstock.source.postgres.subscription.table_selection import select_tables
+
     return select_tables(catalogue, config.source.tables.patterns.with_rules(rules))
 
 
@@ -128,6 +136,8 @@ def _require_known(names: list[TableName], catalogue: list[CatalogueTable]) -> N
 
 def _require_fit(name: TableName, selection: TableSelection, config: PipelineConfig) -> None:
     """Raise where a table could not be published, or would make the application fail."""
+    from penstock.source.postgres.subscription.table_selection import why_not_added
+
     _refuse_partition(name, selection, "is followed already")
     for table in selection.skipped:
         if table.table_name == name:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.config import PipelineConfig
-from penstock.config.table_patterns import split_name
 from penstock.model.errors import ConfigError, StoreError
 from penstock.model.lsn import format_lsn
+from penstock.model.table_name import TableName
 from penstock.model.table_state import Catchup, SyncDone, TableState
-from penstock.source.postgres.catalogue.tables import TableName
-from penstock.store import Store, pipeline_store
+
+if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
+    from penstock.store import Store
 
 NAME_HELP = "As in the pipeline file: schema.table, or table for one of public."
 
@@ -28,6 +29,9 @@ TAKEN_UP = (
 
 def parse_names(texts: Iterable[str]) -> list[TableName]:
     """Each table once, in the order given."""
+    from penstock.config.table_patterns import split_name
+    from penstock.model.table_name import TableName
+
     try:
         return list(dict.fromkeys(TableName(*split_name(text)) for text in texts))
     except ValueError as error:
@@ -39,6 +43,8 @@ def parse_names(texts: Iterable[str]) -> list[TableName]:
 @contextmanager
 def recorded_store(config: PipelineConfig) -> Iterator[Store]:
     """The pipeline's store, loaded; nothing is created for a pipeline that never ran."""
+    from penstock.store import pipeline_store
+
     with pipeline_store(config) as store:
         if not store.exists():
             raise StoreError(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.cli.tables.named_tables import (
     NAME_HELP,
     TableNames,
@@ -16,7 +16,6 @@ from penstock.cli.tables.named_tables import (
     shown_name,
 )
 from penstock.cli.terminal import say
-from penstock.config import load_pipeline
 from penstock.model.errors import StoreError
 from penstock.model.table_state import Errored
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.decode.types.constant_text import text, texts
 from penstock.decode.types.text_column import MalformedTextError, Mask, TextColumn, TypedColumn
 
 Numbers = npt.NDArray[np.int64]
@@ -20,10 +21,10 @@ TIMESTAMPTZ = pa.timestamp("us", tz="UTC")
 TIME = pa.time64("us")
 
 # Made once: turning a Python value into a scalar costs more than most calls here.
-_A_DAY, _BLANK, _BC, _MINUS = (pa.scalar(text) for text in ("1970-01-01", " ", " BC", "-"))
+_A_DAY, _BLANK, _BC, _MINUS = map(text, ("1970-01-01", " ", " BC", "-"))
 _DASH, _NINE, _COLON, _SPACE = b"-9: "
-_INFINITIES = pa.array(["infinity", "-infinity"])
-_MIDNIGHT_AFTER = pa.array(["24:00:00"])
+_INFINITIES = texts("infinity", "-infinity")
+_MIDNIGHT_AFTER = texts("24:00:00")
 _DATE = r"^(?P<year>\d\d\d\d+)-(?P<month>\d\d)-(?P<day>\d\d)"
 _CLOCK = r" (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:\.(?P<fraction>\d+))?"
 _ZONE = r"(?P<sign>[+-])(?P<zh>\d\d)(?::(?P<zm>\d\d))?(?::(?P<zs>\d\d))?"

@@ -7,13 +7,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.decode.types.constant_text import text, texts
 from penstock.decode.types.dates import decimals_to_micros
 from penstock.decode.types.text_column import MalformedTextError, TextColumn, TypedColumn
 
 INTERVAL = pa.month_day_nano_interval()
 
-_NOTHING, _BLANK, _MINUS = pa.scalar(""), pa.scalar(" "), pa.scalar("-")
-_INFINITIES = pa.array(["infinity", "-infinity"])
+_NOTHING, _BLANK, _MINUS = text(""), text(" "), text("-")
+_INFINITIES = texts("infinity", "-infinity")
 # Read with a space before the text, so that every part has one.
 _PATTERN = (
     r"^(?: (?P<years_sign>[+-]?)(?P<years>\d+) years?)?"

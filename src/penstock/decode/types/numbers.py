@@ -7,11 +7,12 @@ import re
 import numpy as np
 import pyarrow as pa
 
+from penstock.decode.types.constant_text import texts
 from penstock.decode.types.text_column import MalformedTextError, TextColumn, TypedColumn
 
 _MINUS, _DOT, _ZERO, _NINE, _TRUE, _FALSE = b"-.09tf"
-_WITHOUT_MAGNITUDE = pa.array(["0", "-0", "NaN", "Infinity", "-Infinity"])
-_NOT_FINITE = pa.array(["NaN", "Infinity", "-Infinity"])
+_WITHOUT_MAGNITUDE = texts("0", "-0", "NaN", "Infinity", "-Infinity")
+_NOT_FINITE = texts("NaN", "Infinity", "-Infinity")
 _DECIMAL = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?")
 
 

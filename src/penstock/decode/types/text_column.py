@@ -12,6 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.decode.types.constant_text import NULL_TEXT
+
 Bytes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
 Offsets = npt.NDArray[np.int32]
@@ -90,7 +92,7 @@ class TextColumn:
 
     def where(self, mask: Mask) -> pa.Array:
         """The same rows, null where the mask is false."""
-        return pc.if_else(pa.array(mask), self.array, _NULL_TEXT)
+        return pc.if_else(pa.array(mask), self.array, NULL_TEXT)
 
     def is_one_of(self, texts: pa.Array) -> Mask:
         """True where a row is one of these texts; false for null."""
@@ -125,8 +127,6 @@ class TextColumn:
         array = pa.Array.from_buffers(arrow, self.size, buffers)
         return TypedColumn(array, None if holes is None else pa.array(holes))
 
-
-_NULL_TEXT = pa.scalar(None, pa.string())
 
 Decoder = Callable[[TextColumn], TypedColumn]
 

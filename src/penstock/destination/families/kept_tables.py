@@ -65,7 +65,7 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
                 if (there := known.get(table.oid)) is None:
                     self.create(table, target)
                     notes[f"table/{table.oid}"] = target.to_text()
-                elif there != target:
+                elif not self._fits(there, target):
                     raise TableRefused(
                         f"table {target.qualified_name} is another at the destination: it has the "
                         f"columns {', '.join(there.columns)}",
@@ -73,6 +73,10 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
                         table=table.oid,
                     )
         self._targets = {**self._targets, **{t.oid: Target.of(t) for t in definitions}}
+
+    def _fits(self, there: Target, target: Target) -> bool:
+        """Whether rows of ``target`` can come into what is there."""
+        return there == target
 
     def has_foreign_rows(self, table: TableDefinition) -> bool:
         """Never: it makes its tables itself. A member that takes over tables asks them."""

@@ -48,6 +48,10 @@ class FilesDestination(AppendDestination):
 
     name = "files"
     options_model = FilesOptions
+    failpoints = (
+        "files.staged",
+        "files.manifest_written",
+    )
     # Not atomic: the files of one commit reach their places one by one. list_files() tells a
     # reader which of them belong together.
     capabilities = Capabilities(

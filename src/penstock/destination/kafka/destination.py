@@ -48,6 +48,10 @@ class KafkaDestination(QueueDestination):
 
     name = "kafka"
     options_model = KafkaOptions
+    failpoints = (
+        "kafka.handed_over",
+        "kafka.lane_committed",
+    )
     options: KafkaOptions
 
     def __init__(self, options: KafkaOptions, pipeline: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from penstock.destination.families.queue.lanes import LaneOptions
+from penstock.destination.families.queue.options import LaneOptions
 from penstock.destination.kafka.failures import failure, failure_of, unavailable
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.model.errors import DestinationError, DestinationUnavailable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -70,9 +71,12 @@ class KeptProducer:
             raise failure_of(self._failed, "sending messages", self.troubles)
 
     def discard(self) -> None:
-        """Send nothing more of what was handed over."""
+        """Send nothing more of what was handed over. The producer is of no use afterwards."""
         self.producer.purge()
-        self.producer.poll(0)
+        # One that loses what is on its way cannot keep its promise of no gaps, and says so: it must
+        # not hide why it is given up.
+        with suppress(KafkaException):
+            self.producer.poll(0)
 
     def _report(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None and self._failed is None:

@@ -36,6 +36,7 @@ class KinesisDestination(QueueDestination):
 
     name = "kinesis"
     options_model = KinesisOptions
+    failpoints = ("kinesis.called",)
     options: KinesisOptions
     capabilities = Capabilities(
         mode="append",

@@ -9,10 +9,12 @@ from pydantic_core import PydanticCustomError
 
 from penstock.config.quantities import Duration
 from penstock.destination.contract import DestinationOptions
-from penstock.destination.families.queue.formats import FormatOptions
-from penstock.destination.families.queue.lanes import LaneOptions
 from penstock.destination.families.queue.names import NameRule
-from penstock.destination.families.queue.oversize import OversizeOption
+from penstock.destination.families.queue.options import (
+    FormatOptions,
+    LaneOptions,
+    OversizeOption,
+)
 
 STREAMS = NameRule("kinesis", "stream", 128)
 

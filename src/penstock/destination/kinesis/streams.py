@@ -8,12 +8,13 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from penstock.cadence import paced
 from penstock.destination.kinesis.clients import admin_client
 from penstock.destination.kinesis.failures import failure, unavailable
 from penstock.destination.kinesis.options import KinesisOptions
 from penstock.model.errors import DestinationError
 
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = paced(0.5)
 _LONGEST_SECONDS = 300.0
 _WRITABLE = ("ACTIVE", "UPDATING")
 

@@ -92,6 +92,13 @@ class PostgresDestination(
 
     name = "postgres"
     options_model = PostgresOptions
+    failpoints = (
+        "postgres.staged",
+        "postgres.merged",
+        "postgres.committed",
+        "postgres.copy_truncated",
+        "postgres.copy_chunk_written",
+    )
     capabilities = Capabilities(
         mode="merge",
         exactly_once=True,

@@ -2,74 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
 
 from penstock.model.errors import DestinationError, DestinationUnavailable, TableRefused, as_refusal
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import DataSync, Init
+from penstock.pipeline.copy.copy_settings import CopySettings
 from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
-from penstock.pipeline.copy.copy_target import CopyTarget
-from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
-from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
+from penstock.pipeline.copy.copy_work import CopyWork
+from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import CopyProgress, Store
 
 
-class Snapshots(Protocol):
-    """Those who hold snapshots."""
-
-    def found(self) -> dict[int, HeldSnapshot]:
-        """Those that an earlier run left and that still live, by number."""
-
-    def take(self) -> tuple[int, HeldSnapshot]:
-        """A new one, and its number."""
-
-    def keep(self) -> None:
-        """Called often while they are needed."""
-
-    def release(self, number: int) -> None: ...
-
-
-Define = Callable[[Collection[int]], Mapping[int, TableDefinition]]
-"""What tables (by oid) are like in the source now; those that are gone are left out."""
-
-Plan = Callable[[Sequence[TableDefinition]], Mapping[int, CopyPlan | TableRefused]]
-"""What to read of each table, or why it cannot be copied; those that are gone, or are not as given
-any more, are left out."""
-
-
 class CopyAdmission:
-    """Takes snapshots, and puts what is to be read under them into the queue.
-
-    With ``one_snapshot`` all tables are read under the same, or begin anew.
-    """
+    """Takes snapshots, and puts what is to be read under them into the queue."""
 
     def __init__(
         self,
         state: CopyState,
-        target: CopyTarget,
         store: Store,
-        tables: FollowedTables,
+        tables: TableRegistry,
         positions: Positions,
-        snapshots: Snapshots,
-        define: Define,
-        plan: Plan,
-        worker: str,
-        *,
-        one_snapshot: bool,
+        work: CopyWork,
+        settings: CopySettings,
     ) -> None:
         self._state = state
-        self._target = target
         self._store = store
         self._tables = tables
         self._positions = positions
-        self._snapshots = snapshots
-        self._define = define
-        self._plan = plan
-        self._worker = worker
-        self._one_snapshot = one_snapshot
+        self._source = work.source
+        self._target = work.target
+        self._worker = settings.worker
+        self._one_snapshot = settings.one_snapshot
+        self._keeps_foreign_rows = settings.keeps_foreign_rows
 
     def admit(self) -> None:
         """Begin the copies of tables that have none."""
@@ -89,8 +56,8 @@ class CopyAdmission:
             # From before the snapshot on: its point is where the stream may be already.
             frontier = self._positions.standing.frontier
             self._positions.place(dict.fromkeys(mine, frontier))
-        before = self._define(mine)
-        number, snapshot = self._snapshots.take()
+        before = self._source.define(mine)
+        number, snapshot = self._source.snapshots.take()
         plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
         if self._target.merges:
             self._positions.free([oid for oid in mine if oid not in plans])
@@ -111,7 +78,7 @@ class CopyAdmission:
         which side of it they did.
         """
         known = {table.oid: table for table in self._state.definitions(oids)}
-        now = self._define(list(known))
+        now = self._source.define(list(known))
         self._start_again([oid for oid in known if oid not in now], "it is gone from the source")
         unsteady = [oid for oid, table in now.items() if before.get(oid) != table]
         if unsteady and self._one_snapshot:
@@ -121,7 +88,7 @@ class CopyAdmission:
         changed = [table for table in tables if table != known[table.oid]]
         unsure = {table.oid for table in changed} | self._tables.unprepared
         refused = self._fit([table for table in tables if table.oid in unsure])
-        self._tables.unprepared.difference_update({table.oid for table in tables} - refused)
+        self._tables.prepared({table.oid for table in tables} - refused)
         self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
         return [table for table in tables if table.oid not in refused]
 
@@ -155,20 +122,26 @@ class CopyAdmission:
     def _plans(self, tables: Sequence[TableDefinition]) -> dict[int, CopyPlan]:
         """What to read, with every target empty; tables that cannot be copied are refused."""
         plans = {}
-        found = self._plan(tables)
-        gone = [table.oid for table in tables if table.oid not in found]
+        made = self._source.plan(tables)
+        there = made.found.keys() | made.refused.keys()
+        gone = [table.oid for table in tables if table.oid not in there]
         self._start_again(gone, "it was changed just now, or is gone from the source")
-        for table in (table for table in tables if table.oid in found):
-            plan = found[table.oid]
+        for table in (table for table in tables if table.oid in there):
             try:
-                if isinstance(plan, TableRefused):
-                    raise plan
-                self._target.copies.truncate_table(table)
+                self._empty(table, made.refused.get(table.oid))
             except TableRefused as error:
                 self._state.refuse(error)
             else:
-                plans[table.oid] = plan
+                plans[table.oid] = made.found[table.oid]
         return plans
+
+    def _empty(self, table: TableDefinition, refused: TableRefused | None) -> None:
+        """Empty the target. Raises TableRefused where the table cannot be copied."""
+        if refused is not None:
+            raise refused
+        if self._keeps_foreign_rows and self._target.has_foreign_rows(table):
+            raise _not_empty(table)
+        self._target.copies.truncate_table(table)
 
     def adopt(self) -> None:
         """Go on with copies that an earlier run began, or that lost their snapshot."""
@@ -201,7 +174,7 @@ class CopyAdmission:
             self._state.start_again(keyless, "its snapshot is gone, and it has no key")
         keyed = [oid for oid in lost if oid not in keyless]
         if keyed:
-            number, snapshot = self._snapshots.take()
+            number, snapshot = self._source.snapshots.take()
             self._store.copy_snapshots(keyed, snapshot.lsn)
             self._state.readings[number] = Reading(number, snapshot)
             self._take_in(keyed, self._state.readings[number])
@@ -215,3 +188,13 @@ class CopyAdmission:
 
 def _missing(copy: CopyProgress) -> list[Chunk]:
     return [chunk for chunk in copy.plan.chunks if chunk.number not in copy.done]
+
+
+def _not_empty(table: TableDefinition) -> TableRefused:
+    return TableRefused(
+        f"the destination's table for {table.qualified_name} holds rows that Penstock did not "
+        "bring; it was not copied",
+        remedy="empty it, or let the copy do that with source.copy: {existing_rows: truncate}; "
+        "then `penstock tables retry`",
+        table=table.oid,
+    )

@@ -7,14 +7,14 @@ all written is finished (finish_copies.py) in a thread of its own.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol
 
 from penstock.backoff import Backoff
-from penstock.metrics.pipeline_metrics import Metrics
+from penstock.cadence import paced
 from penstock.metrics.written import CopyResult
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import (
@@ -25,7 +25,6 @@ from penstock.model.errors import (
     TableRefused,
     TableRewritten,
 )
-from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import (
     Catchup,
     DataSync,
@@ -35,33 +34,26 @@ from penstock.model.table_state import (
     SyncDone,
     SyncWait,
 )
-from penstock.pipeline.copy.copy_admission import CopyAdmission, Define, Plan, Snapshots
+from penstock.pipeline.copy.copy_admission import CopyAdmission
 from penstock.pipeline.copy.copy_progress import CopyView, copy_view, under_way
 from penstock.pipeline.copy.copy_queue import CopyUnit
+from penstock.pipeline.copy.copy_settings import CopySettings
 from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
-from penstock.pipeline.copy.copy_target import CopyTarget
+from penstock.pipeline.copy.copy_work import CopiesStopped, CopyWork
 from penstock.pipeline.copy.replay import TablesChanged
-from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.snapshot.chunk import CopyPlan
-from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
-from penstock.store import Store
+from penstock.pipeline.copy.wal_budget import WalBudget
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.run.engine import TableToCopy
+from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.contract import Snapshot
+from penstock.source.copy_plan import CopyPlan
 
 _TURN_SECONDS = 0.05
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = paced(0.5)
 _VIEW_SECONDS = 0.5
 
 
-class Finish(Protocol):
-    """What comes after a table's last chunk."""
-
-    def finish(self, tables: Sequence[TableDefinition]) -> None: ...
-
-
-CopyUnitNow = Callable[
-    [CopyUnit, HeldSnapshot, Mapping[int, CopyPlan], Collection[int]], CopyResult
-]
-"""Copies the chunks of a unit in one Spark task; the last argument are tables that are read under
-a later snapshot than their first chunks were."""
+_log = logging.getLogger(__name__)
 
 
 class CopyManager:
@@ -69,65 +61,39 @@ class CopyManager:
 
     def __init__(
         self,
-        target: CopyTarget,
-        store: Store,
-        tables: FollowedTables,
-        committer: Positions,
-        snapshots: Snapshots,
-        define: Define,
-        plan: Plan,
-        copy_unit: CopyUnitNow,
-        finish: Finish,
-        *,
-        parallelism: int,
-        leaves_room: bool,
-        unit_bytes: int,
-        worker: str,
-        one_snapshot: bool,
-        over_budget: Callable[[], str | None],
-        pause_over_budget: bool,
-        say: Callable[[str], None],
-        metrics: Metrics,
+        context: RunContext,
+        tables: TableRegistry,
+        positions: Positions,
+        work: CopyWork,
+        settings: CopySettings,
     ) -> None:
-        self._target = target
-        self._store = store
+        self._store = context.store
+        self._engine = context.engine
+        self._metrics = context.metrics
         self._tables = tables
-        self._snapshots = snapshots
-        self._copy_unit = copy_unit
-        self._finish = finish
-        self._parallelism = parallelism
-        self._leaves_room = leaves_room
-        self._worker = worker
-        self._over_budget = over_budget
-        self._pause_over_budget = pause_over_budget
-        self._say = say
-        self._metrics = metrics
-        self._state = CopyState(store, tables, committer, unit_bytes, worker, say)
+        self._settings = settings
+        self._source = work.source
+        self._snapshots = work.source.snapshots
+        self._target = work.target
+        self._finish = work.finish
+        self._stopping = work.end.told
+        self._budget = WalBudget(context, work.source)
+        self._state = CopyState(context.store, tables, positions, settings)
         self._admission = CopyAdmission(
-            self._state,
-            target,
-            store,
-            tables,
-            committer,
-            snapshots,
-            define,
-            plan,
-            worker,
-            one_snapshot=one_snapshot,
+            self._state, context.store, tables, positions, work, settings
         )
         self._units: dict[Future[CopyResult], tuple[CopyUnit, Reading]] = {}
         self._finishing: Future[None] | None = None
         self._pause = Backoff()
         self._next_look = self._next_view = 0.0
-        self._stopping = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-copies", daemon=True)
-        self._pool = ThreadPoolExecutor(parallelism + 1, "penstock-copy")
+        self._pool = ThreadPoolExecutor(settings.parallelism + 1, "penstock-copy")
 
     # -- its life --------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._store.begin_claims(self._worker)
+        self._store.begin_claims(self._settings.worker)
         self._thread.start()
 
     def stop(self) -> None:
@@ -139,10 +105,6 @@ class CopyManager:
     def check(self) -> None:
         if self._failure is not None:
             raise self._failure
-
-    def check_stopping(self) -> None:
-        if self._stopping.is_set():
-            raise CopiesStopped("the pipeline is stopping")
 
     def views(self) -> list[CopyView]:
         """How far each table's copy is."""
@@ -177,7 +139,7 @@ class CopyManager:
                     if decide(error) is not Action.RETRY and not isinstance(error, SlotError):
                         raise
                     self._retry(error)
-                    self._say(error.message)
+                    _log.warning(error.message, extra={"event": "copy_failed"})
                     self._pause.wait(self._stopping.is_set)
         except BaseException as error:
             self._failure = error
@@ -221,16 +183,37 @@ class CopyManager:
             copies = self._store.get_copies()
             plans = {oid: copies[oid].plan for oid in unit.tables}
             again = {oid for oid in unit.tables if copies[oid].snapshots > 1}
-            future = self._pool.submit(self._copy_unit, unit, reading.snapshot, plans, again)
+            future = self._pool.submit(self._copy, unit, reading.snapshot, plans, again)
             self._units[future] = (unit, reading)
             handed = True
         return handed
 
+    def _copy(
+        self,
+        unit: CopyUnit,
+        snapshot: Snapshot,
+        plans: Mapping[int, CopyPlan],
+        again: Collection[int],
+    ) -> CopyResult:
+        """Copy the chunks of a unit in one task. ``again`` are tables that are read under a later
+        snapshot than their first chunks were.
+        """
+        schemas = self._store.get_table_schemas()
+        tables = {
+            oid: TableToCopy(
+                self._source.layout(schemas[oid]),
+                plans[oid].where,
+                self._target.copies.chunk_writer(schemas[oid], again=oid in again),
+            )
+            for oid in unit.tables
+        }
+        return self._engine.copy_chunks(unit.chunks, self._source.opener(snapshot), tables)
+
     def _allowed(self) -> int:
         """How many tasks may copy now: one is left to the stream, if somebody waits for that."""
-        if self._leaves_room and self._state.phase(Ready, SyncDone):
-            return max(1, self._parallelism - 1)
-        return self._parallelism
+        if self._settings.leaves_room and self._state.phase(Ready, SyncDone):
+            return max(1, self._settings.parallelism - 1)
+        return self._settings.parallelism
 
     def _collect_units(self) -> bool:
         done = [future for future in self._units if future.done()]
@@ -272,12 +255,12 @@ class CopyManager:
             self._state.refuse(error)
             self._state.queue.again([chunk for chunk in chunks if chunk.table != error.table])
         elif isinstance(error, SnapshotGone):
-            self._say(f"{error.message}; a new one is taken")
+            _log.warning("%s; a new one is taken", error.message, extra={"event": "snapshot_gone"})
             self._state.queue.drop(reading.tables)
             reading.tables.clear()
             reading.is_gone = True
         elif decide(error) in (Action.RETRY, Action.AGAIN):
-            self._say(error.message)
+            _log.warning(error.message, extra={"event": "copy_failed"})
             self._state.queue.again(chunks)
             self._pause.wait(self._stopping.is_set)
         else:
@@ -335,10 +318,10 @@ class CopyManager:
                 raise
             self._retry(error)
             # The tables stay where they are on their way, and are taken up again from there.
-            self._say(error.message)
+            _log.warning(error.message, extra={"event": "copy_failed"})
             self._pause.wait(self._stopping.is_set)
             return True
-        self._store.release_claims(self._worker, tables)
+        self._store.release_claims(self._settings.worker, tables)
         return True
 
     def _retry(self, error: PenstockError) -> None:
@@ -372,16 +355,12 @@ class CopyManager:
     def _heed_budget(self) -> None:
         """Give copies up before what they hold back fills the source's disk."""
         holding = [oid for oid in self._state.phase(DataSync) if oid not in self._state.finishing]
-        why = self._over_budget() if holding else None
+        why = self._budget.over_budget() if holding else None
         if why is None:
             return
-        if self._pause_over_budget:
-            self._say(f"{why}; the copies are given up and rest until `penstock tables resume`")
+        if self._settings.pause_over_budget:
+            _log.warning("%s; the copies are given up and rest until `penstock tables resume`", why)
             self._store.set_wishes(dict.fromkeys(holding, "paused"))
         else:
-            self._say(f"{why}; the copies start again")
+            _log.warning("%s; the copies start again", why)
         self._state.give_up(holding)
-
-
-class CopiesStopped(PenstockError):
-    """Raised inside a copy that the pipeline's end cuts short; nothing is wrong."""

@@ -7,25 +7,23 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
+from penstock.metrics.pipeline_metrics import Metrics
 from penstock.model.errors import CheckFailed
 from penstock.model.lsn import Frontier
 from penstock.model.table_state import Errored, Ready
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copies import make_copies_only
 from penstock.pipeline.copy.copy_progress import CopyView
-from penstock.pipeline.run.opened import opened_destination, spark_session
-from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import read_tables
-from penstock.source.postgres.pipeline_lock import KeptLock
-from penstock.source.postgres.subscription.table_selection import select_tables
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.run.engine import MakeEngine
+from penstock.pipeline.run.filtering import pipeline_filter, seen_by
+from penstock.pipeline.run.opened import opened_destination
+from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.registry import make_source
 from penstock.store import Store, pipeline_store
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TURN_SECONDS = 0.1
 
@@ -52,43 +50,51 @@ class NoStream:
 def copy_only(
     config: PipelineConfig,
     file: Path,
+    make_engine: MakeEngine,
     stopping: Callable[[], bool],
     *,
-    spark: SparkSession | None = None,
     observe_copies: Callable[[list[CopyView]], None] = lambda _views: None,
-    say: Callable[[str], None] = print,
 ) -> CopyReport | None:
     """Copy every table that source.tables names, all at one point; None where it was stopped.
 
     After a crash, a run that finds its snapshot alive goes on under it; else it begins anew.
     """
+    source, wanted = make_source(config), pipeline_filter(config)
     with (
-        KeptLock(config.source.url, config.name, f"penstock {config.name} snapshot") as lock,
+        source.session("snapshot") as session,
         opened_destination(config) as destination,
         _store(config) as store,
     ):
-        selection = select_tables(read_tables(lock.conn), config.source.tables.patterns)
-        unlogged = [t for t in selection.skipped if t.kind in ("r", "p")]
-        names = [table.table_name for table in (*selection.published, *unlogged)]
-        if not names:
+        seen, asked = seen_by(destination, wanted, source, session)
+        context = RunContext(
+            config,
+            file,
+            ChangeLog(config.change_log.path),
+            store,
+            seen,
+            asked,
+            destination,
+            make_engine(config, [] if wanted is None else [wanted]),
+            Metrics(config.name),
+            wanted,
+        )
+        definitions = asked.matching()
+        if not definitions:
             raise CheckFailed(
                 "No table of the source matches source.tables; there is nothing to copy.",
                 remedy="Correct include and exclude; `penstock check` lists what matches.",
             )
-        definitions = read_definitions(lock.conn, names, ())
         destination.prepare(definitions)
-        tables = FollowedTables(store, say, merges=True, copies=True)
+        tables = TableRegistry(store, merges=True, copies=True)
         tables.enrol(definitions, 0)
         tables.take_part()
-        with spark_session(config, spark) as session:
-            copies = make_copies_only(
-                config, file, session, destination, store, tables, NoStream(), say
-            )
+        with context.engine:
+            copies = make_copies_only(context, tables, NoStream())
             copies.start()
             try:
                 while not stopping() and not tables.are_settled:
                     copies.check()
-                    lock.keep()
+                    session.keep()
                     copies.show(observe_copies)
                     time.sleep(_TURN_SECONDS)
             finally:
@@ -102,7 +108,7 @@ def copy_only(
         return report
 
 
-def _report(store: Store, tables: FollowedTables) -> CopyReport:
+def _report(store: Store, tables: TableRegistry) -> CopyReport:
     copies, states = store.get_copies(), store.get_table_states()
     names = {oid: tables.qualified_name(oid) for oid in states}
     return CopyReport(

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from penstock.source.postgres.snapshot.chunk import Chunk
+from penstock.source.copy_plan import Chunk
 
 MOST_CHUNKS = 50
 """How many small chunks one task takes: each costs a few round trips, none should wait long."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,9 +14,12 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Init, TableState
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copy_queue import CopyQueue
-from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
+from penstock.pipeline.copy.copy_settings import CopySettings
+from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.contract import Snapshot
 from penstock.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -23,7 +27,7 @@ class Reading:
     """Tables that are read under one snapshot; ``is_gone`` once that is there no more."""
 
     number: int
-    snapshot: HeldSnapshot
+    snapshot: Snapshot
     tables: set[int] = field(default_factory=set)
     is_gone: bool = False
 
@@ -47,20 +51,17 @@ class CopyState:
     def __init__(
         self,
         store: Store,
-        tables: FollowedTables,
+        tables: TableRegistry,
         positions: Positions,
-        unit_bytes: int,
-        worker: str,
-        say: Callable[[str], None],
+        settings: CopySettings,
     ) -> None:
         self._store = store
         self._tables = tables
         self._positions = positions
-        self._worker = worker
-        self._say = say
+        self.worker = settings.worker
         self._restarts: dict[int, int] = {}
         self._next_admission: dict[int, float] = {}
-        self.queue = CopyQueue(unit_bytes)
+        self.queue = CopyQueue(settings.unit_bytes)
         self.readings: dict[int, Reading] = {}
         self.finishing: frozenset[int] = frozenset()
 
@@ -88,7 +89,12 @@ class CopyState:
         for oid in oids:
             times = self._restarts[oid] = self._restarts.get(oid, 0) + 1
             self._next_admission[oid] = time.monotonic() + min(60.0, 0.5 * 2**times)
-            self._say(f"{self._tables.name(oid)} starts again: {why}")
+            _log.warning(
+                "%s starts again: %s",
+                self._tables.name(oid),
+                why,
+                extra={"event": "copy_restarted", "table": self._tables.qualified_name(oid)},
+            )
         self.give_up(oids)
 
     def give_up(self, oids: Collection[int]) -> None:
@@ -98,7 +104,7 @@ class CopyState:
         self._store.update_table_states({oid: Init() for oid in oids})
         self._store.forget_copy(oids)
         self._positions.free(oids)
-        self._store.release_claims(self._worker, oids)
+        self._store.release_claims(self.worker, oids)
 
     def drop(self, oid: int) -> None:
         self.queue.drop([oid])
@@ -107,4 +113,4 @@ class CopyState:
 
     def refuse(self, error: TableRefused) -> None:
         self._tables.refuse(error)
-        self._store.release_claims(self._worker, [error.table])
+        self._store.release_claims(self.worker, [error.table])

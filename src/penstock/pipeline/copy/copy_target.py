@@ -64,3 +64,7 @@ class CopyTarget:
         """Once the table is what the source has at one point."""
         if self._tables is not None:
             self._tables.complete_table(table)
+
+    def notes(self, table: TableDefinition) -> Sequence[str]:
+        """What the destination could not make of it."""
+        return () if self._tables is None else self._tables.notes(table.oid)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from itertools import pairwise
 
 from penstock.metrics.written import JobResult
 from penstock.model.errors import TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
-from penstock.model.table_rows import TableRows
 from penstock.model.table_state import (
     Catchup,
     DataSync,
@@ -22,15 +20,10 @@ from penstock.model.table_state import (
 )
 from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.copy.replay import Replay
-from penstock.pipeline.run.batch_committer import BatchCommitter
-from penstock.pipeline.run.joins import Joins
-from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.pipeline.run.joins import CurrentJoins
+from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.contract import CopySource
 from penstock.store import Store
-
-Keys = Sequence[tuple[str, ...]]
-ReadKeys = Callable[[TableDefinition, Keys], TableRows]
-SnapshotOfNow = Callable[[], AbstractContextManager[tuple[int, ReadKeys]]]
-"""For as long as the block: the point of a new snapshot, and how to read rows under it."""
 
 
 class FinishCopies:
@@ -41,25 +34,21 @@ class FinishCopies:
 
     def __init__(
         self,
-        target: CopyTarget,
         store: Store,
-        committer: BatchCommitter,
+        target: CopyTarget,
+        tables: TableRegistry,
         replay: Replay,
-        snapshot_of_now: SnapshotOfNow,
-        tables: FollowedTables,
-        joins: Callable[[], Joins | None],
-        check: Callable[[], None],
+        source: CopySource,
+        joins: CurrentJoins,
     ) -> None:
-        """``joins`` gives those of the query that is under way; ``check`` raises what ends all."""
-        self._target = target
         self._store = store
-        self._committer = committer
-        self._replay = replay
-        self._snapshot_of_now = snapshot_of_now
+        self._target = target
         self._tables = tables
         self._refuse = tables.refuse
+        self._replay = replay
+        self._committer = replay.committer
+        self._source = source
         self._joins = joins
-        self._check = check
 
     def finish(self, tables: Sequence[TableDefinition]) -> None:
         """Returns when all of them are in sync, but for those that were refused."""
@@ -87,7 +76,7 @@ class FinishCopies:
                 self._read_parked(tables)
         finally:
             self._target.replays.replaying(())
-        tables = each(tables, self._target.complete_table, self._refuse)
+        tables = each(tables, self._complete, self._refuse)
         if not tables:
             return
         # That may have taken long.
@@ -101,10 +90,14 @@ class FinishCopies:
             done = {oid: SyncDone(at.end_lsn) for oid, at in reached.items()}
             self._store.update_table_states(done)
 
+    def _complete(self, table: TableDefinition) -> None:
+        self._target.complete_table(table)
+        self._tables.note(table.oid, self._target.notes(table))
+
     def _join(self, tables: Mapping[int, Frontier]) -> bool:
         """Let tables that are near join the query of now; False where there is none."""
-        joins = self._joins()
-        point = None if joins is None else joins.point(tables, self._check)
+        joins = self._joins.query
+        point = None if joins is None else joins.point(tables, self._replay.check)
         if joins is None or point is None:
             return False
 
@@ -127,7 +120,7 @@ class FinishCopies:
         First a snapshot, then the replay exactly up to its point: so all that was parked until then
         is known, and is what the snapshot says, and nothing is parked after it.
         """
-        with self._snapshot_of_now() as (point, read_keys):
+        with self._source.snapshot_of_now() as (point, read_keys):
             self._replay.bring_to([table.oid for table in tables], point)
             for table in tables:
                 keys = self._target.replays.parked_keys(table.oid)

@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from penstock.changelog.changelog import ChangeLog
-from penstock.destination.contract import Destination, Rows, SchemaChange
+from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.protocols import FollowsSchema
 from penstock.failpoints import failpoint
-from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult
 from penstock.model.errors import BatchAgain, LogError, PenstockError
 from penstock.model.lsn import NOTHING, Frontier
 from penstock.model.watermarks import Watermarks
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.tables.registry import TableRegistry
 
 Commit = Callable[[Watermarks], None]
 
@@ -39,19 +39,20 @@ class BatchCommitter:
 
     def __init__(
         self,
-        destination: Destination,
-        log: ChangeLog,
-        reader: str,
-        wanted_lsn: int,
-        observe: Callable[[Delivered], None],
-        metrics: Metrics,
+        context: RunContext,
+        *,
+        wanted_lsn: int = 0,
+        observe: Callable[[Delivered], None] = lambda _: None,
     ) -> None:
-        self._destination = destination
-        self._log = log
-        self._reader = reader
+        """``wanted_lsn`` is where capture is to say that it has got; ``observe`` is called for
+        every batch, by the thread that commits.
+        """
+        self._destination = context.destination
+        self._log = context.log
+        self._reader = context.config.name
+        self._metrics = context.metrics
         self._wanted_lsn = wanted_lsn
         self._observe = observe
-        self._metrics = metrics
         self._in_doubt: tuple[JobResult, Frontier] | None = None
         """A batch whose commit failed, and where the destination stands if it holds it after all:
         then nobody brings it again, and it is counted when that is known.
@@ -101,6 +102,14 @@ class BatchCommitter:
             self.is_unsure = False
             self._record()
             return standing
+
+    def resume(self, begin: Frontier, tables: TableRegistry) -> None:
+        """Go on where the destination stands, or if it does not know, where it was last seen; at
+        ``begin`` where nobody has seen it. Called by the main thread while no query is under way.
+        """
+        part = tables.take_part()
+        standing = self.take_up(begin, part.known, part.set_aside, part.waiting)
+        tables.joined(standing.behind)
 
     def held(self) -> Watermarks | None:
         """Where the destination stands or, if it does not know, where it was last seen."""

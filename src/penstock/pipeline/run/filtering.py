@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from penstock.config.filter_config import FilterConfig
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.config.filter_config import FilterConfig, Operation
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.model.errors import ConfigError
+from penstock.source.contract import Source, SourceSession
+from penstock.source.filtered import FilteredSession, FilteredSource
 from penstock.transform.filter import Filter
+
+_WRONG_WITHOUT: Final[Mapping[Operation, str]] = {
+    "insert": "rows would be missing that the source has",
+    "update": "rows would stay as they were",
+    "delete": "rows would stay that the source has deleted",
+    "truncate": "rows would stay that the source has truncated",
+    "read": "rows would be missing that were there before the stream",
+}
+"""What becomes of tables that hold rows where an operation does not pass."""
 
 
 def pipeline_filter(config: PipelineConfig) -> Filter | None:
@@ -14,12 +28,35 @@ def pipeline_filter(config: PipelineConfig) -> Filter | None:
     return None if config.filter == FilterConfig() else Filter(config.filter)
 
 
+def seen_by(
+    destination: Destination, wanted: Filter | None, source: Source, session: SourceSession
+) -> tuple[Source, SourceSession]:
+    """Source and session as the destination is to see them: one that holds rows is told nothing of
+    tables and columns that do not pass. Called once the destination is there.
+    """
+    if wanted is None or not destination.capabilities.merges:
+        return source, session
+    return FilteredSource(source, wanted), FilteredSession(session, wanted)
+
+
 def check_filter(config: PipelineConfig, destination: Destination) -> None:
-    """Raises ConfigError where the destination needs what would be filtered."""
-    if destination.capabilities.merges and config.filter != FilterConfig():
+    """Raises ConfigError where the destination needs what would be filtered: one that holds the
+    rows of its tables can do without whole tables, and without columns beside the key.
+    """
+    if not destination.capabilities.merges:
+        return
+    passing = config.filter.operations.passing
+    for operation, reason in _WRONG_WITHOUT.items():
+        if operation not in passing:
+            raise ConfigError(
+                f"filter.operations: {operation} does not pass, but destination {destination.name} "
+                f"holds the rows of its tables: {reason}",
+                remedy=f"let {operation} pass, or take a destination that keeps every change",
+            )
+    if config.filter.rows:
         raise ConfigError(
-            f"filter: destination {destination.name} holds the rows of its tables, and those would "
-            "be wrong without some of their changes",
-            remedy="leave tables out with source.tables.exclude; columns and rows with a column "
-            "list and a WHERE clause of a publication of your own",
+            f"filter.rows: destination {destination.name} holds the rows of its tables, and what "
+            "becomes of one that begins or ceases to meet a condition is not in the stream",
+            remedy="leave rows out with a WHERE clause of a publication of your own, of which "
+            "Postgres sees to that",
         )

@@ -95,6 +95,12 @@ class Joins:
             self._changed.notify_all()
 
 
+class CurrentJoins:
+    """Those of the query that is under way; None between two queries. Set by the main thread."""
+
+    query: Joins | None = None
+
+
 def _with(floors: Floors, tables: Mapping[int, Frontier], start: Frontier) -> Floors:
     """One that stands further on than where it joins is waited for."""
     lowest = {oid: max(at, start).commit_lsn for oid, at in tables.items()}

@@ -1,49 +1,48 @@
-"""`penstock run`: one pipeline from its file to its end."""
+"""`penstock run`: one pipeline from its file to its end.
+
+The parts of a run are made here, and nowhere else; docs/life_of_a_run.md draws them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from penstock.backoff import Backoff
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.destination.protocols import TablesFailAlone
 from penstock.metrics.pipeline_metrics import Metrics
-from penstock.model.error_policy import Action, decide
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Frontier
 from penstock.pipeline.copy.copies import make_copies
 from penstock.pipeline.copy.copy_manager import CopyManager
 from penstock.pipeline.copy.copy_progress import CopyView
 from penstock.pipeline.run.batch_committer import BatchCommitter, Delivered
-from penstock.pipeline.run.capture_child import CaptureChild
-from penstock.pipeline.run.filtering import pipeline_filter
-from penstock.pipeline.run.opened import opened_destination, spark_session
-from penstock.pipeline.run.stream import Stopping, Stream
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.run.engine import MakeEngine
+from penstock.pipeline.run.filtering import pipeline_filter, seen_by
+from penstock.pipeline.run.joins import CurrentJoins
+from penstock.pipeline.run.opened import opened_destination
+from penstock.pipeline.run.stream import Stream, StreamParts
+from penstock.pipeline.run.supervisor import Stopping, Supervisor
 from penstock.pipeline.run.watched import Watched
 from penstock.pipeline.schema.schema_follower import SchemaFollower
-from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
-from penstock.source.postgres.pipeline_lock import KeptLock
-from penstock.source.postgres.schema_tracking import NOT_TRACKED, ensure_tracking
-from penstock.source.postgres.subscription.slot import current_wal_lsn
-from penstock.source.postgres.subscription.subscription import Subscription, ensure_subscription
+from penstock.source.contract import Capture
+from penstock.source.registry import make_source
 from penstock.store import MemoryStore, Store, pipeline_store
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-Observe = Callable[[Delivered], None]
-ObserveCopies = Callable[[list[CopyView]], None]
+@dataclass(frozen=True)
+class Observers:
+    """Who watches a run: ``delivered`` by the thread that commits, ``copies`` by the main one."""
 
-
-def ignore(_delivered: Delivered) -> None:
-    """For those who do not watch."""
+    delivered: Callable[[Delivered], None] = lambda _: None
+    copies: Callable[[list[CopyView]], None] = lambda _: None
 
 
 class Pipeline:
@@ -53,102 +52,84 @@ class Pipeline:
         self,
         config: PipelineConfig,
         file: Path,
+        make_engine: MakeEngine,
         *,
-        observe: Observe = ignore,
-        observe_copies: ObserveCopies = lambda _copies: None,
-        say: Callable[[str], None] = print,
+        observers: Observers | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self._config = config
         self._file = file
-        self._observe = observe
-        self._observe_copies = observe_copies
-        self._say = say
+        self._make_engine = make_engine
+        self._observers = observers or Observers()
         self._metrics = metrics or Metrics(config.name)
-        self._log = ChangeLog(config.change_log.path)
-        self._stream: Stream | None = None
-        self._filter = pipeline_filter(config)
 
-    def run(
-        self,
-        stopping: Stopping,
-        *,
-        until_caught_up: bool = False,
-        spark: SparkSession | None = None,
-    ) -> Frontier:
+    def run(self, stopping: Stopping, *, until_caught_up: bool = False) -> Frontier:
         """Deliver until ``stopping()``, or until what was committed at the start is delivered.
 
-        Returns what the destination holds. A session that is passed in is left running.
+        Returns what the destination holds.
         """
         try:
-            return self._run(stopping, until_caught_up, spark)
+            with self._context() as context:
+                return self._run(context, stopping, until_caught_up)
         except PenstockError as error:
             self._metrics.health.failed(error.message)
             raise
 
-    def _run(
-        self, stopping: Stopping, until_caught_up: bool, spark: SparkSession | None
-    ) -> Frontier:
+    @contextmanager
+    def _context(self) -> Iterator[RunContext]:
         config = self._config
-        application = f"penstock {config.name} run"
-        with KeptLock(config.source.url, config.name, application) as lock:
-            # First of all: what the slot brings is told completely.
-            if config.schema_changes.track and not ensure_tracking(lock.conn):
-                self._say(NOT_TRACKED)
-            subscription = ensure_subscription(lock.conn, config)
-            target = current_wal_lsn(lock.conn) if until_caught_up else 0
-            with opened_destination(config) as destination, self._open_store(destination) as store:
-                tables = FollowedTables(
-                    store,
-                    self._say,
-                    merges=destination.capabilities.merges,
-                    copies=config.source.copy_rows is not None,
-                )
-                committer = BatchCommitter(
-                    destination, self._log, config.name, target, self._observe, self._metrics
-                )
-                subscribed = SubscribedTables(
-                    config, destination, store, tables, committer, self._say
-                )
-                subscribed.enrol(lock.conn, subscription)
-                self._take_up(committer, subscription, tables)
-                with (
-                    spark_session(config, spark) as session,
-                    self._capture() as capture,
-                    self._copies(session, destination, store, tables, committer) as copies,
-                ):
-                    schema = self._schema(
-                        session, destination, store, tables, committer, subscribed
-                    )
-                    watched = Watched(self._metrics, capture, store, tables)
-                    stream = self._stream = Stream(
-                        config,
-                        session,
-                        destination,
-                        committer,
-                        tables,
-                        subscribed,
-                        schema,
-                        lock,
-                        self._filter,
-                        self._metrics,
-                        take_up=partial(self._take_up, committer, subscription, tables),
-                        watch=partial(
-                            self._watch,
-                            capture,
-                            lock,
-                            subscribed,
-                            copies,
-                            watched,
-                            Backoff(),
-                            stopping,
-                        ),
-                        say=self._say,
-                        stopping=stopping,
-                        target=target,
-                    )
-                    stream.run()
-            return committer.standing.frontier
+        source = make_source(config)
+        wanted = pipeline_filter(config)
+        with (
+            source.session("run") as session,
+            opened_destination(config) as destination,
+            self._open_store(destination) as store,
+        ):
+            seen, asked = seen_by(destination, wanted, source, session)
+            yield RunContext(
+                config,
+                self._file,
+                ChangeLog(config.change_log.path),
+                store,
+                seen,
+                asked,
+                destination,
+                self._make_engine(config, [] if wanted is None else [wanted]),
+                self._metrics,
+                wanted,
+            )
+
+    def _run(self, context: RunContext, stopping: Stopping, until_caught_up: bool) -> Frontier:
+        subscription = context.session.subscribe()
+        target = context.session.position() if until_caught_up else 0
+        tables = TableRegistry(
+            context.store,
+            merges=context.destination.capabilities.merges,
+            copies=context.config.source.copy_rows is not None,
+        )
+        committer = BatchCommitter(context, wanted_lsn=target, observe=self._observers.delivered)
+        subscribed = SubscribedTables(context, tables, committer)
+        joins = CurrentJoins()
+        subscribed.enrol(subscription)
+        begin = Frontier(0, subscription.start_lsn)
+        committer.resume(begin, tables)
+        with (
+            context.engine,
+            self._capture(context) as capture,
+            self._copies(context, tables, committer, joins) as copies,
+        ):
+            supervisor = Supervisor(
+                context,
+                capture,
+                subscribed,
+                copies,
+                Watched(context, capture, tables),
+                self._observers.copies,
+            )
+            schema = SchemaFollower(context, tables, committer, subscribed)
+            parts = StreamParts(tables, committer, subscribed, schema, supervisor, joins)
+            Stream(context, parts, begin, stopping, target).run()
+        return committer.standing.frontier
 
     @contextmanager
     def _open_store(self, destination: Destination) -> Iterator[Store]:
@@ -166,118 +147,30 @@ class Pipeline:
             store.open()
             yield store
 
-    def _take_up(
-        self, committer: BatchCommitter, subscription: Subscription, tables: FollowedTables
-    ) -> None:
-        """Go on where the destination stands, or if it does not know, where it was last seen."""
-        part = tables.take_part()
-        begin = Frontier(0, subscription.start_lsn)
-        standing = committer.take_up(begin, part.known, part.set_aside, part.waiting)
-        tables.joined(standing.behind)
-
     @contextmanager
-    def _capture(self) -> Iterator[CaptureChild]:
-        capture = CaptureChild(self._file, self._log)
+    def _capture(self, context: RunContext) -> Iterator[Capture]:
+        capture = context.source.capture(context.file, context.log)
         capture.start()
         try:
             yield capture
         finally:
             capture.stop()
-            self._metrics.captured(capture.report())
+            context.metrics.captured(capture.report())
 
     @contextmanager
     def _copies(
         self,
-        spark: SparkSession,
-        destination: Destination,
-        store: Store,
-        tables: FollowedTables,
+        context: RunContext,
+        tables: TableRegistry,
         committer: BatchCommitter,
+        joins: CurrentJoins,
     ) -> Iterator[CopyManager | None]:
-        if self._config.source.copy_rows is None:
+        if context.config.source.copy_rows is None:
             yield None
             return
-        copies = make_copies(
-            self._config,
-            self._file,
-            spark,
-            destination,
-            store,
-            tables,
-            committer,
-            self._log,
-            lambda: None if self._stream is None else self._stream.joins,
-            self._say,
-            self._metrics,
-        )
+        copies = make_copies(context, tables, committer, joins)
         copies.start()
         try:
             yield copies
         finally:
             copies.stop()
-
-    def _schema(
-        self,
-        spark: SparkSession,
-        destination: Destination,
-        store: Store,
-        tables: FollowedTables,
-        committer: BatchCommitter,
-        subscribed: SubscribedTables,
-    ) -> SchemaFollower:
-        from penstock.spark.jobs import run_replay
-
-        batch = self._config.batch
-        return SchemaFollower(
-            destination,
-            store,
-            tables,
-            committer,
-            self._log,
-            subscribed,
-            self._config.schema_changes.policy,
-            batch.max_bytes,
-            partial(
-                run_replay,
-                spark,
-                self._config.change_log.path,
-                batch.buffer_bytes,
-                self._filter,
-            ),
-            self._filter,
-            self._say,
-            self._metrics,
-        )
-
-    def _watch(
-        self,
-        capture: CaptureChild,
-        lock: KeptLock,
-        subscribed: SubscribedTables,
-        copies: CopyManager | None,
-        watched: Watched,
-        pause: Backoff,
-        stopping: Stopping,
-    ) -> None:
-        """See to it that everything runs beside the query, and that nobody takes this pipeline for
-        a stopped one.
-        """
-        lock.keep()
-        watched.look(lock.conn)
-        subscribed.reconcile(lock.conn)
-        if copies is not None:
-            copies.check()
-            copies.show(self._observe_copies)
-        try:
-            ended = capture.ended()
-        except PenstockError as error:
-            if decide(error) is not Action.RETRY:
-                raise
-            self._metrics.failed("capture", error)
-            self._say(error.message)
-            ended = True
-        if ended:
-            self._metrics.retried("capture")
-            self._say("capture ended unexpectedly; starting it again")
-            pause.wait(stopping)
-            capture.start()

@@ -2,77 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from penstock.backoff import Backoff
-from penstock.config.models import PipelineConfig
-from penstock.destination.contract import Destination
 from penstock.destination.protocols import TablesFailAlone
-from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult
 from penstock.model.error_policy import Action, decide
-from penstock.model.errors import PenstockError, TableChanged, TableRefused
+from penstock.model.errors import PenstockError, SparkLost, TableChanged, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.pipeline.run.batch_committer import BatchCommitter
-from penstock.pipeline.run.joins import Joins
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.run.engine import Query, QueryPart
+from penstock.pipeline.run.joins import CurrentJoins, Joins
+from penstock.pipeline.run.supervisor import Stopping, Supervisor
 from penstock.pipeline.schema.schema_follower import SchemaFollower
-from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
-from penstock.source.postgres.pipeline_lock import KeptLock
-from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from penstock.spark.query import PipelineQuery
 
 _TURN_SECONDS = 0.1
 
-Stopping = Callable[[], bool]
+_log = logging.getLogger(__name__)
 
 
-@dataclass
-class Stream:
-    """Keeps a query going.
+@dataclass(frozen=True)
+class StreamParts:
+    """The parts of a run that the stream has to do with."""
 
-    ``take_up`` asks the destination where it stands. ``watch`` sees to all that runs beside the
-    query; it is called often, and raises what ends the run. ``target`` is how far to get, 0 for no
-    end.
-    """
-
-    config: PipelineConfig
-    spark: SparkSession
-    destination: Destination
+    tables: TableRegistry
     committer: BatchCommitter
-    tables: FollowedTables
     subscribed: SubscribedTables
     schema: SchemaFollower
-    lock: KeptLock
-    wanted: Filter | None
-    metrics: Metrics
-    take_up: Callable[[], None]
-    watch: Callable[[], None]
-    say: Callable[[str], None]
-    stopping: Stopping
-    target: int
-    joins: Joins | None = None
-    """Those of the query that is under way."""
+    supervisor: Supervisor
+    joins: CurrentJoins
+
+
+class Stream:
+    """Keeps a query going, on the main thread.
+
+    ``begin`` is where a destination stands that has never been seen. ``target`` is how far to get,
+    0 for no end.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        parts: StreamParts,
+        begin: Frontier,
+        stopping: Stopping,
+        target: int,
+    ) -> None:
+        self._context = context
+        self._metrics = context.metrics
+        self._tables = parts.tables
+        self._committer = parts.committer
+        self._schema = parts.schema
+        self._parts = parts
+        self._begin = begin
+        self._stopping = stopping
+        self._target = target
 
     def run(self) -> None:
         """Return when it is time to stop."""
         pause = Backoff()
-        while not self.stopping():
+        while not self._stopping():
             try:
-                if not self.schema.follow(self.lock.conn, self._may_go_on):
+                if not self._schema.follow(self._may_go_on):
                     self._until_there(pause)
                     continue
                 if self._run_query():
                     return
             except PenstockError as raised:
+                if isinstance(raised, SparkLost) and self._stopping():
+                    # A supervisor that stops us may signal each of our processes: this is no loss.
+                    return
                 error = self._after_a_change(raised) if isinstance(raised, TableChanged) else raised
                 if error is None:
                     continue
@@ -82,109 +88,104 @@ class Stream:
     def _run_query(self) -> bool:
         """One query; True once it has got as far as it was to get."""
         with self._query() as query:
-            while not self.stopping():
+            while not self._stopping():
                 if query.is_under_way:
-                    self.metrics.health.streams()
-                    if self.tables.changed() or self.schema.is_due():
+                    self._metrics.health.streams()
+                    if self._tables.changed() or self._schema.is_due():
                         break
                 if query.wait(_TURN_SECONDS):
                     # Ended by somebody else, without an error: a new one takes its place.
                     break
-                self.tables.joined(self.committer.standing.behind)
+                self._tables.joined(self._committer.standing.behind)
                 if self._has_reached_target():
                     return True
-                self.watch()
+                self._parts.supervisor.turn(self._stopping)
         return False
 
     def _heed(self, error: PenstockError, pause: Backoff) -> None:
         """Raises it, unless the next query may do better."""
         action = decide(error)
-        self.metrics.failed("stream", error)
-        fails_alone = isinstance(self.destination, TablesFailAlone)
+        self._metrics.failed("stream", error)
+        fails_alone = isinstance(self._context.destination, TablesFailAlone)
         if isinstance(error, TableRefused) and fails_alone:
-            self.tables.refuse(error)
+            self._tables.refuse(error)
         elif action in (Action.STOP, Action.SET_ASIDE):
             raise error from None
         else:
-            self.say(f"{error.message}; going on from {self.committer.standing.frontier}")
+            _log.warning(
+                "%s; going on from %s",
+                error.message,
+                self._committer.standing.frontier,
+                extra={"event": "stream_failed"},
+            )
             if action is Action.RETRY:
-                pause.wait(self.stopping)
-        self.metrics.retried("stream")
+                pause.wait(self._stopping)
+        self._metrics.retried("stream")
 
     def _until_there(self, pause: Backoff) -> None:
         """Ask the destination where it stands, until it answers; capture goes on meanwhile."""
-        while not self.stopping():
+        while not self._stopping():
             try:
-                self.watch()
-                self.take_up()
+                self._parts.supervisor.turn(self._stopping)
+                self._resume()
                 return
             except PenstockError as error:
                 if decide(error) is not Action.RETRY:
                     raise
-                self.metrics.failed("stream", error)
-                self.metrics.retried("stream")
-                self.say(error.message)
-                pause.wait(self.stopping)
+                self._metrics.failed("stream", error)
+                self._metrics.retried("stream")
+                _log.warning(error.message, extra={"event": "stream_failed"})
+                pause.wait(self._stopping)
+
+    def _resume(self) -> None:
+        self._committer.resume(self._begin, self._tables)
 
     @contextmanager
-    def _query(self) -> Iterator[PipelineQuery]:
-        from penstock.spark.query import PipelineQuery, QuerySettings
-
-        batch = self.config.batch
-        settings = QuerySettings(
-            self.config.change_log.path,
-            batch.max_bytes,
-            batch.max_growth,
-            batch.buffer_bytes,
-            batch.max_age or self.destination.capabilities.batch_age,
-        )
-        standing, part = self.committer.standing, self.tables.part
+    def _query(self) -> Iterator[Query]:
+        standing, part = self._committer.standing, self._tables.part
         joins = Joins(Floors.of_stream(standing, part.set_aside, part.known))
 
         def commit(job: JobResult, frontier: Frontier) -> None:
             # A destination that has to be asked where it stands is asked between two queries.
-            joins.wait_for(frontier, lambda: self.committer.is_unsure)
-            self.committer(job, frontier)
+            joins.wait_for(frontier, lambda: self._committer.is_unsure)
+            self._committer(job, frontier)
 
-        query = PipelineQuery(
-            self.spark,
-            settings,
+        destination = self._context.destination
+        query = self._context.engine.query(
             standing.start(part.set_aside),
-            self.destination.writer,
-            joins.floors_at,
-            self.wanted,
-            commit,
+            self._context.config.batch.max_age or destination.capabilities.batch_age,
+            QueryPart(destination.writer, joins.floors_at, commit),
         )
-        self.joins = joins
+        self._parts.joins.query = joins
         try:
-            with query:
-                yield query
+            with query as running:
+                yield running
         finally:
-            self.joins = None
+            self._parts.joins.query = None
             joins.end()
 
     def _may_go_on(self) -> bool:
         """Whether nothing has to be done between two queries, while there is none."""
-        self.watch()
-        return not self.stopping() and not self.tables.changed()
+        self._parts.supervisor.turn(self._stopping)
+        return not self._stopping() and not self._tables.changed()
 
     def _after_a_change(self, seen: TableChanged) -> PenstockError | None:
         """Follow a schema change that showed in the rows; what stands in the way of that."""
         try:
-            self.take_up()
-            self.schema.notice(self.lock.conn, seen)
+            self._resume()
+            self._schema.notice(seen)
         except PenstockError as error:
             return error
-        self.take_up()
+        self._resume()
         return None
 
     def _has_reached_target(self) -> bool:
         """Whether every table that can go on has got where it was to get."""
-        standing = self.committer.standing
+        standing = self._committer.standing
         return (
-            bool(self.target)
-            and standing.frontier.end_lsn >= self.target
-            and standing.is_together(self.tables.part.set_aside)
-            and self.tables.are_settled
-            and self.subscribed.is_settled
+            bool(self._target)
+            and standing.frontier.end_lsn >= self._target
+            and standing.is_together(self._tables.part.set_aside)
+            and self._tables.are_settled
+            and self._parts.subscribed.is_settled
         )

@@ -7,47 +7,39 @@ from collections import Counter
 from contextlib import suppress
 from typing import get_args
 
-import psycopg
-
-from penstock.metrics.pipeline_metrics import Metrics
+from penstock.cadence import paced
 from penstock.model.errors import PenstockError
 from penstock.model.table_state import Phase
-from penstock.pipeline.run.capture_child import CaptureChild
-from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.subscription.slot import current_wal_lsn
-from penstock.store import Store
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.contract import Capture
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = paced(1.0)
 
 
 class Watched:
     """Capture, the source's WAL and the tables' states. Nothing that goes wrong here matters."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        capture: CaptureChild,
-        store: Store,
-        tables: FollowedTables,
-    ) -> None:
-        self._metrics = metrics
+    def __init__(self, context: RunContext, capture: Capture, tables: TableRegistry) -> None:
+        self._metrics = context.metrics
+        self._session = context.session
+        self._store = context.store
         self._capture = capture
-        self._store = store
         self._tables = tables
         self._next = 0.0
 
-    def look(self, conn: psycopg.Connection[object]) -> None:
+    def look(self) -> None:
         """Called often; does something once a second."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _LOOK_SECONDS
         # Whoever needs the source, or the report, finds out by himself that it is not to be had.
         with suppress(PenstockError):
-            self._metrics.source_is_at(current_wal_lsn(conn))
+            self._metrics.source_is_at(self._session.position())
             self._metrics.captured(self._capture.report())
         found = Counter(state.phase for state in self._store.get_table_states().values())
         phases = {phase: found[phase] for phase in get_args(Phase)}
-        self._metrics.tables(phases)
+        self._metrics.tables(phases, self._tables.note_count)
         unsettled = 0 if self._tables.are_settled else _on_their_way(phases)
         self._metrics.health.tables(unsettled=unsettled, errored=phases["errored"])
         self._metrics.health.turned(has_work=bool(self._metrics.lag.bytes or unsettled))

@@ -7,43 +7,33 @@ changes together, in their order. Then the query goes on behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
-
-import psycopg
 
 from penstock.changelog import chain
-from penstock.changelog.changelog import ChangeLog, Listing
+from penstock.changelog.changelog import Listing
 from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
-from penstock.destination.contract import Destination, Rows, SchemaChange, TaskWriter
-from penstock.destination.protocols import FollowsSchema
-from penstock.metrics.pipeline_metrics import Metrics
+from penstock.destination.contract import Rows, SchemaChange, TaskWriter
+from penstock.destination.protocols import FollowsSchema, HoldsTables
 from penstock.metrics.written import JobResult, in_turn
 from penstock.model.errors import TableChanged, TableRefused
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import Difference, TableChange
-from penstock.model.schema_policy import FOLLOWED, SchemaPolicy, setting
+from penstock.model.schema_policy import FOLLOWED, setting
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Catchup, DataSync, FinishedCopy, SyncWait
 from penstock.pipeline.run.batch_committer import BatchCommitter
-from penstock.pipeline.tables.followed_tables import FollowedTables
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
-from penstock.source.postgres.catalogue.definitions import (
-    published_columns,
-    read_definitions_by_oid,
-)
-from penstock.source.postgres.catalogue.described_tables import Published, tables_in
-from penstock.source.postgres.source_errors import source_errors
 from penstock.store import Store
 from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 from penstock.transform.section import END, Section
 
-RunSection = Callable[[chain.Batch, Floors, TaskWriter, Section | None], JobResult]
-"""Runs one Spark job."""
+_log = logging.getLogger(__name__)
 
 
 class SchemaFollower:
@@ -51,32 +41,24 @@ class SchemaFollower:
 
     def __init__(
         self,
-        destination: Destination,
-        store: Store,
-        tables: FollowedTables,
+        context: RunContext,
+        tables: TableRegistry,
         committer: BatchCommitter,
-        log: ChangeLog,
         subscribed: SubscribedTables,
-        policy: SchemaPolicy,
-        max_bytes: int,
-        run_section: RunSection,
-        wanted: Filter | None,
-        say: Callable[[str], None],
-        metrics: Metrics,
     ) -> None:
-        self._destination = destination
-        self._store = store
+        self._session = context.session
+        self._destination = context.destination
+        self._store = context.store
+        self._log = context.log
+        self._engine = context.engine
+        self._metrics = context.metrics
+        self._filter = context.filter
+        self._policy = context.config.schema_changes.policy
+        self._max_bytes = context.config.batch.max_bytes
         self._tables = tables
         self._committer = committer
-        self._log = log
         self._subscribed = subscribed
-        self._policy = policy
-        self._max_bytes = max_bytes
-        self._run_section = run_section
-        self._filter = wanted
-        self._say = say
-        self._metrics = metrics
-        self._points = SchemaPoints(log)
+        self._points = SchemaPoints(context.log)
 
     def is_due(self) -> bool:
         """Whether nothing is left to do before the next transaction that changes tables."""
@@ -90,7 +72,7 @@ class SchemaFollower:
             return None
         return point
 
-    def follow(self, conn: psycopg.Connection[Any], may_go_on: Callable[[], bool]) -> bool:
+    def follow(self, may_go_on: Callable[[], bool]) -> bool:
         """Bring all such transactions that the log has, and what lies between them: a query that is
         started only to end again soon takes longer. No query may be under way.
 
@@ -103,7 +85,7 @@ class SchemaFollower:
             if self._committer.read_up_to.end_lsn < point:
                 self._reach(listing, point)
             else:
-                self._bring(conn, listing, point)
+                self._bring(listing, point)
         return True
 
     def _prepare_left(self) -> None:
@@ -117,9 +99,9 @@ class SchemaFollower:
         tables = [self._store.get_table_schema(o, standing.at(o).end_lsn - 1) for o in left]
         with self._committer.lock:
             self._destination.prepare([table for table in tables if table is not None])
-        self._tables.unprepared -= left
+        self._tables.prepared(left)
 
-    def notice(self, conn: psycopg.Connection[Any], seen: TableChanged) -> None:
+    def notice(self, seen: TableChanged) -> None:
         """Follow a change of which nothing told but the rows behind it: without event triggers, and
         in sessions that opted out. What the catalogue says now stands in for what it said then.
 
@@ -129,14 +111,14 @@ class SchemaFollower:
         while self._committer.read_up_to.end_lsn < seen.commit_lsn:
             self._reach(self._log.list(), seen.commit_lsn)
         before = self._store.get_table_schema(seen.table, seen.commit_lsn - 1)
-        now = read_definitions_by_oid(conn, [seen.table], self._subscribed.publications)
+        now = self._session.definitions_of([seen.table])
         change = TableChange(before, now.get(seen.table))
         position = Position(seen.commit_lsn - 1, 0)
         change = self._judged(change, position, "seen in its rows")
         if change.after is None or not change.differences():
             if not self._tables.copy_anew(seen.table):
                 raise seen
-            self._say(f"{seen.message}, and the catalogue does not say how; it is copied anew")
+            _log.warning("%s, and the catalogue does not say how; it is copied anew", seen.message)
             return
         self._store.store_table_schemas([change.after], position.commit_lsn)
         told = SchemaChange(
@@ -171,7 +153,7 @@ class SchemaFollower:
         )
         assert batch is not None  # noqa: S101 (the log is further on than that)
         writer = self._writer([])
-        job = self._run_section(batch, self._floors(), writer, None)
+        job = self._engine.write_batch(batch, self._floors(), writer)
         self._committer.commit_sections([Rows(tuple(job.receipts))], batch.frontier, job)
 
     def _floors(self) -> Floors:
@@ -184,12 +166,11 @@ class SchemaFollower:
             return self._destination.section_writer(changes)
         return self._destination.writer()
 
-    def _bring(self, conn: psycopg.Connection[Any], listing: Listing, commit_lsn: int) -> None:
+    def _bring(self, listing: Listing, commit_lsn: int) -> None:
         floors = self._floors()
-        with source_errors("reading the columns that are published"):
-            published = published_columns(conn, self._subscribed.publications)
+        describe = self._session.describer()
         points = self._points.of(listing, commit_lsn)
-        changes = _Changes(self._store, self._judged, floors, published, self._filter).of(points)
+        changes = _Changes(self._store, self._judged, floors, describe, self._filter).of(points)
         batch = chain.Batch(
             # The commit record ends further on; how far is of no interest.
             Frontier(commit_lsn, commit_lsn + 1),
@@ -200,12 +181,15 @@ class SchemaFollower:
         self._store.store_table_schemas(after, commit_lsn)
         # Should one be copied before this has come to its end.
         oids = {table.oid for table in after}
-        self._tables.unprepared |= oids
+        self._tables.to_prepare(oids)
         sections, jobs = self._sections(batch, floors, points, changes)
         self._committer.commit_sections(sections, batch.frontier, in_turn(jobs))
         with self._committer.lock:
             self._destination.prepare(after)
-        self._tables.unprepared -= oids
+        self._tables.prepared(oids)
+        if isinstance(self._destination, HoldsTables):
+            for oid in oids:
+                self._tables.note(oid, self._destination.notes(oid))
         self._tell(changes)
         # Rows that came, went or got new values without changes of rows.
         again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}
@@ -216,7 +200,7 @@ class SchemaFollower:
         touched = [each for point in points for each in point.message.tables]
         if any(oid not in known or document is None for oid, document in touched):
             self._subscribed.look_soon()
-        self._acknowledge(conn, points)
+        self._session.acknowledge([point.message.version for point in points])
 
     def _copied_before(self, points: Sequence[SchemaPoint]) -> set[int]:
         """Tables that were changed after the snapshot that they are being copied under."""
@@ -229,18 +213,6 @@ class SchemaFollower:
             and oid in copies
             and copies[oid].first_lsn <= point.position.commit_lsn
         }
-
-    def _acknowledge(self, conn: psycopg.Connection[Any], points: Sequence[SchemaPoint]) -> None:
-        """Say in the source's log that the destination holds these changes. Nothing depends on it:
-        a role without the right leaves it.
-        """
-        versions = [point.message.version for point in points]
-        with suppress(psycopg.Error):
-            conn.execute(
-                "UPDATE penstock.schema_log SET acknowledged_at = now()"
-                " WHERE version = ANY (%s) AND acknowledged_at IS NULL",
-                [versions],
-            )
 
     def _sections(
         self,
@@ -263,7 +235,8 @@ class SchemaFollower:
                 next_one,
             ):
                 writer = self._writer(changes[:number])
-                jobs.append(self._run_section(batch, floors, writer, Section(first, next_one)))
+                section = Section(first, next_one)
+                jobs.append(self._engine.write_batch(batch, floors, writer, section))
                 sections.append(Rows(tuple(jobs[-1].receipts)))
         return sections, jobs
 
@@ -274,7 +247,12 @@ class SchemaFollower:
                 assert known is not None  # noqa: S101 (one of both is there)
                 self._metrics.schema_changed()
                 for difference in table.differences():
-                    self._say(f"table {known.qualified_name}: {difference.text}")
+                    _log.info(
+                        "table %s: %s",
+                        known.qualified_name,
+                        difference.text,
+                        extra={"event": "schema_change", "table": known.qualified_name},
+                    )
 
 
 class _Changes:
@@ -285,14 +263,14 @@ class _Changes:
         store: Store,
         judged: Callable[[TableChange, Position, str], TableChange],
         floors: Floors,
-        published: Published,
+        describe: Callable[[str], Mapping[int, TableDefinition]],
         wanted: Filter | None,
     ) -> None:
         self._store = store
         self._filter = wanted
         self._judged = judged
         self._floors = floors
-        self._published = published
+        self._describe = describe
         self._held: dict[int, TableDefinition | None] = {}
 
     def of(self, points: Sequence[SchemaPoint]) -> list[SchemaChange]:
@@ -316,7 +294,7 @@ class _Changes:
         before = self._held.get(oid) or self._store.get_table_schema(
             oid, point.position.commit_lsn - 1
         )
-        after = None if document is None else tables_in(document, self._published).get(oid)
+        after = None if document is None else self._describe(document).get(oid)
         change = TableChange(before, after, point.message.is_rewrite)
         change = self._judged(change, point.position, point.message.tag)
         if change.moves_partitions(are_new=point.message.tag == "CREATE TABLE"):

@@ -4,14 +4,12 @@ pipeline file and `penstock tables add | remove` ask for.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import psycopg
-
-from penstock.config.models import PipelineConfig
-from penstock.destination.contract import Destination
+from penstock.cadence import paced
 from penstock.destination.protocols import HoldsTables, TablesFailAlone, TakesCopies
 from penstock.model.errors import (
     DestinationError,
@@ -22,40 +20,31 @@ from penstock.model.errors import (
 )
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.model.table_state import Errored, Init, Ready, SyncDone, TableState
 from penstock.pipeline.run.batch_committer import BatchCommitter
-from penstock.pipeline.tables.followed_tables import FollowedTables
-from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.catalogue.tables import TableName
-from penstock.source.postgres.subscription.publications import read_membership
-from penstock.source.postgres.subscription.reconcile import Reconciled, reconcile_publication
-from penstock.source.postgres.subscription.slot import current_wal_lsn
-from penstock.source.postgres.subscription.subscription import Subscription
-from penstock.store import Store
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.contract import Reconciled, Subscription
 
-_LOOK_SECONDS = 2.0
+_LOOK_SECONDS = paced(2.0)
+
+_log = logging.getLogger(__name__)
 
 
 class SubscribedTables:
     """Enrols new tables and lets others go."""
 
     def __init__(
-        self,
-        config: PipelineConfig,
-        destination: Destination,
-        store: Store,
-        tables: FollowedTables,
-        committer: BatchCommitter,
-        say: Callable[[str], None],
+        self, context: RunContext, tables: TableRegistry, committer: BatchCommitter
     ) -> None:
-        self._config = config
-        self._destination = destination
-        self._store = store
+        self._config = context.config
+        self._session = context.session
+        self._destination = context.destination
+        self._store = context.store
         self._tables = tables
         self._committer = committer
-        self._say = say
-        self._copies = config.source.copy_rows is not None
-        self.publications: tuple[str, ...] = ()
+        self._copies = context.config.source.copy_rows is not None
         self._rules: dict[tuple[str, str], Any] | None = None
         self._skipped: dict[TableName, str] = {}
         self._leaving: set[int] = set()
@@ -63,13 +52,12 @@ class SubscribedTables:
         self._held_back: frozenset[int] = frozenset()
         self._next_look = self._next_time = 0.0
 
-    def enrol(self, conn: psycopg.Connection[Any], subscription: Subscription) -> None:
+    def enrol(self, subscription: Subscription) -> None:
         """At the start: all tables that are published. Those that are so no longer are let go by
         and by: what was written to them before comes first.
         """
-        self.publications = subscription.publications
-        self._take_in(conn, subscription.tables, subscription.start_lsn)
-        published = read_membership(conn, self._config.name).homes
+        self._take_in(subscription.tables, subscription.start_lsn)
+        published = self._session.published()
         states = self._store.get_table_states()
         gone = self._known(
             oid
@@ -87,7 +75,7 @@ class SubscribedTables:
         """Something in the source tells that there may be other tables."""
         self._next_look = self._next_time = 0.0
 
-    def reconcile(self, conn: psycopg.Connection[Any]) -> None:
+    def reconcile(self) -> None:
         """Called often; looks now and then. What cannot be asked now is asked the next time."""
         now = time.monotonic()
         if now < self._next_look:
@@ -99,16 +87,21 @@ class SubscribedTables:
                 return
             self._next_time = now + self._config.source.tables.reconcile
             before = self._committer.standing.frontier
-            found = reconcile_publication(conn, self._config, rules)
+            found = self._session.reconcile(rules)
             self._rules = rules
-            self._heed(conn, found, before)
-        except (SourceUnavailable, StoreUnavailable, psycopg.OperationalError):
+            self._heed(found, before)
+        except (SourceUnavailable, StoreUnavailable):
             return
 
-    def _heed(self, conn: psycopg.Connection[Any], found: Reconciled, before: Frontier) -> None:
+    def _heed(self, found: Reconciled, before: Frontier) -> None:
         for name, why in found.skipped.items():
             if self._skipped.get(name) != why:
-                self._say(f"table {name} matches and is not followed: {why}")
+                _log.warning(
+                    "table %s matches and is not followed: %s",
+                    name,
+                    why,
+                    extra={"event": "table_skipped", "table": str(name)},
+                )
         self._skipped = dict(found.skipped)
         known = set(self._store.get_table_states())
         new = {oid: name for oid, name in found.published.items() if oid not in known}
@@ -123,8 +116,8 @@ class SubscribedTables:
             if not self._copies:
                 # Its changes begin where the stream stood before it was published.
                 self._committer.place(dict.fromkeys(new, before))
-            self._take_in(conn, list(new.values()), current_wal_lsn(conn))
-            self._say(f"following {_listed(new.values())} from now on")
+            self._take_in(list(new.values()), self._session.position())
+            _log.info("following %s from now on", _listed(new.values()))
         if back := self._leaving & found.published.keys():
             # What changed meanwhile did not come.
             self._store.set_wishes(dict.fromkeys(back, "resync" if self._copies else None))
@@ -136,7 +129,7 @@ class SubscribedTables:
         # What takes the name of a table that was dropped takes its place.
         names = {*found.published.values()}
         replaced = {oid for oid in gone if names & self._names([oid])}
-        self._let_go(self._passed(conn, gone), replaced)
+        self._let_go(self._passed(gone), replaced)
 
     def _names(self, oids: Collection[int] | None = None) -> set[TableName]:
         """What tables are called where the destination stands."""
@@ -144,11 +137,11 @@ class SubscribedTables:
         wanted = schemas.keys() if oids is None else oids
         return {TableName(schemas[o].schema, schemas[o].name) for o in wanted if o in schemas}
 
-    def _passed(self, conn: psycopg.Connection[Any], gone: Collection[int]) -> set[int]:
+    def _passed(self, gone: Collection[int]) -> set[int]:
         """Those of which nothing is to come any more."""
         self._gone = {oid: at for oid, at in self._gone.items() if oid in gone}
         if new := [oid for oid in gone if oid not in self._gone]:
-            lsn = current_wal_lsn(conn)
+            lsn = self._session.position()
             self._committer.want(lsn)
             self._gone.update(dict.fromkeys(new, lsn))
         if self._gone:
@@ -160,10 +153,8 @@ class SubscribedTables:
             if at <= reached or oid in self._leaving or not self._tables.is_delivered(oid)
         }
 
-    def _take_in(
-        self, conn: psycopg.Connection[Any], names: Collection[TableName], lsn: int
-    ) -> None:
-        found = read_definitions(conn, list(names), self.publications)
+    def _take_in(self, names: Collection[TableName], lsn: int) -> None:
+        found = self._session.definitions(list(names))
         known = self._known([table.oid for table in found])
         # One whose name another table still has comes later.
         others = self._names() if known else set()
@@ -180,7 +171,7 @@ class SubscribedTables:
         # Those that a copy begins for are made what they are then (copy_admission.py).
         states = self._store.get_table_states()
         waiting = {oid for oid in known if isinstance(states[oid], Init)}
-        self._tables.unprepared |= waiting
+        self._tables.to_prepare(waiting)
         tables = [table for table in tables if table.oid not in waiting]
         with self._committer.lock:
             try:
@@ -207,7 +198,7 @@ class SubscribedTables:
                 if table.oid in states:
                     self._tables.refuse(as_refusal(error, table.oid))
                 elif self._copies:
-                    self._tables.unprepared.add(table.oid)
+                    self._tables.to_prepare([table.oid])
                 else:
                     raise
 
@@ -250,12 +241,12 @@ class SubscribedTables:
             try:
                 self._remove(table, is_replaced=table.oid in replaced)
             except DestinationError as error:
-                self._say(f"{error.message}; the destination keeps {table.qualified_name}")
+                _log.warning("%s; the destination keeps %s", error.message, table.qualified_name)
         self._store.forget_tables(oids)
         self._committer.free(oids)
         self._gone = {oid: at for oid, at in self._gone.items() if oid not in oids}
         names = [TableName(table.schema, table.name) for table in gone]
-        self._say(f"following {_listed(names)} no longer")
+        _log.info("following %s no longer", _listed(names))
 
     def _remove(self, table: TableDefinition, *, is_replaced: bool) -> None:
         """What the pipeline file wants done with a table that left. One that is replaced goes from

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.config.models import PipelineConfig
-from penstock.destination.protocols import KeepsDeadLetters
-from penstock.destination.registry import make_destination
+from penstock.destination.registry import count_dead_letters
 from penstock.model.errors import PenstockError
 from penstock.model.table_state import Errored, Ready
 from penstock.pipeline.copy.copy_progress import CopyView, copy_view
@@ -19,7 +18,7 @@ from penstock.store import pipeline_store
 @dataclass
 class TableStatus:
     """``phases`` counts tables by state; ``errored`` says why; ``dead_letters`` counts rows.
-    ``copies`` are those that are under way.
+    ``copies`` are those that are under way; ``notes`` what the destination could not make.
 
     ``problems`` name what could not be asked.
     """
@@ -27,6 +26,7 @@ class TableStatus:
     phases: dict[str, int] = field(default_factory=dict)
     copies: dict[str, CopyView] = field(default_factory=dict)
     errored: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -43,7 +43,10 @@ def read_table_status(config: PipelineConfig) -> TableStatus:
     except PenstockError as error:
         status.problems.append(error.message)
     try:
-        _ask_destination(config, status)
+        letters = count_dead_letters(
+            config.destination_type, config.destination_options, config.name
+        )
+        status.dead_letters = dict(letters)
     except PenstockError as error:
         status.problems.append(error.message)
     return status
@@ -63,16 +66,11 @@ def _ask_store(config: PipelineConfig, status: TableStatus) -> None:
             if schema is not None and state is not None and not isinstance(state, Ready):
                 name = schema.qualified_name
                 status.copies[name] = copy_view(name, state.phase, copy, time.time())
+        for oid, notes in store.load_notes().items():
+            schema = store.get_table_schema(oid)
+            if notes and schema is not None:
+                status.notes[schema.qualified_name] = notes
         for oid, state in states.items():
             if isinstance(state, Errored):
                 schema = store.get_table_schema(oid)
                 status.errored[schema.qualified_name if schema else str(oid)] = state.reason
-
-
-def _ask_destination(config: PipelineConfig, status: TableStatus) -> None:
-    destination = make_destination(config.destination_type, config.destination_options, config.name)
-    try:
-        if isinstance(destination, KeepsDeadLetters):
-            status.dead_letters = dict(destination.dead_letters())
-    finally:
-        destination.close()

@@ -8,8 +8,9 @@ from typing import Any, Literal
 import psycopg
 
 from penstock.model.lsn import format_lsn
+from penstock.source.contract import Subscription
 from penstock.source.postgres.subscription.slot import SlotState, current_wal_lsn, slot_state
-from penstock.source.postgres.subscription.subscription import Subscription, find_subscription
+from penstock.source.postgres.subscription.subscription import find_subscription
 
 State = Literal["not initialised", "stopped", "streaming", "slot missing", "slot lost"]
 

@@ -14,7 +14,8 @@ from penstock.decode.row_values import READ_ORDINAL, Ints
 from penstock.destination.contract import LanePart, SchemaChange
 from penstock.destination.encode.json_values import TEXT
 from penstock.destination.encode.messages import EventFormat, Messages
-from penstock.destination.families.queue.lanes import Hashes, LaneOptions, hash_texts, mixed
+from penstock.destination.families.queue.lanes import Hashes, hash_texts, mixed
+from penstock.destination.families.queue.options import LaneOptions
 from penstock.destination.families.queue.oversize import Oversize
 from penstock.model.lsn import Position
 from penstock.model.schema_change import TableChange

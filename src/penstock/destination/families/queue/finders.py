@@ -6,9 +6,8 @@ Both are found by name through entry points, so that they come from other packag
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
-import pyarrow as pa
 from pydantic import AfterValidator
 
 from penstock.config import entry_point
@@ -16,6 +15,9 @@ from penstock.model.errors import DestinationError
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_schema import TableSchema
 from penstock.transform.identity import identity_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 IDENTITY_GROUP = "penstock.identity_finders"
 VERSION_GROUP = "penstock.version_finders"

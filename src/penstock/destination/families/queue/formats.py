@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
-from penstock.destination.contract import DestinationOptions
 from penstock.destination.encode.bifrost.format import BifrostFormat
-from penstock.destination.encode.bifrost.options import BifrostOptions
 from penstock.destination.encode.debezium.format import DebeziumFormat
-from penstock.destination.encode.debezium.options import DebeziumOptions
 from penstock.destination.encode.messages import EventFormat
 from penstock.destination.encode.penstock_json import PenstockFormat
-from penstock.destination.encode.penstock_options import PenstockOptions
-from penstock.destination.families.queue.finders import (
-    IdentityName,
-    VersionName,
-    identity_by,
-    version_finder,
-)
+from penstock.destination.families.queue.finders import identity_by, version_finder
+from penstock.destination.families.queue.options import FormatOptions
 from penstock.destination.families.queue.versions import VersionedFormat
 from penstock.model.table_definition import TableDefinition
-
-
-class FormatOptions(DestinationOptions):
-    """``identity`` and ``version`` name finders of entry points (finders.py)."""
-
-    format: Literal["penstock", "debezium", "bifrost"] = "penstock"
-    penstock: PenstockOptions = PenstockOptions()
-    debezium: DebeziumOptions = DebeziumOptions()
-    bifrost: BifrostOptions = BifrostOptions()
-    identity: IdentityName | None = None
-    version: VersionName | None = None
 
 
 class Formats:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field
 
-from penstock.destination.contract import DestinationOptions
-
-LaneBy = Literal["schema", "table", "key", "transaction"]
 Hashes = npt.NDArray[np.uint64]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-
-
-class LaneOptions(DestinationOptions):
-    """``by`` says what keeps its order; ``count`` how many lanes are sent side by side."""
-
-    by: LaneBy = "key"
-    count: int = Field(default=4, ge=1, le=1024)
 
 
 def hash_texts(texts: pa.Array) -> Hashes:

@@ -5,30 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field
 
 from penstock.changelog.storage import Storage
-from penstock.destination.contract import DestinationOptions
 from penstock.destination.encode.json_values import TEXT
+from penstock.destination.families.queue.options import OversizeOption
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Position, format_lsn
 
 # What headers and the wire format add to key and value.
 _ROOM = 1024
-
-
-class ClaimCheckOptions(DestinationOptions):
-    """``claim_check`` is a folder that executors and consumers see."""
-
-    claim_check: str = Field(min_length=1)
-
-
-OversizeOption = Literal["error"] | ClaimCheckOptions
 
 
 @dataclass(frozen=True)

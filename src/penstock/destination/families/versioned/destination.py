@@ -10,6 +10,7 @@ from penstock.decode.row_values import READ_ORDINAL
 from penstock.destination.contract import ChunkReceipt, Receipt, Rows, SchemaChange
 from penstock.destination.families.kept_tables import KeptTables, after_change
 from penstock.destination.families.ledger import watermarks_from, watermarks_text
+from penstock.destination.families.target import Target
 from penstock.destination.families.versioned.documents import DocumentStore
 from penstock.destination.families.versioned.task_writer import (
     VersionedChunkWriter,
@@ -37,6 +38,13 @@ class VersionedDestination(KeptTables):
     def open(self) -> None:
         self._driver = self.ledger.take_over()
 
+    def _fits(self, there: Target, target: Target) -> bool:
+        """Columns may be there that come with a change: a driver died after it had followed it, and
+        before it could say so.
+        """
+        same = (there.schema, there.name, there.key) == (target.schema, target.name, target.key)
+        return same and there.columns[: len(target.columns)] == target.columns
+
     def committed(self) -> Watermarks | None:
         notes = self.ledger.read("progress")
         return watermarks_from(notes["progress"]) if notes else None
@@ -63,10 +71,9 @@ class VersionedDestination(KeptTables):
         for change in changes:
             with self._changing() as notes:
                 done = json.loads(self.ledger.read("schema").get("schema", "[]"))
-                if [*change.position] <= done:
-                    continue
-                self._alter(change, self._targets, notes)
-                notes["schema"] = json.dumps(change.position)
+                if [*change.position] > done:
+                    self._alter(change, self._targets, notes)
+                    notes["schema"] = json.dumps(change.position)
             self._targets = {**self._targets, **after_change(change, self._targets)}
 
     # -- copies ----------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class PostgresChunkWriter(ChunkWriter):
                 ) from error
             forget_session(self.url, "copy")
             raise as_destination_error(error, "copying rows") from error
-        failpoint("postgres.chunk_written")
+        failpoint("postgres.copy_chunk_written")
         return found
 
     def _connect(self) -> Connection:
@@ -108,7 +108,8 @@ class PostgresChunkWriter(ChunkWriter):
     def _add(self, conn: Connection, rows: ChunkReader, names: Sequence[str]) -> tuple[int, int]:
         copied = CopiedRows(conn, self.stage, names, over=self.again)
         if self.stage.kind != "history" and not self.dead_letter:
-            return copied.add_raw(rows.raw(binary=self.binary), binary=self.binary)
+            binary = self.binary and rows.has_binary
+            return copied.add_raw(rows.raw(binary=binary), binary=binary)
         count = size = 0
         for part in rows.texts():
             size += copied.add_texts(part, self.pipeline if self.dead_letter else None)

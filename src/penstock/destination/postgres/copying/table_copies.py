@@ -88,8 +88,6 @@ class TableCopies:
         """Keep what could not be made of a schema change."""
         for oid in tables:
             self._notes[oid] = (*self._notes.get(oid, ()), *notes)
-        for note in notes:
-            _log.warning("destination postgres: %s", note)
 
     # -- around a copy ---------------------------------------------------------------------------
 
@@ -119,7 +117,7 @@ class TableCopies:
                 TargetObjects(conn, self._pipeline).drop(table.oid, target.oid, wanted)
                 drop_keys(conn, target.oid, wanted)
             _empty(conn, table, target)
-        failpoint("postgres.truncated")
+        failpoint("postgres.copy_truncated")
 
     def begin_chunks(self, table: TableDefinition, target: TargetTable, *, again: bool) -> int:
         """Which copy of the table the chunks to come belong to. With ``again`` rows are found by

@@ -15,8 +15,8 @@ from penstock.destination.postgres.targets.alter_objects import AlteredObjects
 from penstock.destination.postgres.targets.alter_types import alter_types, ensure_schema
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of, qualified_names
-from penstock.source.postgres.catalogue.tables import TableName
 
 
 def alter_target(conn: Connection, pipeline: str, change: TableChange) -> list[str]:

@@ -22,8 +22,8 @@ from penstock.destination.postgres.targets.target_record import recorded_target
 from penstock.destination.postgres.targets.target_table import TargetTable, wanted_targets
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import ColumnDefinition, TableDefinition
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of, qualified_names
-from penstock.source.postgres.catalogue.tables import TableName
 
 # What belongs together of a column.
 _TRAITS = (

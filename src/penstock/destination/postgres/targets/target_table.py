@@ -28,8 +28,8 @@ from penstock.destination.postgres.targets.table_names import TableNames
 from penstock.destination.postgres.targets.target_keys import shared_keys, unique_columns
 from penstock.model.errors import DestinationError
 from penstock.model.table_definition import TableDefinition, TypeDefinition
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of, qualified_names, types_of
-from penstock.source.postgres.catalogue.tables import TableName
 
 Types = dict[tuple[str, str], TypeDefinition]
 """By schema and name."""

@@ -18,6 +18,7 @@ from penstock.config.models import PipelineConfig
 from penstock.model.error_transport import error_to_json
 from penstock.model.errors import PenstockError, SlotError, SourceUnavailable
 from penstock.model.lsn import Frontier
+from penstock.source.contract import Subscription
 from penstock.source.postgres.capture.catalogue import CatalogueConnection
 from penstock.source.postgres.capture.relations import RelationDescriber
 from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
@@ -25,7 +26,7 @@ from penstock.source.postgres.capture.stream import ReplicationStream, SlotBusy
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
 from penstock.source.postgres.subscription.slot import judge_slot, slot_state
-from penstock.source.postgres.subscription.subscription import Subscription, find_subscription
+from penstock.source.postgres.subscription.subscription import find_subscription
 from penstock.source.postgres.value_settings import VALUE_SETTINGS
 
 # A slot of a process that just died frees itself within moments; longer means a living holder.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from penstock.cadence import paced
 from penstock.changelog.changelog import ChangeLog, Listing, LogWriter
 from penstock.changelog.retention import Retention, passed_by_all
 from penstock.changelog.segment_name import SegmentName
@@ -22,9 +23,9 @@ from penstock.source.postgres.capture.stream import ReplicationStream
 # How often readers' positions are looked at, and the longest silence towards the server.
 _FEEDBACK_SECONDS = 0.2
 _STATUS_SECONDS = 5.0
-_HOUSEKEEPING_SECONDS = 1.0
+_HOUSEKEEPING_SECONDS = paced(1.0)
 # How often the log's end moves while nothing of ours is written.
-_IDLE_ADVANCE_SECONDS = 5.0
+_IDLE_ADVANCE_SECONDS = paced(5.0)
 
 
 @dataclass(frozen=True)

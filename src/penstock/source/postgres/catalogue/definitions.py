@@ -13,9 +13,9 @@ import psycopg
 from psycopg import errors
 
 from penstock.model.table_definition import TableDefinition, TypeDefinition
+from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue import document as catalogue_document
 from penstock.source.postgres.catalogue.described_tables import Published, tables_in, types_in
-from penstock.source.postgres.catalogue.tables import TableName
 from penstock.source.postgres.source_errors import source_errors
 
 _OIDS = """

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import psycopg
 from psycopg.rows import class_row
 
+from penstock.model.table_name import TableName
 from penstock.model.table_schema import PgType, ReplicaIdentity, TypeKind
 from penstock.source.postgres.source_errors import source_errors
 
 RelationKind = Literal["r", "p", "v", "m", "f"]
 Persistence = Literal["p", "u", "t"]
-
-
-class TableName(NamedTuple):
-    """A table's schema and name, as the catalogue holds them."""
-
-    schema: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.name}"
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import psycopg
 
 from penstock.config.models import PipelineConfig
 from penstock.model.errors import SourceError
+from penstock.source.contract import Subscription
 from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.subscription.slot import SlotState, slot_state
-from penstock.source.postgres.subscription.subscription import Subscription, find_subscription
+from penstock.source.postgres.subscription.subscription import find_subscription
 from penstock.source.postgres.subscription.table_selection import TableSelection, select_tables
 
 Status = Literal["passed", "failed", "warning", "skipped"]

@@ -13,13 +13,13 @@ from penstock.config.connection_url import ConnectionUrl
 from penstock.model.lsn import Frontier
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
+from penstock.source.copy_plan import Chunk
 from penstock.source.postgres.snapshot.arrow_columns import (
     as_text,
     typed_batch,
     typed_columns,
     typed_schema,
 )
-from penstock.source.postgres.snapshot.chunk import Chunk
 from penstock.source.postgres.snapshot.reading import reading, rewritten, written
 from penstock.source.postgres.snapshot.source_session import (
     ArrowSession,

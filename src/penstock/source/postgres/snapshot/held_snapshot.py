@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import select
 import subprocess
@@ -34,6 +35,8 @@ from penstock.model.errors import LogError, SourceError
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS
+
+_log = logging.getLogger(__name__)
 
 SNAPSHOT_FILE = "snapshot.json"
 URL_VARIABLE = "PENSTOCK_SNAPSHOT_URL"
@@ -162,8 +165,7 @@ def xmin_age(conn: psycopg.Connection[Any], held: HeldSnapshot) -> int | None:
 class Keeper:
     """Drivers' side of one holder at a time. Not for several threads at once.
 
-    ``application`` is what others see in pg_stat_activity. ``say`` is told what a new snapshot
-    waits for.
+    ``application`` is what others see in pg_stat_activity. What a new snapshot waits for is logged.
     """
 
     def __init__(
@@ -175,14 +177,12 @@ class Keeper:
         arguments: list[str],
         environment: dict[str, str],
         max_age: float,
-        say: Callable[[str], None],
     ) -> None:
         self.folder = folder
         self._url = url
         self._application = application
         self._arguments = [*arguments, "--max-age", str(max_age)]
         self._environment = environment
-        self._say = say
 
     def current(self) -> HeldSnapshot | None:
         """The snapshot that an earlier driver, or we, took; None where it lives no more.
@@ -281,7 +281,7 @@ class Keeper:
                 return HeldSnapshot(**message["held"])
             if "error" in message:
                 raise error_from_json(message["error"])
-            self._say(message["waits"])
+            _log.warning(message["waits"])
         raise SourceError(
             f"The process that holds a snapshot ended before it had one: {' '.join(other[-3:])}",
             remedy="Start it again; if it ends again, this is a defect to report.",
@@ -328,7 +328,6 @@ class SnapshotKeeper(Keeper):
         folder: Path | None = None,
         max_age: float = MAX_AGE_SECONDS,
         orphan_seconds: float = ORPHAN_SECONDS,
-        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         super().__init__(
             config.source.url,
@@ -337,7 +336,6 @@ class SnapshotKeeper(Keeper):
             arguments=["--pipeline", str(file), "--orphan-seconds", str(orphan_seconds)],
             environment={},
             max_age=max_age,
-            say=say,
         )
 
 
@@ -370,8 +368,6 @@ class ProcessSnapshotKeeper(Keeper):
             ],
             environment={URL_VARIABLE: url.reveal()},
             max_age=max_age,
-            # It waits for nothing.
-            say=lambda _: None,
         )
 
 

@@ -115,7 +115,7 @@ def _transaction(
         url,
         application=application,
         wait=wait,
-        say=lambda text: _tell(waits=text),
+        waits=lambda text: _tell(waits=text),
         check=_check_driver,
     ) as slot:
         conn = connect(url, application_name=application)

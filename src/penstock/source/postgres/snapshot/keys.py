@@ -13,13 +13,13 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.source.postgres.snapshot.arrow_columns import as_text
 from penstock.source.postgres.snapshot.reading import reading, written
-from penstock.source.postgres.snapshot.relations import CopySource
+from penstock.source.postgres.snapshot.relations import CopyRelations
 from penstock.source.postgres.snapshot.source_session import ArrowSession
 
 
 def read_keys(
     url: ConnectionUrl,
-    source: CopySource,
+    source: CopyRelations,
     definition: TableDefinition,
     keys: Sequence[tuple[str, ...]],
     snapshot_name: str,

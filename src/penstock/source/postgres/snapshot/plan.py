@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.source.postgres.snapshot.chunk import Chunk, CopyPlan
-from penstock.source.postgres.snapshot.relations import CopySource, Relation
+from penstock.source.copy_plan import Chunk, CopyPlan
+from penstock.source.postgres.snapshot.relations import CopyRelations, Relation
 
 MOST_CHUNKS = 4096
 """A table has not many more chunks than this, beside one for each partition: they are larger then.
@@ -14,7 +14,7 @@ Every chunk is a row in the store and a task of Spark.
 """
 
 
-def plan_copy(source: CopySource, chunk_bytes: int) -> CopyPlan:
+def plan_copy(source: CopyRelations, chunk_bytes: int) -> CopyPlan:
     """Runs of blocks that hold about ``chunk_bytes`` each, their share of TOAST included.
 
     Every block is in just one of them, and the last of each relation has no end. A relation without

@@ -38,7 +38,7 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class CopySource:
+class CopyRelations:
     """All that a copy of one table reads.
 
     ``table`` is what the stream says of it, column for column. A partitioned table's ``relations``
@@ -70,7 +70,7 @@ class CopySource:
 class CopySources:
     """By the tables' oids: what can be copied, and why the others cannot."""
 
-    found: dict[int, CopySource] = field(default_factory=dict)
+    found: dict[int, CopyRelations] = field(default_factory=dict)
     refused: dict[int, SourceError] = field(default_factory=dict)
 
 
@@ -155,7 +155,7 @@ def read_relations(
             continue
         if (sent := _sent(table, columns.get(table.oid, []))) is None:
             continue
-        sources.found[table.oid] = CopySource(
+        sources.found[table.oid] = CopyRelations(
             table=describe(
                 messages.Relation(
                     table.oid,

@@ -14,6 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from penstock.cadence import paced
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PenstockError
 from penstock.source.postgres.connect import connect
@@ -26,7 +27,7 @@ from penstock.source.postgres.snapshot.source_session import (
 )
 from penstock.source.postgres.source_errors import source_errors
 
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = paced(1.0)
 
 # Who imported a snapshot has its xmin. Others that happen to have the same one keep the server from
 # cleaning up just as much, so that taking them for readers costs nothing.

@@ -7,6 +7,7 @@ connection that made it.
 
 from __future__ import annotations
 
+import logging
 import select
 import time
 import uuid
@@ -25,6 +26,8 @@ from penstock.source.postgres.connect import connect
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.open_transactions import describe_open_writers
 from penstock.source.postgres.subscription.slot import PLUGIN
+
+_log = logging.getLogger(__name__)
 
 # When to say what a slot waits for: most need no waiting, and nobody reads the same line often.
 _FIRST_WORD_SECONDS = 3.0
@@ -51,18 +54,18 @@ def slot_snapshot(
     *,
     application: str,
     wait: float,
-    say: Callable[[str], None],
     check: Callable[[], None],
+    waits: Callable[[str], None] = _log.warning,
 ) -> Iterator[SlotSnapshot]:
     """A snapshot of now, for as long as the block; whoever needs it longer imports it inside.
 
-    The slot has to wait for transactions that have written and are open: ``say`` is told which
+    The slot has to wait for transactions that have written and are open: ``waits`` is told which
     after some seconds, and now and then after that. ``check`` is called several times a second
     meanwhile; what it raises ends the wait. After ``wait`` seconds SlotError does.
     """
     # closing: what psycopg's own `with` does at the end is not for replication connections.
     with closing(connect(url, replication=True, application_name=application)) as conn:
-        yield _created(conn, url, application, wait, say, check)
+        yield _created(conn, url, application, wait, waits, check)
 
 
 def without_timeouts(conn: psycopg.Connection[Any]) -> None:
@@ -79,7 +82,7 @@ def _created(
     url: ConnectionUrl,
     application: str,
     wait: float,
-    say: Callable[[str], None],
+    waits: Callable[[str], None],
     check: Callable[[], None],
 ) -> SlotSnapshot:
     began = time.monotonic()
@@ -104,7 +107,7 @@ def _created(
                         "usename, application_name FROM pg_stat_activity WHERE backend_xid IS NOT "
                         "NULL.",
                     )
-                say(
+                waits(
                     "A snapshot waits for transactions that were open before, since "
                     f"{now - began:.0f} s. Open now: {writers}."
                 )

@@ -22,7 +22,7 @@ from psycopg import sql
 
 from penstock.model.errors import SourceError
 from penstock.model.lsn import format_lsn, parse_lsn
-from penstock.source.postgres.catalogue.tables import TableName
+from penstock.model.table_name import TableName
 
 _COMMENT_VERSION = 1
 

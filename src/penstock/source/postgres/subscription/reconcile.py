@@ -16,7 +16,9 @@ from psycopg import errors
 
 from penstock.config.models import PipelineConfig
 from penstock.config.table_patterns import Rules
-from penstock.source.postgres.catalogue.tables import TableName, read_tables
+from penstock.model.table_name import TableName
+from penstock.source.contract import Reconciled
+from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.pipeline_lock import PipelineLock
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.publications import (
@@ -39,31 +41,6 @@ _NOT_NOW = (
     errors.UndefinedObject,
     errors.UndefinedTable,
 )
-
-
-@dataclass(frozen=True)
-class Reconciled:
-    """What the publications hold now, and what was changed to get there.
-
-    ``published`` are all tables, by oid, under their present names: one that was dropped at the
-    source is not among them, one that was renamed has its new name. ``added`` and ``removed`` are
-    what this call changed. ``moved`` were followed in another way before: whole, or inserts only.
-    ``skipped`` match and are not published, each with the reason.
-    """
-
-    published: Mapping[int, TableName]
-    added: Mapping[int, TableName]
-    removed: Mapping[int, TableName]
-    moved: Mapping[int, TableName]
-    skipped: Mapping[TableName, str]
-
-    @property
-    def has_changed(self) -> bool:
-        return bool(self.added or self.removed or self.moved)
-
-    def gone(self, known: Iterable[int]) -> set[int]:
-        """Those of the known tables that are not published (any more): removed, or dropped."""
-        return set(known) - self.published.keys()
 
 
 @dataclass(frozen=True)

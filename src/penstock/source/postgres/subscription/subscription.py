@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import uuid as uuids
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -21,7 +20,8 @@ from penstock.config.models import PipelineConfig
 from penstock.config.table_patterns import Rules
 from penstock.model.errors import CheckFailed, PenstockError, SlotError
 from penstock.model.lsn import parse_lsn
-from penstock.source.postgres.catalogue.tables import TableName, read_tables
+from penstock.source.contract import Subscription
+from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
 from penstock.source.postgres.source_errors import source_errors
@@ -40,27 +40,6 @@ from penstock.source.postgres.subscription.table_selection import select_tables
 
 SLOT_WAIT_SECONDS = 60.0
 """How long a new slot may wait for transactions that were open when its creation began."""
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """What a pipeline has in its source. Every change after ``start_lsn`` comes through the slot.
-
-    ``tables`` are the publications' own entries: roots, not their partitions. ``insert_only`` are
-    those of them whose updates and deletes do not come.
-    """
-
-    publications: tuple[str, ...]
-    uuid: str
-    slot: str
-    start_lsn: int
-    tables: tuple[TableName, ...]
-    insert_only: tuple[TableName, ...]
-
-    @property
-    def publication(self) -> str:
-        """The first one, after which the pipeline's things are named."""
-        return self.publications[0]
 
 
 def slot_name(name: str, uuid: str) -> str:

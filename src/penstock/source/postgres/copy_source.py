@@ -1,0 +1,114 @@
+"""Rows of a Postgres database that are there before the stream."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from penstock.config.connection_url import ConnectionUrl
+from penstock.config.models import CopyConfig, PipelineConfig
+from penstock.model.errors import SourceUnavailable, TableRefused, TableRewritten
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import TableRows
+from penstock.model.table_schema import TableSchema
+from penstock.source.contract import CopyPlans, CopySource, Keys, OpenChunk, ReadKeys
+from penstock.source.copy_plan import Chunk
+from penstock.source.postgres.catalogue.definitions import read_definitions_by_oid
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
+from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
+from penstock.source.postgres.snapshot.held_snapshots import HeldSnapshots
+from penstock.source.postgres.snapshot.keys import read_keys
+from penstock.source.postgres.snapshot.plan import plan_copy
+from penstock.source.postgres.snapshot.relations import CopyRelations, read_relations
+from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot
+from penstock.source.postgres.source_status import read_source_status
+from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS, find_subscription
+
+
+class PostgresCopySource(CopySource):
+    """Connects for each question. May be used by several threads."""
+
+    def __init__(self, config: PipelineConfig, file: Path, check: Callable[[], None]) -> None:
+        self._config = config
+        self._copy = config.source.copy_rows or CopyConfig()
+        self._check = check
+        self._application = f"penstock {config.name} copy"
+        self._known: dict[int, CopyRelations] = {}
+        self._lock = threading.Lock()
+        self.snapshots = HeldSnapshots(config, file, self._copy.max_snapshot_age, check)
+
+    def define(self, tables: Collection[int]) -> Mapping[int, TableDefinition]:
+        with connect(self._config.source.url, application_name=self._application) as conn:
+            subscription = find_subscription(conn, self._config.name)
+            publications = subscription.publications if subscription else ()
+            return read_definitions_by_oid(conn, list(tables), publications)
+
+    def plan(self, tables: Sequence[TableDefinition]) -> CopyPlans:
+        with connect(self._config.source.url, application_name=self._application) as conn:
+            subscription = find_subscription(conn, self._config.name)
+            publications = subscription.publications if subscription else ()
+            sources = read_relations(conn, tables, publications, self._copy.where)
+        with self._lock:
+            self._known |= sources.found
+        size = self._copy.chunk_bytes
+        return CopyPlans(
+            {oid: plan_copy(found, size) for oid, found in sources.found.items()},
+            {
+                oid: TableRefused(error.message, remedy=error.remedy, table=oid)
+                for oid, error in sources.refused.items()
+            },
+        )
+
+    def layout(self, table: TableDefinition) -> TableSchema:
+        return self._relations(table).table
+
+    def opener(self, snapshot: HeldSnapshot) -> OpenChunk:
+        point = Frontier.before(snapshot.lsn)
+        return partial(_open_chunk, self._config.source.url, snapshot.name, point)
+
+    @contextmanager
+    def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:
+        url = self._config.source.url
+
+        def read(table: TableDefinition, keys: Keys) -> TableRows:
+            point = Frontier.before(now.lsn)
+            return read_keys(url, self._relations(table), table, keys, now.name, point)
+
+        with slot_snapshot(
+            url, application=self._application, wait=SLOT_WAIT_SECONDS, check=self._check
+        ) as now:
+            yield now.lsn, read
+
+    def retained_bytes(self) -> int | None:
+        try:
+            with connect(self._config.source.url, application_name="penstock budget") as conn:
+                return read_source_status(conn, self._config.name).retained_bytes
+        except SourceUnavailable:
+            return None
+
+    def _relations(self, table: TableDefinition) -> CopyRelations:
+        if table.oid not in self._known:
+            # It was planned by an earlier run.
+            self.plan([table])
+        if table.oid not in self._known:
+            raise TableRewritten(
+                f"Table {table.qualified_name} is gone from the source, or was changed.",
+                table=table.oid,
+            )
+        return self._known[table.oid]
+
+
+def _open_chunk(
+    url: ConnectionUrl,
+    snapshot_name: str,
+    snapshot: Frontier,
+    table: TableSchema,
+    chunk: Chunk,
+    where: str | None,
+) -> SourceChunkReader:
+    return SourceChunkReader(url, table, chunk, where, snapshot_name, snapshot)

@@ -1,0 +1,131 @@
+"""Postgres as the source of a pipeline."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psycopg
+
+from penstock.changelog.changelog import ChangeLog
+from penstock.config.models import PipelineConfig
+from penstock.config.table_patterns import Rules
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
+from penstock.source.contract import (
+    Capture,
+    CopySource,
+    Reconciled,
+    Source,
+    SourceSession,
+    Subscription,
+)
+from penstock.source.postgres.capture.child import CaptureChild
+from penstock.source.postgres.catalogue.definitions import (
+    published_columns,
+    read_definitions,
+    read_definitions_by_oid,
+)
+from penstock.source.postgres.catalogue.described_tables import tables_in
+from penstock.source.postgres.catalogue.tables import read_tables
+from penstock.source.postgres.copy_source import PostgresCopySource
+from penstock.source.postgres.pipeline_lock import KeptLock
+from penstock.source.postgres.schema_tracking import NOT_TRACKED, ensure_tracking
+from penstock.source.postgres.source_errors import source_errors
+from penstock.source.postgres.subscription.publications import read_membership
+from penstock.source.postgres.subscription.reconcile import reconcile_publication
+from penstock.source.postgres.subscription.slot import current_wal_lsn
+from penstock.source.postgres.subscription.subscription import ensure_subscription
+from penstock.source.postgres.subscription.table_selection import select_tables
+
+_log = logging.getLogger(__name__)
+
+
+class PostgresSource(Source):
+    """A database that a pipeline file names."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._config = config
+
+    def session(self, purpose: str) -> AbstractContextManager[SourceSession]:
+        return PostgresSession(self._config, purpose)
+
+    def capture(self, file: Path, log: ChangeLog) -> Capture:
+        return CaptureChild(file, log)
+
+    def copies(self, file: Path, check: Callable[[], None]) -> CopySource:
+        return PostgresCopySource(self._config, file, check)
+
+
+class PostgresSession(SourceSession):
+    """Holds the pipeline's advisory lock, and asks through the same connection."""
+
+    def __init__(self, config: PipelineConfig, purpose: str) -> None:
+        self._config = config
+        self._lock = KeptLock(config.source.url, config.name, f"penstock {config.name} {purpose}")
+        self._publications: tuple[str, ...] = ()
+
+    def __enter__(self) -> Self:
+        self._lock.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)
+
+    def keep(self) -> None:
+        self._lock.keep()
+
+    def subscribe(self) -> Subscription:
+        # First of all: what the slot brings is told completely.
+        if self._config.schema_changes.track and not ensure_tracking(self._lock.conn):
+            _log.warning(NOT_TRACKED)
+        subscription = ensure_subscription(self._lock.conn, self._config)
+        self._publications = subscription.publications
+        return subscription
+
+    def position(self) -> int:
+        return current_wal_lsn(self._lock.conn)
+
+    def published(self) -> Collection[int]:
+        with source_errors("reading the publications"):
+            return read_membership(self._lock.conn, self._config.name).homes
+
+    def matching(self) -> list[TableDefinition]:
+        conn = self._lock.conn
+        selection = select_tables(read_tables(conn), self._config.source.tables.patterns)
+        unlogged = [t for t in selection.skipped if t.kind in ("r", "p")]
+        return self.definitions([t.table_name for t in (*selection.published, *unlogged)])
+
+    def definitions(self, tables: Sequence[TableName]) -> list[TableDefinition]:
+        return read_definitions(self._lock.conn, list(tables), self._publications)
+
+    def definitions_of(self, tables: Sequence[int]) -> dict[int, TableDefinition]:
+        return read_definitions_by_oid(self._lock.conn, list(tables), self._publications)
+
+    def describer(self) -> Callable[[str], Mapping[int, TableDefinition]]:
+        with source_errors("reading the columns that are published"):
+            published = published_columns(self._lock.conn, self._publications)
+        return partial(tables_in, published=published)
+
+    def reconcile(self, rules: Rules) -> Reconciled:
+        with source_errors("comparing the publications with source.tables"):
+            return reconcile_publication(self._lock.conn, self._config, rules)
+
+    def acknowledge(self, versions: Sequence[int]) -> None:
+        # A role without the right leaves it.
+        with suppress(psycopg.Error):
+            self._lock.conn.execute(
+                "UPDATE penstock.schema_log SET acknowledged_at = now()"
+                " WHERE version = ANY (%s) AND acknowledged_at IS NULL",
+                [list(versions)],
+            )

@@ -1,0 +1,83 @@
+"""Spark as the engine of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+from penstock.changelog.chain import Batch
+from penstock.config.models import PipelineConfig
+from penstock.destination.contract import TaskWriter
+from penstock.metrics.written import CopyResult, JobResult
+from penstock.model.lsn import Frontier
+from penstock.pipeline.run.engine import Engine, QueryPart, TableToCopy
+from penstock.source.contract import OpenChunk
+from penstock.source.copy_plan import Chunk
+from penstock.spark.jobs import LogReading, run_batch, run_copy
+from penstock.spark.jvm import jvm_needed
+from penstock.spark.query import PipelineQuery, QuerySettings
+from penstock.spark.session import end_session, make_session
+from penstock.transform.floors import Floors
+from penstock.transform.section import Section
+from penstock.transform.step import Step
+
+
+class SparkEngine(Engine):
+    """Starts a session as the pipeline file wants it. One that is given is left running."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        steps: Sequence[Step],
+        *,
+        session: SparkSession | None = None,
+    ) -> None:
+        self._config = config
+        self._steps = steps
+        self._given = session
+        self._reading = LogReading(config.change_log.path, config.batch.buffer_bytes)
+        self._session: SparkSession
+
+    def __enter__(self) -> Self:
+        self._session = self._given or make_session(self._config.name, self._config.spark)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._given is None:
+            end_session(self._session)
+
+    @property
+    def parallelism(self) -> int:
+        with jvm_needed():
+            return int(self._session.sparkContext.defaultParallelism)
+
+    def query(self, start: Frontier, batch_age: float, part: QueryPart) -> PipelineQuery:
+        batch = self._config.batch
+        settings = QuerySettings(
+            self._config.change_log.path,
+            batch.max_bytes,
+            batch.max_growth,
+            batch.buffer_bytes,
+            batch_age,
+        )
+        return PipelineQuery(self._session, settings, start, part, self._steps)
+
+    def write_batch(
+        self, batch: Batch, floors: Floors, writer: TaskWriter, section: Section | None = None
+    ) -> JobResult:
+        own = (floors,) if section is None else (floors, section)
+        steps = (*own, *self._steps)
+        return run_batch(self._session, self._reading, batch, steps, writer)
+
+    def copy_chunks(
+        self, chunks: Sequence[Chunk], open_chunk: OpenChunk, tables: Mapping[int, TableToCopy]
+    ) -> CopyResult:
+        return run_copy(self._session, chunks, open_chunk, tables, self._steps)

@@ -1,0 +1,85 @@
+"""Everything that must hold before a pipeline runs: source, change log, destination, Java."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from penstock.config.models import PipelineConfig
+from penstock.debug import is_debug
+from penstock.destination.registry import make_destination
+from penstock.model.errors import PenstockError
+from penstock.pipeline.run.filtering import check_filter
+from penstock.source.postgres.preflight.all_checks import CheckResult, run_checks
+from penstock.spark.java import java_home
+
+
+def run_all_checks(config: PipelineConfig) -> list[CheckResult]:
+    """Every check with its result, in order. Reads only. `check`, `init` and `run` call it.
+
+    Source and change log, destination and Java know nothing of each other, so they are asked at
+    the same time: one that does not answer costs its own timeout, and hides nothing of the others.
+    """
+    return at_once(
+        {
+            "source": lambda: run_checks(config),
+            f"destination {config.destination_type}": lambda: [_destination(config)],
+            "Java": lambda: [_java()],
+        }
+    )
+
+
+def at_once(groups: Mapping[str, Callable[[], list[CheckResult]]]) -> list[CheckResult]:
+    """The results of all groups, in their order. One that breaks is a failed result of its name."""
+    with ThreadPoolExecutor(len(groups), thread_name_prefix="check") as pool:
+        futures = [pool.submit(_unbroken, name, group) for name, group in groups.items()]
+    return [result for future in futures for result in future.result()]
+
+
+def _unbroken(name: str, group: Callable[[], list[CheckResult]]) -> list[CheckResult]:
+    try:
+        return group()
+    except Exception as error:
+        if is_debug():
+            raise
+        return [
+            CheckResult(
+                name,
+                "failed",
+                f"unexpected {type(error).__name__}: {error}",
+                "This is a bug in Penstock. `penstock --debug …` shows where; please report it.",
+            )
+        ]
+
+
+def _destination(config: PipelineConfig) -> CheckResult:
+    name = f"destination {config.destination_type}"
+    try:
+        destination = make_destination(
+            config.destination_type, config.destination_options, config.name
+        )
+        try:
+            check_filter(config, destination)
+            notes = destination.check()
+        finally:
+            destination.close()
+    except PenstockError as error:
+        return CheckResult(name, "failed", error.message, error.remedy)
+    if notes:
+        return CheckResult(name, "warning", "; ".join(("can be written to", *notes)), "")
+    return CheckResult(name, "passed", "can be written to")
+
+
+def _java() -> CheckResult:
+    try:
+        home = java_home()
+    except PenstockError as error:
+        return CheckResult("Java", "failed", error.message, error.remedy)
+    if home is None:
+        return CheckResult(
+            "Java",
+            "failed",
+            "Spark needs a Java runtime, and none was found",
+            "Install a JDK 17 or newer, or `pip install penstock[java]`.",
+        )
+    return CheckResult("Java", "passed", f"{home}")

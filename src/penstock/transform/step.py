@@ -1,0 +1,42 @@
+"""What stands between decode and a destination: steps that changes and copied rows go through."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+
+from penstock.decode.changes import ChangeSet
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import ChunkReader
+
+
+class Step(ABC):
+    """One of them. The driver makes it, and it is pickled to the executors, where tasks call it.
+
+    It can drop changes (``ChangeSet``, ``take_rows``), and give tables and their columns other
+    names, types and values (``TableChanges.with_columns``). What is true of both images of a row
+    has to be done to both, and what is done to changes, to copied rows as well.
+    """
+
+    @abstractmethod
+    def apply(self, changes: ChangeSet) -> ChangeSet:
+        """What becomes of a run of changes. Those that stay keep their order and positions.
+
+        Raises a PenstockError where that cannot be told.
+        """
+
+    def copied(self, reader: ChunkReader) -> ChunkReader:
+        """What becomes of a chunk that is copied: ``ChangedChunkReader`` where its rows do not stay
+        as they are, and the reader itself for all others, which keep the fastest way to be copied.
+        """
+        return reader
+
+    def definition(self, table: TableDefinition) -> TableDefinition:
+        """What a destination that holds rows is told of a table, on the driver: it has to suit what
+        becomes of the table's changes.
+        """
+        return table
+
+    def take_filtered(self) -> Counter[tuple[str, str]]:
+        """How many changes and rows were dropped since the last time, by table and reason."""
+        return Counter()

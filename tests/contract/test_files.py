@@ -1,0 +1,114 @@
+"""The contract suite on `files`, in both formats."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.destination.contract import Destination
+from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.destination import FilesDestination
+from penstock.destination.files.options import FilesOptions
+from penstock.model.lsn import Position
+from penstock.model.table_schema import TableSchema
+from penstock.testing import (
+    Adapter,
+    DestinationContract,
+    MemoryChange,
+    Row,
+    TableName,
+    change_from_json,
+    in_commit_order,
+    parse_lines,
+)
+
+PIPELINE = "shop"
+
+
+class FilesAdapter(Adapter):
+    """What is told of schema changes lies beside the rows: tests/unit/test_schema_event.py."""
+
+    format: ClassVar[str]
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def make(self) -> Destination:
+        options = FilesOptions.model_validate({"path": str(self.folder), "format": self.format})
+        return FilesDestination(options, PIPELINE)
+
+    def delivered(self) -> list[MemoryChange]:
+        found = [change for file in self._files() for change in self._changes(file)]
+        return in_commit_order(change for change in found if change.op != "read")
+
+    def copied(self) -> list[MemoryChange]:
+        found = [change for file in self._files() for change in self._changes(file)]
+        return [change for change in found if change.op == "read"]
+
+    def _files(self) -> list[Path]:
+        """What somebody finds who knows nothing of manifests: the two must be the same."""
+        plain = sorted(path for path in self.folder.glob("*/commit_date=*/*") if path.is_file())
+        assert plain == list_files(self.folder, PIPELINE)
+        return plain
+
+    @abstractmethod
+    def _changes(self, file: Path) -> list[MemoryChange]: ...
+
+
+class NdjsonFilesAdapter(FilesAdapter):
+    format = "ndjson"
+
+    def _changes(self, file: Path) -> list[MemoryChange]:
+        return [change_from_json(event) for event in parse_lines(file.read_bytes())]
+
+
+class ParquetFilesAdapter(FilesAdapter):
+    format = "parquet"
+
+    def _changes(self, file: Path) -> list[MemoryChange]:
+        data = pq.ParquetFile(file)
+        table = next(
+            (
+                TableSchema.from_json(json.loads(path.read_text()))
+                for path in self.folder.glob("_penstock/*/schemas/*.json")
+                if "_schema_version" in data.schema_arrow.names
+                and path.stem == data.read(["_schema_version"])[0][0].as_py()
+            ),
+            None,
+        )
+        return [_from_parquet(row, table) for row in data.read().to_pylist()]
+
+
+def _from_parquet(row: dict[str, Any], table: TableSchema | None) -> MemoryChange:
+    position, op = Position(row["_commit_lsn"], row["_ordinal"]), row["_op"]
+    if op == "message":
+        return MemoryChange(position, op, (), prefix=row["prefix"], content=row["content"])
+    assert table is not None
+    tables: tuple[TableName, ...] = ((table.schema, table.name),)
+    texts: Row = {
+        column.name: None if row[column.name] is None else str(row[column.name])
+        for column in table.columns
+    }
+    if op == "truncate":
+        assert not any(texts.values())
+        return MemoryChange(position, op, tables)
+    if op == "delete":
+        keys = {column.name for column in table.columns if column.is_key}
+        old = {name: text for name, text in texts.items() if name in keys}
+        return MemoryChange(position, op, tables, None, old)
+    new = {name: text for name, text in texts.items() if name not in row["_unset"]}
+    return MemoryChange(
+        position, op, tables, new, None if row["_old"] is None else dict(row["_old"])
+    )
+
+
+class TestFiles(DestinationContract):
+    @pytest.fixture(params=[ParquetFilesAdapter, NdjsonFilesAdapter], ids=["parquet", "ndjson"])
+    def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Adapter:
+        kind: type[FilesAdapter] = request.param
+        return kind(tmp_path)

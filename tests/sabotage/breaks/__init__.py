@@ -1,0 +1,17 @@
+"""All breaks, by the part of Penstock that they are in."""
+
+from __future__ import annotations
+
+from tests.sabotage.a_break import Break
+from tests.sabotage.breaks import capture, copies, log, postgres, queues, rows, schema, source
+
+BREAKS: tuple[Break, ...] = (
+    *log.BREAKS,
+    *capture.BREAKS,
+    *source.BREAKS,
+    *copies.BREAKS,
+    *rows.BREAKS,
+    *postgres.BREAKS,
+    *queues.BREAKS,
+    *schema.BREAKS,
+)

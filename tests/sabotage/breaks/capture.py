@@ -1,0 +1,109 @@
+"""Breaks of capture: positions, and what is confirmed to the slot."""
+
+from __future__ import annotations
+
+from tests.sabotage.a_break import Break
+
+BREAKS = (
+    Break(
+        name="confirm-before-durable",
+        guarantee="Nothing is lost",
+        without="The slot is confirmed up to what was received, whatever the destination holds.",
+        file="source/postgres/capture/session.py",
+        edits=(
+            (
+                "confirmed = min(state.frontier.end_lsn for state in readers.values())",
+                "confirmed = self._assembler.frontier.end_lsn",
+            ),
+        ),
+        noticed_by=(
+            (
+                "unit/test_capture_session.py",
+                "test_what_is_only_in_memory_is_not_confirmed",
+            ),
+        ),
+    ),
+    Break(
+        name="confirm-before-the-log-is-durable",
+        guarantee="Nothing is lost",
+        without="With `confirm: log` the slot is confirmed up to what is only in memory.",
+        file="source/postgres/capture/session.py",
+        edits=(
+            (
+                "confirmed = held.end_lsn if held else confirmed",
+                "confirmed = self._stream.wal_end",
+            ),
+        ),
+        noticed_by=(
+            ("unit/test_capture_session.py", "test_what_is_only_in_memory_is_not_confirmed"),
+        ),
+    ),
+    Break(
+        name="commit-lsn-confirmed",
+        guarantee="Nothing is lost",
+        without="The beginning of the commit record is confirmed instead of its end.",
+        file="source/postgres/capture/assemble.py",
+        edits=(("int(big_endian(data, at + 10, 8)[0])", "int(big_endian(data, at + 2, 8)[0])"),),
+        noticed_by=(("unit/test_assemble.py", "test_any_history_in_any_pieces_gives_its_changes"),),
+    ),
+    Break(
+        name="recorded-before-the-commit",
+        guarantee="Nothing is lost",
+        without="Capture hears of a batch before the destination has committed it.",
+        file="pipeline/run/batch_committer.py",
+        edits=(
+            (
+                'failpoint("driver.before_commit")',
+                "self._log.set_reader(self._reader, frontier, self._wanted_lsn)",
+            ),
+        ),
+        noticed_by=(("unit/test_apply_batch.py", "test_capture_learns_of_a_commit_only_after_it"),),
+    ),
+    Break(
+        name="fastest-table-confirmed",
+        guarantee="Nothing is lost",
+        without="What is confirmed is where most tables stand, not what every table holds.",
+        file="model/watermarks.py",
+        edits=(("return min([self.frontier, *self.behind.values()])", "return self.frontier"),),
+        noticed_by=(
+            ("unit/test_apply_batch.py", "test_what_is_confirmed_is_what_every_table_holds"),
+        ),
+    ),
+    Break(
+        name="slot-beyond-log-and-destination",
+        guarantee="Nothing is lost",
+        without="A slot that stands beyond log and destination is read on from, over the gap.",
+        file="source/postgres/subscription/slot.py",
+        edits=(
+            (
+                "state.confirmed_flush > expected_start:",
+                "state.confirmed_flush < 0:",
+            ),
+        ),
+        noticed_by=(("unit/test_slot.py", "test_refusals_name_slot_cause_and_remedy"),),
+    ),
+    Break(
+        name="ordinals-count-descriptions",
+        guarantee="In commit order",
+        without="Relation messages, which each session gets again, are counted in positions: a "
+        "change has another one after a restart.",
+        file="source/postgres/capture/assemble.py",
+        edits=(
+            ("seen = np.cumsum(_CHANGES[op])", 'seen = np.cumsum(_CHANGES[op] | (op == ord("R")))'),
+        ),
+        noticed_by=(("unit/test_assemble.py", "test_any_history_in_any_pieces_gives_its_changes"),),
+    ),
+    Break(
+        name="log-without-a-limit",
+        guarantee="A backlog is bounded and drains",
+        without="Capture goes on beyond change_log.max_bytes while nobody reads.",
+        file="source/postgres/capture/session.py",
+        edits=(("self._paused = total >= self._settings.max_bytes", "self._paused = total < 0"),),
+        noticed_by=(
+            (
+                "unit/test_capture_session.py",
+                "test_a_full_log_takes_nothing_before_its_readers_go_on",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,155 @@
+"""Breaks of copies: what is read, what is written once, and how the stream goes on from there."""
+
+from __future__ import annotations
+
+from tests.sabotage.a_break import Break
+
+_COMPLETE = "test_a_table_is_complete_behind_its_last_snapshot_and_with_nothing_parked"
+
+BREAKS = (
+    Break(
+        name="changes-applied-twice-around-a-snapshot",
+        guarantee="A copy and the stream fit",
+        without="The last transaction that a table holds already is applied to it once more.",
+        file="transform/floors.py",
+        edits=(('floor, "right")', 'floor, "left")'),),
+        noticed_by=(("unit/test_watermarks.py", "test_floors_cut_rows_truncates_and_messages"),),
+    ),
+    Break(
+        name="snapshot-without-its-position",
+        guarantee="A copy and the stream fit",
+        without="A snapshot is taken for one of another position than the slot's consistent point.",
+        file="source/postgres/snapshot/slot_snapshot.py",
+        edits=(("return SlotSnapshot(name, parse_lsn(point))", "return SlotSnapshot(name, 1)"),),
+        noticed_by=(
+            (
+                "integration/test_snapshot_holder.py",
+                "test_it_shows_what_was_committed_before_its_point",
+            ),
+        ),
+    ),
+    Break(
+        name="parked-key-forgotten",
+        guarantee="A copy and the stream fit",
+        without="A row of which only a part is known is not read again from the source.",
+        file="destination/postgres/merging/table_merge.py",
+        edits=(("            self._send(replay_sql.park)\n", ""),),
+        noticed_by=(
+            (
+                "integration/test_postgres_copy_replay.py",
+                "test_keys_of_any_type_are_parked_and_found_again",
+            ),
+        ),
+    ),
+    Break(
+        name="deleted-rows-come-back",
+        guarantee="A copy and the stream fit",
+        without="A parked key whose row is gone at the source keeps its old row.",
+        file="destination/postgres/copying/parked_keys.py",
+        edits=(("[key for key in keys if key not in there]", "[]"),),
+        noticed_by=(
+            (
+                "integration/test_postgres_copy_replay.py",
+                "test_keys_of_any_type_are_parked_and_found_again",
+            ),
+        ),
+    ),
+    Break(
+        name="parked-rows-before-their-time",
+        guarantee="A copy and the stream fit",
+        without="Rows that are read again are put in place before the changes that came before "
+        "them.",
+        file="pipeline/copy/finish_copies.py",
+        edits=(("self._replay.bring_to([table.oid for table in tables], point)", "pass"),),
+        noticed_by=(("unit/test_finish_copies.py", _COMPLETE),),
+    ),
+    Break(
+        name="complete-before-its-last-snapshot",
+        guarantee="A copy and the stream fit",
+        without="A table passes for complete before the changes up to its last snapshot are there.",
+        file="pipeline/copy/finish_copies.py",
+        edits=(("self._replay.bring_near(oids, consistent)", "self._replay.bring_near(oids)"),),
+        noticed_by=(("unit/test_finish_copies.py", _COMPLETE),),
+    ),
+    Break(
+        name="filenode-not-compared",
+        guarantee="A copy and the stream fit",
+        without="A chunk is read from a table that was rewritten since its copy was planned.",
+        file="source/postgres/snapshot/chunk_reader.py",
+        edits=(("if (oid, file) != (self._range.relation, self._range.file):", "if not oid:"),),
+        noticed_by=(
+            ("integration/test_chunk_reader.py", "test_a_table_that_was_rewritten_is_not_read"),
+        ),
+    ),
+    Break(
+        name="hidden-rows-left-out",
+        guarantee="Hidden rows are an error",
+        without="A copy leaves out rows that a policy hides, and nobody hears of it.",
+        file="source/postgres/snapshot/source_session.py",
+        edits=(('"row_security": "off"', '"row_security": "on"'),),
+        noticed_by=(("integration/test_chunk_reader.py", "test_hidden_rows_are_an_error"),),
+    ),
+    Break(
+        name="chunk-written-twice",
+        guarantee="A copy is not begun anew",
+        without="A chunk that a task wrote twice stands twice.",
+        file="destination/postgres/targets/target_record.py",
+        edits=(("    if fresh:\n", "    if fresh >= 0:\n"),),
+        noticed_by=(
+            (
+                "contract/test_postgres.py",
+                "TestPostgres::test_a_chunk_that_is_written_twice_stands_once[append]",
+            ),
+        ),
+    ),
+    Break(
+        name="chunk-committed-twice",
+        guarantee="A copy is not begun anew",
+        without="A chunk whose receipt is committed again is committed as another one.",
+        file="destination/files/destination.py",
+        edits=(("if (self._root / file.final).exists():", "if not file.final:"),),
+        noticed_by=(
+            (
+                "contract/test_files.py",
+                "TestFiles::test_a_receipt_that_is_committed_twice_counts_once[parquet]",
+            ),
+        ),
+    ),
+    Break(
+        name="done-chunk-not-recorded",
+        guarantee="A copy is not begun anew",
+        without="Finished chunks are not written to the store, and a restart reads them again.",
+        file="store/copies.py",
+        edits=(("            self._write_chunks(ids, done)\n", ""),),
+        noticed_by=(("contract/test_store_copies.py", "TestCopies::test_progress_is_kept"),),
+    ),
+    Break(
+        name="copy-that-was-given-up-goes-on",
+        guarantee="A copy is not begun anew",
+        without="A task of a copy that was given up writes into the next one.",
+        file="destination/postgres/targets/target_record.py",
+        edits=(("if current != (copy,):", "if current is None:"),),
+        noticed_by=(
+            (
+                "integration/test_postgres_copy.py",
+                "test_a_task_of_a_copy_that_was_given_up_writes_nothing",
+            ),
+        ),
+    ),
+    Break(
+        name="rows-of-others-removed",
+        guarantee="Nobody's rows are removed",
+        without="A target with rows that Penstock did not bring passes for one of its own, and is "
+        "emptied.",
+        file="destination/postgres/targets/target_record.py",
+        edits=(
+            (
+                '"foreign": not (target.created or ours) and has_rows(conn, target)',
+                '"foreign": False',
+            ),
+        ),
+        noticed_by=(
+            ("integration/test_postgres_copy.py", "test_rows_that_somebody_else_put_there"),
+        ),
+    ),
+)

@@ -1,0 +1,109 @@
+"""Breaks of the change log: what is durable, what counts, what may go."""
+
+from __future__ import annotations
+
+from tests.sabotage.a_break import Break
+
+BREAKS = (
+    Break(
+        name="segment-not-synced",
+        guarantee="Nothing is lost",
+        without="A segment counts as durable before its bytes have reached the disk.",
+        file="changelog/storage.py",
+        edits=(("os.fsync(file.fileno())", "file.fileno()"),),
+        noticed_by=(
+            ("unit/test_storage.py", "test_what_is_durable_was_synced_before_it_has_its_name"),
+        ),
+    ),
+    Break(
+        name="checksum-not-compared",
+        guarantee="Damage is noticed",
+        without="A segment whose bytes were altered on the disk is read all the same.",
+        file="changelog/segment.py",
+        edits=(("if checksum(data) != name.checksum:", "if not data.size:"),),
+        noticed_by=(("unit/test_segment.py", "test_a_flipped_bit_is_noticed"),),
+    ),
+    Break(
+        name="stale-writer-not-fenced",
+        guarantee="One writer",
+        without="A capture process that was replaced goes on publishing segments.",
+        file="changelog/changelog.py",
+        edits=(("if self._log.newest_epoch() > self.epoch:", "if self.epoch < 0:"),),
+        noticed_by=(("unit/test_changelog.py", "test_a_new_writer_fences_the_old_one"),),
+    ),
+    Break(
+        name="stale-segments-count",
+        guarantee="One writer",
+        without="What a stale writer adds behind its successor's segments is read.",
+        file="changelog/chain.py",
+        edits=(("if name.epoch >= epoch:", "if name.epoch >= 0:"),),
+        noticed_by=(
+            ("unit/test_chain.py", "TestChain::test_what_a_stale_writer_adds_later_does_not_count"),
+        ),
+    ),
+    Break(
+        name="partial-transaction-kept",
+        guarantee="Never half a transaction in a batch",
+        without="The part of a transaction that a crash left in the log stays beside the whole one "
+        "that Postgres sends again.",
+        file="changelog/changelog.py",
+        edits=(
+            (
+                "while segments and segments[-1].is_unfinished:",
+                "while segments and not segments[0].sequence:",
+            ),
+        ),
+        noticed_by=(("unit/test_changelog.py", "test_leftovers_of_a_crash_are_removed_at_start"),),
+    ),
+    Break(
+        name="batch-ends-inside-a-transaction",
+        guarantee="Never half a transaction in a batch",
+        without="A batch takes what a segment holds of a transaction that ends in a later one.",
+        file="changelog/segment_run.py",
+        edits=(("int(last - first)", "len(commits) - int(first)"),),
+        noticed_by=(("unit/test_run.py", "test_a_pointer_takes_only_its_transactions"),),
+    ),
+    Break(
+        name="open-segments-skipped",
+        guarantee="Never half a transaction in a batch",
+        without="Of a transaction over several segments only the last part is read.",
+        file="changelog/chain.py",
+        edits=(("held_up_to = finished_by", "held_up_to = segment.last"),),
+        noticed_by=(("unit/test_run.py", "test_a_reader_gets_each_whole_transaction_once"),),
+    ),
+    Break(
+        name="gap-stepped-over",
+        guarantee="Nothing is lost",
+        without="A reader goes on behind transactions that the log does not hold.",
+        file="changelog/chain.py",
+        edits=(("if segment.after > held:", "if segment.after < 0:"),),
+        noticed_by=(("unit/test_chain.py", "TestBetween::test_missing_transactions_are_an_error"),),
+    ),
+    Break(
+        name="retention-by-the-fastest-reader",
+        guarantee="Nothing is lost",
+        without="Segments are removed that a slower reader still needs.",
+        file="changelog/retention.py",
+        edits=(("held = min(frontiers).commit_lsn", "held = max(frontiers).commit_lsn"),),
+        noticed_by=(("unit/test_retention.py", "test_the_slowest_reader_decides"),),
+    ),
+    Break(
+        name="log-of-another-server",
+        guarantee="Nothing is lost",
+        without="A server with another system identifier or timeline goes on with the log, where "
+        "its positions mean something else.",
+        file="changelog/changelog.py",
+        edits=(
+            ("if known.get(name) != value:", 'if name == "slot" and known.get(name) != value:'),
+        ),
+        noticed_by=(("unit/test_changelog.py", "test_another_source_is_refused"),),
+    ),
+    Break(
+        name="batches-do-not-grow",
+        guarantee="A backlog is bounded and drains",
+        without="A backlog is drained in small batches, however long it is.",
+        file="changelog/batch_size.py",
+        edits=(("min(self.factor * 2, self.max_growth)", "self.factor"),),
+        noticed_by=(("unit/test_batch_size.py", "test_a_backlog_drains_in_few_batches"),),
+    ),
+)

@@ -1,0 +1,135 @@
+"""Breaks of the destination postgres: its commit, its merge, its refusals."""
+
+from __future__ import annotations
+
+from tests.sabotage.a_break import Break
+
+_TABLE_MERGE = "destination/postgres/merging/table_merge.py"
+
+BREAKS = (
+    Break(
+        name="stale-driver-not-fenced",
+        guarantee="Once, in tables",
+        without="A driver commits though another one has moved the position since.",
+        file="destination/postgres/progress.py",
+        edits=(("if changed != 1:", "if changed > 1:"),),
+        noticed_by=(
+            ("contract/test_postgres.py", "TestPostgres::test_a_stale_driver_is_fenced[merge]"),
+        ),
+    ),
+    Break(
+        name="expected-position-not-compared",
+        guarantee="Once, in tables",
+        without="A commit whose answer was lost is made once more, from where the driver stood.",
+        file="destination/postgres/progress.py",
+        edits=(
+            (
+                ' AND commit_lsn IS NOT DISTINCT FROM %s::pg_lsn"',
+                ' AND (commit_lsn IS NOT DISTINCT FROM %s::pg_lsn OR true)"',
+            ),
+            (
+                ' AND end_lsn IS NOT DISTINCT FROM %s::pg_lsn"',
+                ' AND (end_lsn IS NOT DISTINCT FROM %s::pg_lsn OR true)"',
+            ),
+        ),
+        noticed_by=(
+            (
+                "integration/test_postgres_commit.py",
+                "test_a_commit_whose_answer_is_lost_has_happened_once",
+            ),
+        ),
+    ),
+    Break(
+        name="staged-rows-not-counted",
+        guarantee="Once, in tables",
+        without="Rows that a crash of the server took from the staging tables are not missed.",
+        file="destination/postgres/merging/batch_merge.py",
+        edits=(("if found != expected:", "if found and not expected:"),),
+        noticed_by=(
+            (
+                "integration/test_postgres_commit.py",
+                "test_staging_that_was_emptied_is_staged_again",
+            ),
+        ),
+    ),
+    Break(
+        name="truncate-keeps-what-was-staged",
+        guarantee="Once, in tables",
+        without="Rows that were staged before a TRUNCATE are merged after it.",
+        file="destination/postgres/staging/receipt.py",
+        edits=(("found.pop(table, None)", "found.get(table)"),),
+        noticed_by=(
+            (
+                "contract/test_postgres.py",
+                "TestPostgres::test_a_truncate_makes_what_other_tasks_wrote_before_it_void[merge]",
+            ),
+        ),
+    ),
+    Break(
+        name="unique-values-not-exchanged",
+        guarantee="Once, in tables",
+        without="Rows that exchange the values of a unique index stop their table.",
+        file=_TABLE_MERGE,
+        edits=(("isinstance(error, Odd) or (", "isinstance(error, Odd) and ("),),
+        noticed_by=(
+            (
+                "integration/test_postgres_conflicts.py",
+                "test_values_of_a_unique_index_that_two_rows_exchange",
+            ),
+        ),
+    ),
+    Break(
+        name="key-change-loses-unset-columns",
+        guarantee="Unset is not null",
+        without="A row that gets another key loses the columns that its change did not hold.",
+        file=_TABLE_MERGE,
+        edits=(("            self._send(merge_sql.complete, only_rekeys=True)\n", ""),),
+        noticed_by=(
+            (
+                "integration/test_postgres_histories.py",
+                "test_what_becomes_of_one_row_in_several_parts",
+            ),
+        ),
+    ),
+    Break(
+        name="commit-not-flushed",
+        guarantee="Nothing is lost",
+        without="A commit of the destination counts before it has reached the disk.",
+        file="destination/postgres/sessions/driver_session.py",
+        edits=(('{"synchronous_commit": "on"}', '{"synchronous_commit": "off"}'),),
+        noticed_by=(
+            (
+                "integration/test_postgres_commit.py",
+                "test_a_commit_waits_for_the_disk_whatever_the_database_says",
+            ),
+        ),
+    ),
+    Break(
+        name="refused-row-dropped",
+        guarantee="A refused row is never dropped",
+        without="A row that the target refuses is left out, and no dead letter holds it.",
+        file=_TABLE_MERGE,
+        edits=(("        write_letter(self._conn, letters_of, self._stage, letter)\n", ""),),
+        noticed_by=(
+            (
+                "integration/test_postgres_refusals.py",
+                "TestDeadLetters::test_just_the_refused_rows_whole",
+            ),
+        ),
+    ),
+    Break(
+        name="refused-row-without-a-letter",
+        guarantee="A refused row is never dropped",
+        without="Without dead letters the table goes on behind a row that was refused.",
+        file=_TABLE_MERGE,
+        edits=(
+            (
+                "        if letters_of is None:\n            raise refusal(\n",
+                "        if letters_of is None:\n            return\n            raise refusal(\n",
+            ),
+        ),
+        noticed_by=(
+            ("integration/test_postgres_refusals.py", "test_the_table_stops_and_the_others_go_on"),
+        ),
+    ),
+)

@@ -1,0 +1,120 @@
+"""Breaks of destinations that append: files, Kafka, Kinesis."""
+
+from __future__ import annotations
+
+from tests.sabotage.a_break import Break
+
+_READ_LANE = "self._sent = read_lane(options, self._topic, lane)"
+_SYNCED = "test_what_a_manifest_names_has_reached_the_disk_and_so_has_the_manifest"
+
+BREAKS = (
+    Break(
+        name="manifest-not-exclusive",
+        guarantee="Once, where the destination allows it",
+        without="A driver that was replaced writes over the manifest of its successor.",
+        file="destination/files/durable.py",
+        edits=(("os.link(temporary, path)", "os.replace(temporary, path)"),),
+        noticed_by=(
+            ("contract/test_files.py", "TestFiles::test_a_stale_driver_is_fenced[parquet]"),
+        ),
+    ),
+    Break(
+        name="number-of-a-removed-manifest",
+        guarantee="Once, where the destination allows it",
+        without="A driver that slept for long commits under the number of a manifest that is gone.",
+        file="destination/files/manifest.py",
+        edits=(("if max(self._numbers()) > manifest.number:", "if not self._numbers():"),),
+        noticed_by=(
+            (
+                "unit/test_files_commit.py",
+                "test_a_driver_that_slept_past_the_removal_of_old_manifests_is_fenced",
+            ),
+        ),
+    ),
+    Break(
+        name="commit-not-finished",
+        guarantee="Once, where the destination allows it",
+        without="Files of a commit that a crash cut off are never moved to their places.",
+        file="destination/files/destination.py",
+        edits=(("                self._move(last.files)\n", "                pass\n"),),
+        noticed_by=(
+            (
+                "unit/test_files_commit.py",
+                "test_a_crash_between_manifest_and_renames_is_finished_by_the_next_driver",
+            ),
+        ),
+    ),
+    Break(
+        name="data-files-not-synced",
+        guarantee="Nothing is lost",
+        without="A manifest names files whose bytes have not reached the disk.",
+        file="destination/files/staging.py",
+        edits=(("durable.sync_all(staging / file.staged for file in self._finished)", "pass"),),
+        noticed_by=(("unit/test_files_commit.py", _SYNCED),),
+    ),
+    Break(
+        name="manifest-not-synced",
+        guarantee="Nothing is lost",
+        without="A manifest counts before its bytes have reached the disk.",
+        file="destination/files/durable.py",
+        edits=(("        sync(temporary)\n", ""),),
+        noticed_by=(("unit/test_files_commit.py", _SYNCED),),
+    ),
+    Break(
+        name="lane-position-not-compared",
+        guarantee="In order per lane, in queues",
+        without="A replay sends again what the lane's transactions hold already.",
+        file="destination/kafka/sender.py",
+        edits=(("        events = _behind(events, self._sent)\n", ""),),
+        noticed_by=(
+            (
+                "contract/test_kafka.py",
+                "TestKafka::test_a_task_that_ran_twice_counts_once[transactional]",
+            ),
+        ),
+    ),
+    Break(
+        name="lane-read-before-it-is-taken-over",
+        guarantee="In order per lane, in queues",
+        without="A lane is read while the last transaction of a sender that died is undecided.",
+        file="destination/kafka/sender.py",
+        edits=(
+            (f"        {_READ_LANE}\n", ""),
+            ("self._producer = Trans", f"{_READ_LANE}\n        self._producer = Trans"),
+        ),
+        noticed_by=(
+            (
+                "unit/test_kafka_producers.py",
+                "test_a_lane_is_read_when_no_transaction_of_it_is_open",
+            ),
+        ),
+    ),
+    Break(
+        name="messages-overtake-a-failed-one",
+        guarantee="In order per lane, in queues",
+        without="Messages arrive that were sent after one which failed for good.",
+        file="destination/kafka/producers.py",
+        edits=(('"enable.gapless.guarantee": True', '"enable.gapless.guarantee": False'),),
+        noticed_by=(
+            (
+                "unit/test_kafka_producers.py",
+                "test_no_message_arrives_after_one_that_failed_for_good",
+            ),
+        ),
+    ),
+    Break(
+        name="two-records-of-a-key-in-a-call",
+        guarantee="In order per lane, in queues",
+        without="A call to Kinesis holds two records of a key: the first can fail, and come later.",
+        file="destination/kinesis/calls.py",
+        edits=(
+            (
+                "        self._sizes = sizes\n",
+                "        self._sizes = sizes\n        groups = np.arange(len(groups))\n",
+            ),
+        ),
+        noticed_by=(
+            ("unit/test_kinesis_calls.py", "test_order_is_kept_and_nothing_lost_whatever_fails"),
+        ),
+    ),
+)

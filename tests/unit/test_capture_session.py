@@ -1,0 +1,96 @@
+"""What a session reads and confirms, with a replication stream that a test feeds."""
+
+from __future__ import annotations
+
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.changelog.changelog import ChangeLog, LogWriter
+from penstock.model.lsn import Frontier
+from penstock.pgoutput.messages import Begin, Commit, Insert
+from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
+from tests.pgoutput_bytes import encode, xlog_data
+from tests.stream_model import VERSIONS, describe
+
+START = Frontier(0x1000, 0x1030)
+FIRST, SECOND = Frontier(0x2000, 0x2030), Frontier(0x3000, 0x3030)
+
+
+class FedStream:
+    """A transaction each time that it is read, and then nothing."""
+
+    reply_requested = False
+
+    def __init__(self, *transactions: Frontier) -> None:
+        self.waiting = list(transactions)
+        self.wal_end = self.waiting[-1].end_lsn + 0x100
+        self.confirmed: list[int] = []
+
+    def wait(self, _seconds: float, _extra: int | None) -> bool:
+        return bool(self.waiting)
+
+    def receive(self) -> list[memoryview]:
+        at, table = self.waiting.pop(0), VERSIONS[0][0]
+        messages = (
+            Begin(at.commit_lsn, 5, 7),
+            table,
+            Insert(table.oid, (b"1", b"x")),
+            Commit(at.commit_lsn, at.end_lsn, 5),
+        )
+        return [memoryview(xlog_data(encode(message))) for message in messages]
+
+    def send_status(self, *, received: int, confirmed: int, ask: bool) -> None:
+        self.confirmed.append(confirmed)
+
+
+def capture(
+    log: ChangeLog, fed: FedStream, *, turns: int = 1, confirm_log: bool = False, **limits: int
+) -> None:
+    """A session of so many turns, which publishes nothing before it stops."""
+    writer = LogWriter(log)
+    start = writer.frontier or START
+    writer.start_at(start)
+    stream: Any = fed
+    settings = CaptureSettings(
+        confirm_log=confirm_log,
+        segment_bytes=2**20,
+        segment_age=3600,
+        max_bytes=limits.get("max_bytes", 2**30),
+        grace=0,
+    )
+    session = CaptureSession(
+        stream, log, writer, start, describe, settings, START.end_lsn, lambda: None
+    )
+    session.run(chain(repeat(False, turns), [True]).__next__)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ChangeLog:
+    log = ChangeLog(str(tmp_path))
+    log.set_reader("shop", START)
+    return log
+
+
+@pytest.mark.parametrize(("confirm_log", "in_the_end"), [(True, FIRST), (False, START)])
+def test_what_is_only_in_memory_is_not_confirmed(
+    log: ChangeLog, confirm_log: bool, in_the_end: Frontier
+) -> None:
+    stream = FedStream(FIRST)
+    capture(log, stream, confirm_log=confirm_log)
+    received, *_, last = stream.confirmed
+    assert received == START.end_lsn, "it was received, and no segment holds it"
+    assert log.list().frontier == FIRST
+    assert last == in_the_end.end_lsn
+
+
+def test_a_full_log_takes_nothing_before_its_readers_go_on(log: ChangeLog) -> None:
+    capture(log, FedStream(FIRST))
+    stream = FedStream(SECOND, Frontier(0x4000, 0x4030))
+    capture(log, stream, turns=3, max_bytes=1)
+    assert stream.waiting == [Frontier(0x4000, 0x4030)], "one came before it looked"
+    log.set_reader("shop", SECOND)
+    capture(log, stream, max_bytes=1)
+    assert not stream.waiting

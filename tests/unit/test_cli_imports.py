@@ -1,0 +1,67 @@
+"""Commands that look, and do not move rows, load nothing heavy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.heavy_modules import HEAVY, SHOW_HEAVY
+
+DESTINATIONS = {
+    "discard": {},
+    "files": {"path": "out"},
+    "kafka": {"brokers": "localhost:9092", "oversize": {"claim_check": "out"}},
+    "kinesis": {"region": "eu-west-1"},
+    "memory": {},
+    "postgres": {"url": "postgresql://localhost/shop"},
+    "stdout": {},
+}
+
+
+def loaded(code: str) -> list[str]:
+    """Which heavy modules a new process has loaded once it has run the code."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{SHOW_HEAVY}"], capture_output=True, text=True, check=True
+    )
+    found: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_the_list_is_of_modules_that_exist() -> None:
+    assert loaded("import pyarrow") == ["numpy", "pyarrow"]
+
+
+@pytest.mark.parametrize("option", ["--help", "--version", "status --help", "tables list --help"])
+def test_help_and_version(option: str) -> None:
+    code = (
+        "from penstock.cli.main import main\n"
+        f"try:\n    main({option.split()!r})\nexcept SystemExit as end:\n    assert end.code == 0"
+    )
+    assert loaded(code) == []
+
+
+@pytest.mark.parametrize("kind", DESTINATIONS)
+def test_a_pipeline_file(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    document = {
+        "name": "shop",
+        "source": {"url": "postgresql://localhost/shop"},
+        "destination": {"type": kind, **DESTINATIONS[kind]},  # type: ignore[dict-item]
+    }
+    file.write_text(json.dumps(document))
+    code = (
+        "from pathlib import Path\nfrom penstock.config import load_pipeline\n"
+        f"load_pipeline(Path({str(file)!r}))"
+    )
+    assert loaded(code) == []
+
+
+def test_every_destination_is_tried() -> None:
+    from penstock.destination.registry import destination_names
+
+    assert set(DESTINATIONS) == set(destination_names())
+    assert "pyspark" in HEAVY
