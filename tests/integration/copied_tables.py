@@ -141,7 +141,9 @@ class CopiedTables:
 class Writers:
     """Sessions that write to one table all the time: new rows, moved rows, other keys, deletes."""
 
-    def __init__(self, url: str, table: str = "items") -> None:
+    def __init__(self, url: str, table: str = "items", *, seed: int = 0) -> None:
+        """Who writes to the same rows a second time takes another ``seed``."""
+        self._seed = seed
         self._url = url
         self._table = table
         self._stop = threading.Event()
@@ -159,7 +161,7 @@ class Writers:
             thread.join()
 
     def _write(self, number: int) -> None:
-        chance = random.Random(number)
+        chance = random.Random(number + self._seed)
         with psycopg.connect(self._url, autocommit=True) as conn:
             while not self._stop.wait(0.01):
                 low = chance.randrange(4000)

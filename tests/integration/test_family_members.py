@@ -109,7 +109,7 @@ def test_rows_change_while_they_are_copied(member: Member) -> None:
     # Again, with rows there already.
     member.command("tables", "resync", str(member.pipeline.file), "items")
     member.said.clear()
-    with Writers(member.pipeline.url):
+    with Writers(member.pipeline.url, seed=7):
         member.run_until_caught_up()
     member.run_until_caught_up()
     assert any("public.items: init -> " in text for text in member.said)
