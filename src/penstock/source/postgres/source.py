@@ -15,6 +15,7 @@ import psycopg
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.config.table_patterns import Rules
+from penstock.model.errors import SourceError, SourceUnavailable
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.source.contract import (
@@ -118,8 +119,14 @@ class PostgresSession(SourceSession):
         return partial(tables_in, published=published)
 
     def reconcile(self, rules: Rules) -> Reconciled:
-        with source_errors("comparing the publications with source.tables"):
-            return reconcile_publication(self._lock.conn, self._config, rules)
+        try:
+            with source_errors("comparing the publications with source.tables"):
+                return reconcile_publication(self._lock.conn, self._config, rules)
+        except SourceError as error:
+            if isinstance(error.__cause__, psycopg.OperationalError):
+                # A lock or a statement that took too long: it is tried again soon.
+                raise SourceUnavailable(error.message, remedy=error.remedy) from error
+            raise
 
     def acknowledge(self, versions: Sequence[int]) -> None:
         # A role without the right leaves it.
