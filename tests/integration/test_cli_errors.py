@@ -16,8 +16,6 @@ import pytest
 from penstock.destination.files.committed_files import list_files
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
-pytestmark = pytest.mark.newest_postgres
-
 TRACES = ("Traceback", "py4j", "Py4J", "org.apache.spark", "PENSTOCK-ERROR")
 
 

@@ -14,8 +14,6 @@ from penstock.store import pipeline_store
 from tests.fix_pipeline import PipelineUnderTest
 from tests.heavy_modules import SHOW_HEAVY
 
-pytestmark = pytest.mark.newest_postgres
-
 
 @pytest.mark.parametrize("kind", ["discard", "files", "kafka", "postgres"])
 def test_status_and_tables_list(pipeline: PipelineUnderTest, target_url: str, kind: str) -> None:

@@ -13,8 +13,6 @@ from penstock.destination import memory_tables, memory_versioned
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 
-pytestmark = pytest.mark.newest_postgres
-
 READERS = {
     "memory-tables": memory_tables.read_rows,
     "memory-versioned": memory_versioned.read_rows,

@@ -13,8 +13,6 @@ from tests.fix_pipeline import PipelineUnderTest
 from tests.fix_target import Target
 from tests.integration.test_filtered_pipeline import catch_up
 
-pytestmark = pytest.mark.newest_postgres
-
 FILTER: dict[str, Any] = {
     "tables": {"exclude": ["secrets"]},
     "operations": {"exclude": ["message", "schema"]},
