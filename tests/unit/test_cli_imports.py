@@ -42,7 +42,8 @@ def test_help_and_version(option: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_pipeline_file(kind: str, tmp_path: Path) -> None:
+def test_a_pipeline_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAREHOUSE_URL", "postgresql://localhost/warehouse")
     file = tmp_path / "shop.yaml"
     document = {
         "name": "shop",
