@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -162,10 +163,12 @@ class Writers:
 
     def _write(self, number: int) -> None:
         chance = random.Random(number + self._seed)
+        # Keys that no other writer takes, nor this one twice.
+        others = itertools.count(100_000 + (2 * self._seed + number) * 10**7, 1000)
         with psycopg.connect(self._url, autocommit=True) as conn:
             while not self._stop.wait(0.01):
                 low = chance.randrange(4000)
-                parameters = {"low": low, "other": 100_000 + chance.randrange(10**8)}
+                parameters = {"low": low, "other": next(others)}
                 statement = sql.SQL(chance.choice(WRITES)).format(sql.Identifier(self._table))
                 conn.execute(statement, parameters)
                 self.written += 1
