@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise, zip_longest
 from pathlib import Path
 
+from penstock.destination.families.durable import TEMPORARY
 from penstock.destination.files.committed_files import list_files
-from penstock.destination.files.durable import TEMPORARY
 from penstock.destination.files.layout import MESSAGES, ControlFolder, table_folder
 from penstock.destination.files.stored_changes import StoredChange, read_changes
 from penstock.model.lsn import Position, parse_lsn

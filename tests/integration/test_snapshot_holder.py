@@ -37,6 +37,7 @@ from penstock.source.postgres.snapshot.held_snapshot import (
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer
 from tests.logged_changes import LoggedChange
+from tests.pipelines import logged
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Rows = dict[str | None, str | None]
@@ -274,7 +275,8 @@ def test_who_is_waited_for_is_told(
             said.append(text)
             open_one.commit()
 
-        held = make_keeper(say=say).take()
+        with logged(say):
+            held = make_keeper().take()
         who = f"pid {open_one.info.backend_pid} (user {open_one.info.user}, application forgotten)"
     assert len(said) == 1
     assert who in said[0]

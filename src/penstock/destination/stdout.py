@@ -7,8 +7,8 @@ import os
 import sys
 import threading
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
     Capabilities,
     ChunkReceipt,
@@ -23,6 +23,9 @@ from penstock.model.errors import DestinationError
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader
 from penstock.model.watermarks import Watermarks
+
+if TYPE_CHECKING:
+    from penstock.decode.changes import ChangeSet
 
 
 class StdoutOptions(DestinationOptions):

@@ -12,7 +12,7 @@ BREAKS = (
         name="manifest-not-exclusive",
         guarantee="Once, where the destination allows it",
         without="A driver that was replaced writes over the manifest of its successor.",
-        file="destination/files/durable.py",
+        file="destination/families/durable.py",
         edits=(("os.link(temporary, path)", "os.replace(temporary, path)"),),
         noticed_by=(
             ("contract/test_files.py", "TestFiles::test_a_stale_driver_is_fenced[parquet]"),
@@ -56,7 +56,7 @@ BREAKS = (
         name="manifest-not-synced",
         guarantee="Nothing is lost",
         without="A manifest counts before its bytes have reached the disk.",
-        file="destination/files/durable.py",
+        file="destination/families/durable.py",
         edits=(("        sync(temporary)\n", ""),),
         noticed_by=(("unit/test_files_commit.py", _SYNCED),),
     ),

@@ -18,7 +18,7 @@ BREAKS = (
         guarantee="Unset is not null",
         without="An unset column does not take the value that an earlier change of the batch sent.",
         file="transform/net_rows.py",
-        edits=(("pick = np.where(missing, self._last, fold.order[latest])", "pick = self._last"),),
+        edits=(("pick = np.where(missing, self.last, self.order[latest])", "pick = self.last"),),
         noticed_by=(("unit/test_net_rows.py", "test_the_last_value_that_was_sent_counts"),),
     ),
     Break(

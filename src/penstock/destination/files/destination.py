@@ -16,8 +16,8 @@ from penstock.destination.contract import (
     SchemaChange,
 )
 from penstock.destination.encode.schema_event import schema_events
+from penstock.destination.families import durable
 from penstock.destination.families.append import AppendDestination
-from penstock.destination.files import durable
 from penstock.destination.files.layout import (
     ControlFolder,
     date_folder,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.destination.files import durable
+from penstock.destination.families import durable
 from penstock.destination.files.layout import ControlFolder
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier

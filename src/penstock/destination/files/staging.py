@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from penstock.decode.row_values import READ_ORDINAL
 from penstock.decode.text_bytes import text_bytes
-from penstock.destination.files import durable
+from penstock.destination.families import durable
 from penstock.destination.files.layout import (
     ControlFolder,
     chunk_file,

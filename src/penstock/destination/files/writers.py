@@ -8,7 +8,7 @@ from pathlib import Path
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
-from penstock.destination.files import durable
+from penstock.destination.families import durable
 from penstock.destination.files.layout import ControlFolder
 from penstock.destination.files.manifest import files_to_json
 from penstock.destination.files.ndjson_encoding import NdjsonEncoding

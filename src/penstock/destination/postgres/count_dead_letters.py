@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.destination.postgres.merging.dead_letters import count_letters
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.sessions.session import (
+    Connection,
     destination_errors,
     open_session,
     session_name,
@@ -24,3 +24,14 @@ def count_dead_letters(options: PostgresOptions, pipeline: str) -> Mapping[str, 
     ):
         row = conn.execute("SELECT to_regclass('penstock.dead_letter') IS NOT NULL").fetchone()
         return count_letters(conn, pipeline) if row and row[0] else {}
+
+
+def count_letters(conn: Connection, pipeline: str) -> dict[str, int]:
+    """How many rows of each source table lie there."""
+    return dict(
+        conn.execute(
+            "SELECT source_table, count(*) FROM penstock.dead_letter WHERE pipeline = %s"
+            " GROUP BY 1 ORDER BY 1",
+            [pipeline],
+        ).fetchall()
+    )

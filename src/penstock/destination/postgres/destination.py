@@ -21,9 +21,10 @@ from penstock.destination.contract import (
 )
 from penstock.destination.postgres.copying.chunk_writer import PostgresChunkWriter, passes_binary
 from penstock.destination.postgres.copying.table_copies import TableCopies
+from penstock.destination.postgres.count_dead_letters import count_letters
 from penstock.destination.postgres.merging import history
 from penstock.destination.postgres.merging.batch_merge import BatchMerge
-from penstock.destination.postgres.merging.dead_letters import count_letters, forget_staged
+from penstock.destination.postgres.merging.dead_letters import forget_staged
 from penstock.destination.postgres.merging.table_merge import Odd, is_odd
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.own_tables import (

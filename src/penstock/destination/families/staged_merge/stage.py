@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.destination.files import durable
+from penstock.destination.families import durable
 from penstock.model.errors import BatchAgain
 
 

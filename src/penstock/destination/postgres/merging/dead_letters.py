@@ -105,17 +105,6 @@ def forget_staged(conn: Connection, pipeline: str) -> None:
     conn.execute("DELETE FROM penstock.stage_dead_letter WHERE pipeline = %s", [pipeline])
 
 
-def count_letters(conn: Connection, pipeline: str) -> dict[str, int]:
-    """How many rows of each source table lie there."""
-    return dict(
-        conn.execute(
-            "SELECT source_table, count(*) FROM penstock.dead_letter WHERE pipeline = %s"
-            " GROUP BY 1 ORDER BY 1",
-            [pipeline],
-        ).fetchall()
-    )
-
-
 def _values(conn: Connection, stage: Stage, letter: Letter) -> list[object]:
     # A character that the database cannot hold may be just why the row was refused; json, unlike
     # jsonb, takes it escaped.
