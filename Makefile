@@ -6,8 +6,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 # Postgres versions of the tests that depend on them: oldest and newest; test-all takes all.
 PG ?= 14,18
-# Test processes side by side: one more than cores, because many tests wait.
-WORKERS ?= 3
+# Test processes side by side: twice the cores, because most tests wait for other processes.
+WORKERS ?= 4
 STARTED := $(shell date +%s)
 
 # uv from PATH where it works (a broken version-manager shim counts as missing), else our own.

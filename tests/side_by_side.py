@@ -24,6 +24,9 @@ _ORDER = ("spark 1", "spark 2", "crash", *_QUEUES)
 # Two sessions: one alone would be the longest of all.
 _SECOND_SESSION = ("test_debezium", "test_kafka", "test_kinesis", "test_spark", "test_verify")
 
+# Its last test judges what the others have seen.
+_IN_ORDER = ("test_debezium_golden",)
+
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]
     """Takes those of a group for one unit of work."""
@@ -59,6 +62,8 @@ def group_of(nodeid: str) -> str:
         return "crash"
     if file.parent.name == "contract":
         return next((queue for queue in _QUEUES if file.stem == f"test_{queue}"), nodeid)
+    if file.stem in _IN_ORDER:
+        return path
     if file.parent.name == "integration" and _takes_a_session(path):
         return "spark 2" if file.name.startswith(_SECOND_SESSION) else "spark 1"
     return nodeid

@@ -203,6 +203,12 @@ def test_large_batches_keep_the_order_of_every_key(
         assert changes[-1]["new"]["body"] == "last"
 
 
+@pytest.mark.parametrize(
+    "shop",
+    [pytest.param(False, marks=pytest.mark.release), True],
+    ids=["plain", "transactional"],
+    indirect=True,
+)
 def test_a_row_of_20_mb(
     shop: PipelineUnderTest, kafka_server: KafkaServer, spark: SparkSession, tmp_path: Path
 ) -> None:

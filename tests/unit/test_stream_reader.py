@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +73,12 @@ def test_a_gap_reaches_the_driver_as_an_error_of_its_kind(log: ChangeLog) -> Non
     error = error_from_text(f"Traceback …\n{raised.value}\n SQLSTATE: 38000")
     assert isinstance(error, LogError)
     assert "lacks what was committed" in error.message
+
+
+def test_a_stream_s_process_loads_neither_pandas_nor_a_driver_of_databases() -> None:
+    """Spark starts one for each query, and both would take longer than all else."""
+    code = "import sys, penstock.spark.source; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert "penstock.decode.types.dates" in modules
+    assert not {"pandas", "psycopg", "penstock.config"} & {*modules}

@@ -40,6 +40,7 @@ def main() -> None:
     import pyspark.worker
 
     import penstock.spark.source
+    import penstock.spark.table_reader
     import penstock.spark.task  # noqa: F401 (likewise)
 
     gc.collect()

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -28,9 +28,10 @@ from penstock.decode.changes import decode_changes
 from penstock.model.errors import ConfigError
 from penstock.model.lsn import NOTHING, Frontier, parse_lsn
 from penstock.spark import envelope, typed_rows
-from penstock.spark.table_read_settings import TableReadSettings
-from penstock.spark.table_reader import PenstockTableReader, read_schema
 from penstock.spark.task import TaskInput, marked_errors
+
+if TYPE_CHECKING:
+    from penstock.spark.table_reader import PenstockTableReader
 
 DEFAULT_MAX_BYTES = 128 * 1024 * 1024
 DEFAULT_PARALLELISM = 8
@@ -70,8 +71,19 @@ class PenstockSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
+    @property
+    def _is_table_read(self) -> bool:
+        """Whether a table is to be read, and not a change log.
+
+        What only that needs is imported where it is used: Spark starts a process for each stream,
+        and a driver of databases and the pipeline file's models would be most of what it loads.
+        """
+        return bool({"url", "pipeline"} & {key.lower() for key in self.options})
+
     def schema(self) -> StructType | str:
-        if TableReadSettings.is_meant_by(self.options):
+        if self._is_table_read:
+            from penstock.spark.table_reader import read_schema
+
             return read_schema(self.options)
         settings = _Settings.of(self.options)
         if settings.mode == "pointers":
@@ -81,15 +93,18 @@ class PenstockSource(DataSource):
         return envelope.SPARK_SCHEMA
 
     def reader(self, schema: StructType) -> PenstockTableReader:
-        if not TableReadSettings.is_meant_by(self.options):
+        if not self._is_table_read:
             raise ConfigError(
                 "spark.read reads a table, and needs the option url or pipeline for it; a change "
                 "log is read with spark.readStream"
             )
+        from penstock.spark.table_read_settings import TableReadSettings
+        from penstock.spark.table_reader import PenstockTableReader
+
         return PenstockTableReader(TableReadSettings.of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 (Spark's)
-        if TableReadSettings.is_meant_by(self.options):
+        if self._is_table_read:
             raise ConfigError(
                 "spark.readStream reads a change log, and needs the option path for it; a table is "
                 "read by url with spark.read"

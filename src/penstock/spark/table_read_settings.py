@@ -46,11 +46,6 @@ class TableReadSettings:
     snapshot_idle: float
     snapshot_grace: float
 
-    @staticmethod
-    def is_meant_by(options: dict[str, str]) -> bool:
-        """Whether a table is to be read, and not a change log."""
-        return bool({"url", "pipeline"} & {key.lower() for key in options})
-
     @classmethod
     def of(cls, given: dict[str, str]) -> TableReadSettings:
         options = {key.lower(): value for key, value in given.items()}

@@ -9,7 +9,6 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import DataType, LongType, StringType, StructType
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.config.table_patterns import split_name
 from penstock.decode.changes import ChangeSet
 from penstock.decode.flat_columns import flat_table
 from penstock.decode.flat_rows import flat_changes, flat_truncate
@@ -19,6 +18,8 @@ from penstock.model.table_schema import TableSchema
 
 def parse_table(name: str) -> tuple[str, str]:
     """Schema and name behind the option ``table``."""
+    from penstock.config.table_patterns import split_name  # source.py says why here
+
     try:
         return split_name(name)
     except ValueError as error:
