@@ -20,6 +20,7 @@ from penstock.model.watermarks import Watermarks
 from penstock.pipeline.schema.schema_follower import SchemaFollower
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.store import MemoryStore
+from tests.kept_tables import KeptTables
 from tests.run_context import Nobody, run_context
 from tests.unit.test_copy_manager import TABLE
 from tests.unit.test_schema_points import LoggedBuilder
@@ -28,10 +29,14 @@ LATER = replace(TABLE, name="renamed")
 CHANGED_AT = 500
 
 
-class Prepared(MemoryDestination):
+class Prepared(MemoryDestination, KeptTables):
     def __init__(self) -> None:
         super().__init__(MemoryOptions(), "items")
         self.prepared: list[str] = []
+        self.told: list[str] = []
+
+    def notes(self, table: int) -> Sequence[str]:
+        return self.told
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         self.prepared += [table.name for table in definitions]
@@ -109,3 +114,14 @@ def test_a_table_that_was_rewritten_is_copied_anew(
     assert followed.follower.follow(lambda: True)
     assert followed.committer.read_up_to.commit_lsn == commit_lsn
     assert followed.store.get_wish(TABLE.oid) == wanted
+
+
+def test_notes_of_an_earlier_run_stay(tmp_path: Any) -> None:
+    """The destination knows only what it could not make since it was opened."""
+    log = LoggedBuilder(ChangeLog(str(tmp_path)))
+    commit_lsn = log.commit(log.change(TABLE.oid, rewrite=False))
+    followed = Followed(str(tmp_path), at=commit_lsn - 1)
+    followed.store.set_notes(TABLE.oid, ["no index a"])
+    followed.destination.told = ["no index b"]
+    assert followed.follower.follow(lambda: True)
+    assert followed.store.get_notes(TABLE.oid) == ("no index a", "no index b")

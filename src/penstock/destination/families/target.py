@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.model.errors import TableRefused
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_schema import TableSchema
 from penstock.transform.table_order import column_places
@@ -50,3 +52,15 @@ class Target:
             for name, part in json.loads(text).items()
         }
         return cls(**value)
+
+
+def target_of(targets: Mapping[int, Target], table: TableSchema) -> Target:
+    """Where the rows of a table go. Raises TableRefused where nobody prepared it."""
+    if table.oid not in targets:
+        raise TableRefused(
+            f"table {table.qualified_name} came in the stream, but was not there when the pipeline "
+            "started",
+            remedy="start `penstock run` again",
+            table=table.oid,
+        )
+    return targets[table.oid]

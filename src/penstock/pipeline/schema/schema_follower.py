@@ -189,7 +189,10 @@ class SchemaFollower:
         self._tables.prepared(oids)
         if isinstance(self._destination, HoldsTables):
             for oid in oids:
-                self._tables.note(oid, self._destination.notes(oid))
+                # The destination knows those of this run; earlier ones stay until a copy.
+                kept = self._store.get_notes(oid)
+                new = [note for note in self._destination.notes(oid) if note not in kept]
+                self._tables.note(oid, [*kept, *new])
         self._tell(changes)
         # Rows that came, went or got new values without changes of rows.
         again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}

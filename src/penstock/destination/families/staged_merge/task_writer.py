@@ -14,8 +14,7 @@ from penstock.decode.row_values import RowValues
 from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
 from penstock.destination.families.staged_merge.receipt import Kind, MergeBatch, MergePart, Run
 from penstock.destination.families.staged_merge.stage import FileStage
-from penstock.destination.families.target import Target
-from penstock.model.errors import TableRefused
+from penstock.destination.families.target import Target, target_of
 from penstock.model.table_rows import ChunkReader
 from penstock.transform.key_events import KeyEvents
 from penstock.transform.net_rows import DELETE, REKEY, UPDATE, counted_rows, net_rows
@@ -51,14 +50,7 @@ class StagedWriter(TaskWriter):
         return Run(tuple(ends), tuple(parts))
 
     def _part(self, changes: TableChanges) -> MergePart | None:
-        target = self.targets.get(changes.table.oid)
-        if target is None:
-            raise TableRefused(
-                f"table {changes.table.qualified_name} came in the stream, but was not there when "
-                "the pipeline started",
-                remedy="start `penstock run` again",
-                table=changes.table.oid,
-            )
+        target = target_of(self.targets, changes.table)
         places = target.places(changes.table, int(changes.commit_lsn[0]))
         if not target.key:
             kind: Kind = "counted"

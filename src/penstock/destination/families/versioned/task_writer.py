@@ -27,7 +27,7 @@ from penstock.destination.contract import (
     LaneSender,
     Receipt,
 )
-from penstock.destination.families.target import Target
+from penstock.destination.families.target import Target, target_of
 from penstock.destination.families.versioned.document_writer import DocumentWriter
 from penstock.destination.families.versioned.documents import (
     DocumentStore,
@@ -71,14 +71,7 @@ class VersionedWriter(LanedWriter):
         return DocumentSender(self.store, self.targets)
 
     def _parts(self, changes: TableChanges) -> Iterator[LanePart]:
-        target = self.targets.get(changes.table.oid)
-        if target is None:
-            raise TableRefused(
-                f"table {changes.table.qualified_name} came in the stream, but was not there when "
-                "the pipeline started",
-                remedy="start `penstock run` again",
-                table=changes.table.oid,
-            )
+        target = target_of(self.targets, changes.table)
         places = target.places(changes.table, int(changes.commit_lsn[0]))
         if not target.key:
             yield self._step(target, changes, "put", _keyless(target, places, changes))
