@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.model.errors import CheckFailed
@@ -17,12 +16,9 @@ from penstock.model.table_state import Errored, Ready
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copies import make_copies_only
 from penstock.pipeline.copy.copy_progress import CopyView
-from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import MakeEngine
-from penstock.pipeline.run.filtering import pipeline_filter, seen_by
-from penstock.pipeline.run.opened import opened_destination
+from penstock.pipeline.run.opened import opened_context
 from penstock.pipeline.tables.registry import TableRegistry
-from penstock.source.registry import make_source
 from penstock.store import Store, pipeline_store
 
 _TURN_SECONDS = 0.1
@@ -59,32 +55,22 @@ def copy_only(
 
     After a crash, a run that finds its snapshot alive goes on under it; else it begins anew.
     """
-    source, wanted = make_source(config), pipeline_filter(config)
-    with (
-        source.session("snapshot") as session,
-        opened_destination(config) as destination,
-        _store(config) as store,
-    ):
-        seen, asked = seen_by(destination, wanted, source, session)
-        context = RunContext(
-            config,
-            file,
-            ChangeLog(config.change_log.path),
-            store,
-            seen,
-            asked,
-            destination,
-            make_engine(config, [] if wanted is None else [wanted]),
-            Metrics(config.name),
-            wanted,
-        )
-        definitions = asked.matching()
+    with opened_context(
+        config,
+        file,
+        make_engine,
+        purpose="snapshot",
+        open_store=lambda _destination: _store(config),
+        metrics=Metrics(config.name),
+    ) as context:
+        store = context.store
+        definitions = context.session.matching()
         if not definitions:
             raise CheckFailed(
                 "No table of the source matches source.tables; there is nothing to copy.",
                 remedy="Correct include and exclude; `penstock check` lists what matches.",
             )
-        destination.prepare(definitions)
+        context.destination.prepare(definitions)
         tables = TableRegistry(store, merges=True, copies=True)
         tables.enrol(definitions, 0)
         tables.take_part()
@@ -94,7 +80,7 @@ def copy_only(
             try:
                 while not stopping() and not tables.are_settled:
                     copies.check()
-                    session.keep()
+                    context.session.keep()
                     copies.show(observe_copies)
                     time.sleep(_TURN_SECONDS)
             finally:

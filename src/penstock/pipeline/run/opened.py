@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
+from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
-from penstock.pipeline.run.filtering import check_filter
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.run.engine import MakeEngine
+from penstock.pipeline.run.filtering import check_filter, pipeline_filter, seen_by
+from penstock.source.registry import make_source
+from penstock.store import Store
+
+OpenStore = Callable[[Destination], AbstractContextManager[Store]]
 
 
 @contextmanager
@@ -21,3 +30,37 @@ def opened_destination(config: PipelineConfig) -> Iterator[Destination]:
         yield destination
     finally:
         destination.close()
+
+
+@contextmanager
+def opened_context(
+    config: PipelineConfig,
+    file: Path,
+    make_engine: MakeEngine,
+    *,
+    purpose: str,
+    open_store: OpenStore,
+    metrics: Metrics,
+) -> Iterator[RunContext]:
+    """The pipeline's lock, its destination and its store for as long as the block; the engine is
+    not started yet. ``purpose`` is what others see of the session.
+    """
+    source, wanted = make_source(config), pipeline_filter(config)
+    with (
+        source.session(purpose) as session,
+        opened_destination(config) as destination,
+        open_store(destination) as store,
+    ):
+        seen, asked = seen_by(destination, wanted, source, session)
+        yield RunContext(
+            config,
+            file,
+            ChangeLog(config.change_log.path),
+            store,
+            seen,
+            asked,
+            destination,
+            make_engine(config, [] if wanted is None else [wanted]),
+            metrics,
+            wanted,
+        )

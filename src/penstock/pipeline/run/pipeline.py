@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.destination.protocols import TablesFailAlone
@@ -23,9 +22,8 @@ from penstock.pipeline.copy.copy_progress import CopyView
 from penstock.pipeline.run.batch_committer import BatchCommitter, Delivered
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import MakeEngine
-from penstock.pipeline.run.filtering import pipeline_filter, seen_by
 from penstock.pipeline.run.joins import CurrentJoins
-from penstock.pipeline.run.opened import opened_destination
+from penstock.pipeline.run.opened import opened_context
 from penstock.pipeline.run.stream import Stream, StreamParts
 from penstock.pipeline.run.supervisor import Stopping, Supervisor
 from penstock.pipeline.run.watched import Watched
@@ -33,7 +31,6 @@ from penstock.pipeline.schema.schema_follower import SchemaFollower
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
 from penstock.source.contract import Capture
-from penstock.source.registry import make_source
 from penstock.store import MemoryStore, Store, pipeline_store
 
 
@@ -69,35 +66,18 @@ class Pipeline:
         Returns what the destination holds.
         """
         try:
-            with self._context() as context:
+            with opened_context(
+                self._config,
+                self._file,
+                self._make_engine,
+                purpose="run",
+                open_store=self._open_store,
+                metrics=self._metrics,
+            ) as context:
                 return self._run(context, stopping, until_caught_up)
         except PenstockError as error:
             self._metrics.health.failed(error.message)
             raise
-
-    @contextmanager
-    def _context(self) -> Iterator[RunContext]:
-        config = self._config
-        source = make_source(config)
-        wanted = pipeline_filter(config)
-        with (
-            source.session("run") as session,
-            opened_destination(config) as destination,
-            self._open_store(destination) as store,
-        ):
-            seen, asked = seen_by(destination, wanted, source, session)
-            yield RunContext(
-                config,
-                self._file,
-                ChangeLog(config.change_log.path),
-                store,
-                seen,
-                asked,
-                destination,
-                self._make_engine(config, [] if wanted is None else [wanted]),
-                self._metrics,
-                wanted,
-            )
 
     def _run(self, context: RunContext, stopping: Stopping, until_caught_up: bool) -> Frontier:
         subscription = context.session.subscribe()
