@@ -21,7 +21,7 @@ from penstock.destination.families.queue.options import LaneOptions
 from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.spark.task import TaskInput
+from penstock.spark.task_input import TaskInput
 
 
 def measure_encoders(

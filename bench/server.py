@@ -104,7 +104,12 @@ class BenchDatabase:
         file = self.folder / f"{name}.yaml"
         content = {
             "name": name,
-            "source": {"url": self.url, "tables": {"include": ["public.*"]}, "copy": copy},
+            "source": {
+                "url": self.url,
+                "tables": {"include": ["public.*"]},
+                "copy": copy,
+                "messages": ["bench"],
+            },
             "change_log": {"path": f"log_{name}", **change_log},
             "destination": dict(destination),
         }

@@ -30,7 +30,7 @@ from penstock.source.postgres.subscription.subscription import (
     ensure_subscription,
     find_subscription,
 )
-from tests.logged_changes import SENTINEL, LoggedChange, logged_changes
+from tests.logged_changes import MESSAGES, SENTINEL, LoggedChange, logged_changes
 
 T = TypeVar("T")
 
@@ -155,6 +155,7 @@ class PipelineUnderTest:
                 "url": self.url,
                 "tables": {"include": list(include), "exclude": list(exclude), **(tables or {})},
                 "copy": copy,
+                "messages": list(MESSAGES),
             },
             "change_log": {"path": self.log.root.path, **change_log},
             "destination": destination or {"type": "discard"},

@@ -14,6 +14,12 @@ from penstock.decode.changes import ChangeSet, TableChanges, decode_changes
 from penstock.model.lsn import Position
 
 SENTINEL = "test sentinel"
+
+MESSAGES = (
+    SENTINEL, "note", "inside", "loose", "stays", "rolled back", "the last one", "of a step",
+    "workload", "workload, loose",
+)  # fmt: skip
+"""The prefixes of logical messages that tests send and look for."""
 """The prefix of messages that tests emit to see how far capture is."""
 
 Row = dict[str, str | None]

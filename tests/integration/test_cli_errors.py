@@ -104,7 +104,9 @@ def to_each_process(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stop", [to_the_group, to_each_process])
+@pytest.mark.parametrize(
+    "stop", [pytest.param(to_the_group, marks=pytest.mark.release), to_each_process]
+)
 def test_a_signal_for_all_processes_stops_in_order(
     shop: PipelineUnderTest, stop: Callable[[subprocess.Popen[str]], None]
 ) -> None:

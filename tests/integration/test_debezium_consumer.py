@@ -56,9 +56,9 @@ class Message:
     [
         # Messages without a schema: the consumer brings it.
         ("row_changes", "row_changes_schemas"),
-        ("row_changes_schemas", "row_changes_schemas"),
-        ("schemas_plain", "schemas_plain"),
-        ("schemas_connect", "schemas_connect"),
+        pytest.param("row_changes_schemas", "row_changes_schemas", marks=pytest.mark.release),
+        pytest.param("schemas_plain", "schemas_plain", marks=pytest.mark.release),
+        pytest.param("schemas_connect", "schemas_connect", marks=pytest.mark.release),
     ],
 )
 def test_a_consumer_of_debezium_reads_the_same_from_our_topics(

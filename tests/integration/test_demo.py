@@ -155,6 +155,7 @@ def test_ctrl_c_while_tables_are_copied_leaves_nothing(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_sigterm_while_spark_starts_leaves_nothing(folder: Path) -> None:
     demo = Demo(folder)
     demo.read_until("starting Spark")
@@ -166,6 +167,7 @@ def test_sigterm_while_spark_starts_leaves_nothing(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_second_ctrl_c_ends_at_once_and_its_processes_follow(folder: Path) -> None:
     demo = Demo(folder, "--seconds", "600")
     demo.read_until("live")

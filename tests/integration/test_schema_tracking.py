@@ -9,11 +9,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.model.schema_message import PREFIX
+from penstock.model.errors import SourceError
+from penstock.model.schema_message import PREFIX, SEAL_BYTES
 from penstock.model.table_definition import TableDefinition
 from penstock.source.postgres.catalogue.described_tables import Published, tables_in
 from penstock.source.postgres.connect import connect
-from penstock.source.postgres.schema_tracking import install_tracking, is_tracking, remove_tracking
+from penstock.source.postgres.tracking.schema_tracking import (
+    install_tracking,
+    is_tracking,
+    read_key,
+    remove_tracking,
+)
 
 pytestmark = pytest.mark.every_postgres
 
@@ -33,16 +39,8 @@ class Watched:
         names = self._names()
         self.conn.execute(statements.encode())
         names |= self._names()
-        found = self.conn.execute(
-            "SELECT data FROM pg_logical_slot_get_changes('watch', NULL, NULL)"
-        ).fetchall()
         changes = []
-        for (data,) in found:
-            head, prefix, text = data.partition(f"prefix: {PREFIX}, ")
-            if not prefix:
-                continue
-            value = json.loads(text.partition("content:")[2])
-            assert "transactional: 1" in head
+        for value in self.sent():
             assert "failure" not in value, value
             tables = {
                 names[told["table"]]: _table(told["table"], told["document"])
@@ -50,6 +48,25 @@ class Watched:
             }
             changes.append((value["tag"], tables, value["rewrite"]))
         return changes
+
+    def sent(self) -> list[dict[str, Any]]:
+        """What the triggers sent, each with a seal that holds."""
+        found = self.conn.execute(
+            "SELECT data FROM pg_logical_slot_get_changes('watch', NULL, NULL)"
+        ).fetchall()
+        sent = []
+        for (data,) in found:
+            head, prefix, text = data.partition(f"prefix: {PREFIX}, ")
+            if not prefix:
+                continue
+            content = text.partition("content:")[2].encode()
+            value = json.loads(content[SEAL_BYTES:])
+            key = read_key(self.conn)
+            assert key is not None
+            assert key.holds(content, int(value["xid"]))
+            assert "transactional: 1" in head
+            sent.append(value)
+        return sent
 
     def _names(self) -> dict[int, str]:
         return dict(self.conn.execute("SELECT oid::bigint, relname::text FROM pg_class").fetchall())
@@ -169,7 +186,7 @@ def test_the_log_is_a_history(watched: Watched) -> None:
     watched("ALTER TABLE items ADD COLUMN a int; ALTER TABLE items ADD COLUMN b int")
     rows = watched.conn.execute(
         "SELECT version, command_tag, schema_name, table_name, before IS NULL, after IS NULL"
-        " FROM penstock.schema_log WHERE table_name = 'items' ORDER BY id"
+        " FROM penstock_ddl.schema_log WHERE table_name = 'items' ORDER BY id"
     ).fetchall()
     assert [row[1:] for row in rows] == [
         ("INIT", "public", "items", True, False),
@@ -180,14 +197,19 @@ def test_the_log_is_a_history(watched: Watched) -> None:
 
 
 def test_a_statement_does_not_fail_because_of_the_log(watched: Watched) -> None:
-    watched.conn.execute("ALTER TABLE penstock.schema_log RENAME TO elsewhere")
-    watched.conn.execute("ALTER TABLE items ADD COLUMN a int")
-    row = watched.conn.execute(
-        "SELECT data FROM pg_logical_slot_get_changes('watch', NULL, NULL) WHERE data ~ %s",
-        [PREFIX],
-    ).fetchone()
-    assert row is not None
-    assert "failure" in row[0]
+    conn = watched.conn
+    conn.execute("ALTER TABLE penstock_ddl.schema_log RENAME TO elsewhere")
+    conn.execute("ALTER TABLE items ADD COLUMN a int")
+    conn.execute("ALTER TABLE items ADD COLUMN b float DEFAULT random()")
+    sent = watched.sent()
+    items = conn.execute("SELECT 'items'::regclass::oid::bigint").fetchone()
+    assert items is not None
+    assert {"schema_log" in value["failure"] for value in sent} == {True}
+    rewrites = [value["tables"] for value in sent if value["rewrite"]]
+    assert rewrites == [[{"table": items[0], "document": None}]], "what it is sure of, it tells"
+    conn.execute("DELETE FROM penstock_ddl.seal_key")
+    conn.execute("ALTER TABLE items ADD COLUMN c int")
+    assert watched.sent() == []
 
 
 def test_it_is_removed_with_all_that_it_made(watched: Watched) -> None:
@@ -212,3 +234,89 @@ def test_without_the_right_nothing_is_made(database: str) -> None:
             assert not is_tracking(conn)
         finally:
             conn.execute("RESET ROLE; DROP OWNED BY plain; DROP ROLE plain")
+
+
+def test_only_roles_that_may_replicate_get_the_key(database: str) -> None:
+    conn = psycopg.connect(database, autocommit=True)
+    assert install_tracking(conn)
+    conn.execute("CREATE ROLE curious LOGIN; CREATE ROLE follower LOGIN REPLICATION")
+    try:
+        for role, may in (("curious", False), ("follower", True)):
+            conn.execute(f"SET SESSION AUTHORIZATION {role}".encode())
+            assert (read_key(conn) is not None) == may
+            assert is_tracking(conn) == may
+            for statement in (
+                "SELECT * FROM penstock_ddl.seal_key",
+                "SELECT * FROM penstock_ddl.schema_log",
+                "INSERT INTO penstock_ddl.schema_log DEFAULT VALUES",
+                "SELECT penstock_ddl.send('{}')",
+                "SELECT penstock_ddl.log_schema('x', '{}', '{}', false)",
+                "CREATE FUNCTION penstock_ddl.mine() RETURNS int RETURN 1",
+            ):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    conn.execute(statement.encode())
+            conn.execute("RESET SESSION AUTHORIZATION")
+    finally:
+        conn.execute("RESET SESSION AUTHORIZATION; DROP ROLE curious; DROP ROLE follower")
+        conn.close()
+
+
+@pytest.mark.parametrize(
+    "intrusion",
+    [
+        "GRANT CREATE ON SCHEMA penstock_ddl TO intruder",
+        "ALTER FUNCTION penstock_ddl.table_document(oid) OWNER TO intruder",
+        "ALTER TABLE penstock_ddl.schema_log OWNER TO intruder",
+        "GRANT INSERT ON penstock_ddl.schema_log TO intruder",
+        "GRANT SELECT ON penstock_ddl.seal_key TO intruder",
+        "GRANT EXECUTE ON FUNCTION penstock_ddl.send(json) TO PUBLIC",
+        "ALTER SCHEMA penstock_ddl OWNER TO intruder",
+    ],
+)
+def test_triggers_that_others_could_replace_are_refused_and_the_remedy_heals_them(
+    watched: Watched, intrusion: str
+) -> None:
+    conn = watched.conn
+    conn.execute("CREATE ROLE intruder")
+    try:
+        conn.execute(intrusion.encode())
+        with pytest.raises(SourceError, match=r"(?s)could replace.*(intruder|everybody)") as found:
+            is_tracking(conn)
+        assert "DROP SCHEMA penstock_ddl CASCADE" in found.value.remedy
+        conn.execute("DROP SCHEMA penstock_ddl CASCADE")
+        assert install_tracking(conn)
+        assert is_tracking(conn)
+        assert watched("ALTER TABLE items ADD COLUMN healed int")
+    finally:
+        conn.execute("DROP OWNED BY intruder; DROP ROLE intruder")
+
+
+def test_default_privileges_open_nothing(database: str) -> None:
+    with connect(database) as conn:
+        conn.execute("CREATE ROLE reader")
+        try:
+            conn.execute(
+                "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO reader;"
+                "ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO reader;"
+                "ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO reader"
+            )
+            assert install_tracking(conn)
+            assert is_tracking(conn)
+        finally:
+            remove_tracking(conn)
+            conn.execute("DROP OWNED BY reader; DROP ROLE reader")
+
+
+def test_a_schema_that_somebody_else_put_there_is_not_used(database: str) -> None:
+    with connect(database) as conn:
+        conn.execute("CREATE ROLE squatter; CREATE SCHEMA penstock_ddl AUTHORIZATION squatter")
+        try:
+            with pytest.raises(SourceError, match="belongs to squatter") as found:
+                install_tracking(conn)
+            assert "DROP SCHEMA penstock_ddl CASCADE" in found.value.remedy
+            conn.execute("SET ROLE squatter")
+            assert not install_tracking(conn), "who could not make triggers goes on without"
+            conn.execute("RESET ROLE; DROP SCHEMA penstock_ddl CASCADE")
+            assert install_tracking(conn)
+        finally:
+            conn.execute("RESET ROLE; DROP OWNED BY squatter; DROP ROLE squatter")

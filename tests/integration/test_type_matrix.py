@@ -49,6 +49,7 @@ def test_every_type_in_every_form(copied: CopiedTables) -> None:
     assert different == []
 
 
+@pytest.mark.release
 def test_a_value_of_50_megabytes(copied: CopiedTables) -> None:
     url = copied.pipeline.url
     _execute(

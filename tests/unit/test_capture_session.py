@@ -11,6 +11,7 @@ import pytest
 from penstock.changelog.changelog import ChangeLog, LogWriter
 from penstock.model.lsn import Frontier
 from penstock.pgoutput.messages import Begin, Commit, Insert
+from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
 from tests.pgoutput_bytes import encode, xlog_data
 from tests.stream_model import VERSIONS, describe
@@ -62,7 +63,7 @@ def capture(
         grace=0,
     )
     session = CaptureSession(
-        stream, log, writer, start, describe, settings, START.end_lsn, lambda: None
+        stream, log, writer, Assembler(start, describe), settings, START.end_lsn, lambda: None
     )
     session.run(chain(repeat(False, turns), [True]).__next__)
 

@@ -87,6 +87,8 @@ def report(started: float, changes: int, **more: Any) -> dict[str, Any]:
         "received_bytes": changes * 100,
         "transactions": changes,
         "changes": changes,
+        "left_out": 3,
+        "forged": 1,
         "buffered_bytes": 5,
         "log_bytes": None,
         "confirmed": format_lsn(400),
@@ -107,6 +109,7 @@ def test_sessions_of_capture_add_up_though_each_counts_from_zero(metrics: Metric
     assert registry.total(c.RECEIVED_CHANGES) == registry.total(c.RECEIVED_TRANSACTIONS) == 19
     assert registry.total(c.RECEIVED_MESSAGES) == 38
     assert registry.total(c.RECEIVED_BYTES) == 1900
+    assert (registry.total(c.LEFT_OUT_MESSAGES), registry.total(c.FORGED_MESSAGES)) == (6, 2)
     assert registry.total(c.CAPTURE_STREAMING) == 1
     assert (registry.total(c.CAPTURE_BUFFERED), registry.total(c.LOG_BYTES)) == (5, 77)
     assert registry.total(c.UNCONFIRMED_BYTES) == 600

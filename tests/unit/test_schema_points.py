@@ -16,12 +16,15 @@ from penstock.changelog.barrier import Barrier
 from penstock.changelog.changelog import ChangeLog, LogWriter
 from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
 from penstock.changelog.segment import Segment
-from penstock.model.errors import DecodeError
 from penstock.model.lsn import NOTHING, Frontier, Position
-from penstock.model.schema_message import PREFIX, SchemaMessage
+from penstock.model.schema_message import PREFIX, SchemaMessage, SealKey
+from penstock.source.postgres.capture.assemble import Assembler
+from penstock.source.postgres.capture.messages import MessageFilter
+from penstock.source.postgres.capture.relations import RelationDescriber
 from penstock.spark.source import PenstockSource, PenstockStreamReader
 from penstock.testing.change_builder import ChangeBuilder, Column, table
 
+KEY = SealKey(b"i" * 64, b"o" * 64)
 ITEMS = table("items", Column("id", "int4", key=True))
 
 
@@ -32,6 +35,9 @@ class LoggedBuilder(ChangeBuilder):
         super().__init__()
         self.log = log
         self.writer = LogWriter(log)
+        self._assembler = Assembler(
+            NOTHING, RelationDescriber(lambda _oids: {}), MessageFilter(["audit"], lambda: KEY)
+        )
 
     def publish(self) -> None:
         cut = self._assembler.cut()
@@ -59,8 +65,12 @@ class LoggedBuilder(ChangeBuilder):
 
     def change(self, *tables: int, **more: Any) -> Callable[[], None]:
         told = [{"table": oid, "document": {"oid": oid}} for oid in tables]
-        content = json.dumps({"tag": "ALTER TABLE", "version": 1, "tables": told, **more})
-        return lambda: self.message(PREFIX, content.encode())
+        value = {"tag": "ALTER TABLE", "version": 1, "tables": told, **more}
+        return lambda: self.sealed(value)
+
+    def sealed(self, value: dict[str, Any]) -> None:
+        body = json.dumps({"xid": str(2**32 + self._xid), **value}).encode()
+        self.message(PREFIX, KEY.seal(body) + body)
 
 
 @pytest.fixture
@@ -138,10 +148,10 @@ def test_which_tables_are_touched_between_two_positions(source: LoggedBuilder) -
     assert points.touching(listing, everything, three, three + 1) == frozenset()
 
 
-def test_a_message_that_cannot_be_read_is_a_clear_error(source: LoggedBuilder) -> None:
-    source.commit(lambda: source.message(PREFIX, b"not from us"))
-    with pytest.raises(DecodeError, match="a schema change that cannot be read"):
-        SchemaPoints(source.log).next_after(source.log.list(), 0)
+def test_one_that_cannot_be_read_says_that_something_was_changed(source: LoggedBuilder) -> None:
+    lsn = source.commit(lambda: source.sealed({"of": "a later version"}))
+    (point,) = SchemaPoints(source.log).of(source.log.list(), lsn)
+    assert point.message.failure == "its message cannot be read: KeyError('tag')"
 
 
 def test_only_segments_with_changes_are_opened_and_each_once(

@@ -17,8 +17,7 @@ from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.segment import Segment
 from penstock.changelog.segment_name import SegmentName
 from penstock.model.lsn import Position
-from penstock.model.schema_message import PREFIX, SchemaMessage
-from penstock.pgoutput.messages import LogicalMessage, parse_message
+from penstock.model.schema_message import SCHEMA_CHANGE, SchemaMessage
 from penstock.pgoutput.tuples import Ints
 
 # Rows, and messages of others.
@@ -102,14 +101,13 @@ def _read(segment: Segment) -> _Told:
     rows = segment.rows
     ops = rows.column("op").to_numpy()
     found = []
-    for row in np.flatnonzero(ops == ord("M")).tolist():
-        message = parse_message(rows.column("payload")[row].as_py())
-        if isinstance(message, LogicalMessage) and message.prefix == PREFIX:
-            position = Position(
-                rows.column("commit_lsn")[row].as_py(), rows.column("ordinal")[row].as_py()
-            )
-            micros = rows.column("commit_ts").view("int64")[row].as_py()
-            found.append(SchemaPoint(position, micros, SchemaMessage.parse(message.content)))
+    for row in np.flatnonzero(ops == SCHEMA_CHANGE).tolist():
+        position = Position(
+            rows.column("commit_lsn")[row].as_py(), rows.column("ordinal")[row].as_py()
+        )
+        micros = rows.column("commit_ts").view("int64")[row].as_py()
+        body = rows.column("payload")[row].as_py()[1:]
+        found.append(SchemaPoint(position, micros, SchemaMessage.parse(body)))
     commits = rows.column("commit_lsn").to_numpy()
     ordinals = rows.column("ordinal").to_numpy()
     changes = np.isin(ops, _DELIVERED_OPS)

@@ -41,11 +41,11 @@ def destroy(
     """
     from penstock.source.postgres.connect import connect
     from penstock.source.postgres.pipeline_lock import PipelineLock
-    from penstock.source.postgres.schema_tracking import remove_tracking
     from penstock.source.postgres.subscription.subscription import (
         destroy_subscription,
         has_pipelines,
     )
+    from penstock.source.postgres.tracking.schema_tracking import remove_tracking
 
     config = load_pipeline(file)
     if not yes:

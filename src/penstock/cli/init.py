@@ -20,8 +20,8 @@ def init(file: PipelineFile) -> None:
     """
     from penstock.source.postgres.connect import connect
     from penstock.source.postgres.preflight.all_checks import require_passed
-    from penstock.source.postgres.schema_tracking import ensure_tracking
     from penstock.source.postgres.subscription.subscription import ensure_subscription
+    from penstock.source.postgres.tracking.schema_tracking import ensure_tracking
     from penstock.spark.preflight import run_all_checks
 
     config = load_pipeline(file)

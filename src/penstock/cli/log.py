@@ -16,6 +16,7 @@ from penstock.cli.terminal import say
 from penstock.model.errors import ConfigError
 from penstock.model.lsn import format_lsn
 from penstock.model.quantity_text import bytes_text
+from penstock.model.schema_message import SCHEMA_CHANGE
 from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import (
     UNSET,
@@ -128,6 +129,8 @@ def _describe(segment: Segment, name: SegmentName, limit: int, table: str | None
 
 
 def _change(payload: bytes, table: TableSchema | None, definitions: Sequence[TableSchema]) -> str:
+    if payload[0] == SCHEMA_CHANGE:
+        return f"schema change {payload[1:].decode()}"
     message = parse_message(payload)
     if isinstance(message, Truncate):
         named = definitions[: len(message.relations)]

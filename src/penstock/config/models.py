@@ -82,6 +82,14 @@ def _spark_value(value: object) -> object:
     return value
 
 
+def _message_prefix(value: str) -> str:
+    if value.startswith("penstock."):
+        raise PydanticCustomError(
+            "message_prefix", "Prefixes that begin with penstock. are Penstock's own"
+        )
+    return value
+
+
 Name = Annotated[str, AfterValidator(_name)]
 SparkValue = Annotated[str, BeforeValidator(_spark_value)]
 
@@ -136,10 +144,15 @@ class CopyConfig(_Model):
 
 
 class SourceConfig(_Model):
-    """The database to follow. ``copy_rows`` is None where rows are not copied."""
+    """The database to follow. ``copy_rows`` is None where rows are not copied.
+
+    Of what is sent by pg_logical_emit_message, messages with one of the prefixes in ``messages``
+    are delivered.
+    """
 
     url: ConnectionUrl
     tables: TablesConfig = TablesConfig()
+    messages: list[Annotated[str, AfterValidator(_message_prefix)]] = []
     # BaseModel has a method called copy, so the field needs another name than the key.
     copy_rows: Annotated[CopyConfig | None, BeforeValidator(_copy)] = Field(
         default=CopyConfig(), alias="copy"
@@ -198,9 +211,12 @@ class SchemaChangesConfig(_Model):
     """What is done about schema changes: ``default``, unless their kind is named.
 
     ``track`` lets Penstock create event triggers in the source, which tell of every change.
+    ``trust`` is which functions the source's defaults, checks, generated columns and indexes may
+    call at the destination: what is built in, that and those of a list, or all.
     """
 
     track: bool = True
+    trust: Literal["built_in", "all"] | list[str] = "built_in"
     default: SchemaAction = "apply"
     add_column: SchemaAction | None = None
     drop_column: SchemaAction | None = None
@@ -221,7 +237,7 @@ class SchemaChangesConfig(_Model):
 
     @property
     def policy(self) -> SchemaPolicy:
-        named: Any = self.model_dump(exclude={"track", "default"}, exclude_none=True)
+        named: Any = self.model_dump(exclude={"track", "trust", "default"}, exclude_none=True)
         return SchemaPolicy(self.default, named)
 
 

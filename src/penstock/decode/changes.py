@@ -20,12 +20,14 @@ from penstock.decode.text_image import Layout, TextImage
 from penstock.decode.typed import TypedColumn
 from penstock.model.errors import DecodeError
 from penstock.model.lsn import Position
+from penstock.model.schema_message import SCHEMA_CHANGE
 from penstock.model.table_schema import TableSchema
 from penstock.pgoutput import messages, tuples
 from penstock.pgoutput.tuples import Bytes, Ints
 
 _KNOWN = np.zeros(256, bool)
-_KNOWN[list(b"IUDTM")] = True
+# Schema changes are for the driver alone.
+_KNOWN[[*b"IUDTM", SCHEMA_CHANGE]] = True
 
 
 @dataclass(frozen=True)

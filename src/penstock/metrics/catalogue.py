@@ -38,6 +38,16 @@ RECEIVED_CHANGES = Metric(
     "counter",
     "Changes that capture wrote to the change log: rows, truncates and logical messages.",
 )
+LEFT_OUT_MESSAGES = Metric(
+    "penstock_left_out_messages_total",
+    "counter",
+    "Logical messages that source.messages does not ask for.",
+)
+FORGED_MESSAGES = Metric(
+    "penstock_forged_messages_total",
+    "counter",
+    "Logical messages that pretend to be of the source's triggers; they are left out.",
+)
 CAPTURE_STREAMING = Metric(
     "penstock_capture_streaming", "gauge", "1 while capture reads the slot, else 0."
 )

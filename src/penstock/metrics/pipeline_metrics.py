@@ -21,6 +21,8 @@ _CAPTURED = {
     "received_bytes": c.RECEIVED_BYTES,
     "transactions": c.RECEIVED_TRANSACTIONS,
     "changes": c.RECEIVED_CHANGES,
+    "left_out": c.LEFT_OUT_MESSAGES,
+    "forged": c.FORGED_MESSAGES,
 }
 
 

@@ -143,6 +143,7 @@ class TableDefinition(Stored):
     ``identity_key`` are the columns of REPLICA IDENTITY USING INDEX. ``indexes`` and
     ``constraints`` are what rows do not need to be replicated; the primary key is not among them.
     ``partitions`` are the oids of all below a partitioned table; they are not compared.
+    ``left_out`` says what of the table is not to be made elsewhere, and why; it is not compared.
     """
 
     oid: int
@@ -157,6 +158,7 @@ class TableDefinition(Stored):
     indexes: tuple[IndexDefinition, ...] = ()
     constraints: tuple[ConstraintDefinition, ...] = ()
     partitions: tuple[int, ...] = field(default=(), compare=False)
+    left_out: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def qualified_name(self) -> str:

@@ -33,12 +33,11 @@ from penstock.spark.source import share_out
 from penstock.spark.task import (
     ChangesOf,
     TaskFunction,
-    TaskInput,
     filtered_by,
     job_result,
-    marked_errors,
     metered,
 )
+from penstock.spark.task_input import TaskInput, marked_errors
 from penstock.transform.step import Step
 
 _SCHEMA = "place bigint, result binary, written string"

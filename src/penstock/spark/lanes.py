@@ -17,12 +17,11 @@ from penstock.model.lsn import Position
 from penstock.spark.task import (
     RECEIPT_SCHEMA,
     ChangesOf,
-    TaskInput,
-    marked_errors,
     metered,
     receipt_row,
     task_inputs,
 )
+from penstock.spark.task_input import TaskInput, marked_errors
 
 _PART_SCHEMA = (
     "lane int, commit_lsn bigint, ordinal bigint, frontier string, content binary, written string"

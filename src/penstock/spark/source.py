@@ -24,11 +24,9 @@ from penstock.changelog.chain import Pointer
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.schema_points import SchemaPoints
 from penstock.changelog.segment_run import RUN_BYTES, read_runs
-from penstock.decode.changes import decode_changes
 from penstock.model.errors import ConfigError
 from penstock.model.lsn import NOTHING, Frontier, parse_lsn
-from penstock.spark import envelope, typed_rows
-from penstock.spark.task import TaskInput, marked_errors
+from penstock.spark.task_input import TaskInput, marked_errors
 
 if TYPE_CHECKING:
     from penstock.spark.table_reader import PenstockTableReader
@@ -75,8 +73,8 @@ class PenstockSource(DataSource):
     def _is_table_read(self) -> bool:
         """Whether a table is to be read, and not a change log.
 
-        What only that needs is imported where it is used: Spark starts a process for each stream,
-        and a driver of databases and the pipeline file's models would be most of what it loads.
+        What only that needs is imported where it is used, and so is what only tasks need: Spark
+        starts a process for each stream, and that would be most of what it loads.
         """
         return bool({"url", "pipeline"} & {key.lower() for key in self.options})
 
@@ -88,6 +86,8 @@ class PenstockSource(DataSource):
         settings = _Settings.of(self.options)
         if settings.mode == "pointers":
             return "task string"
+        from penstock.spark import envelope, typed_rows
+
         if settings.table is not None:
             return typed_rows.spark_schema(typed_rows.find_table(settings.log, settings.table))
         return envelope.SPARK_SCHEMA
@@ -230,6 +230,9 @@ class PenstockStreamReader(DataSourceStreamReader):
             )
             yield pa.RecordBatch.from_pydict({"task": [task.to_json()]})
             return
+        from penstock.decode.changes import decode_changes
+        from penstock.spark import envelope, typed_rows
+
         table = None if settings.table is None else typed_rows.parse_table(settings.table)
         for run in read_runs(settings.log, partition.pointers, settings.buffer_bytes):
             changes = decode_changes(run.rows, run.tables, run.origins)

@@ -6,66 +6,23 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Row
 
-from penstock.changelog.chain import Pointer
-from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.segment_run import read_runs
-from penstock.decode.changes import ChangeSet, decode_changes
+from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import LanedWriter, Receipt, TaskWriter
 from penstock.failpoints import failpoint
 from penstock.metrics.metered import Metered
 from penstock.metrics.written import JobResult, Pair, Written, together
-from penstock.model.error_transport import error_to_text
-from penstock.model.errors import PenstockError
-from penstock.model.lsn import Frontier
+from penstock.spark.task_input import TaskInput, marked_errors
 from penstock.transform.step import Step
 
 RECEIPT_SCHEMA = "first string, frontier string, receipt binary, written string"
 """``written`` is what the task did, as Written has it in JSON."""
 
 # Typed exceptions do not cross from a worker to the driver; their text does.
-
-
-@dataclass(frozen=True)
-class TaskInput:
-    """One task's share of a micro-batch."""
-
-    log_path: str
-    pointers: tuple[Pointer, ...]
-    frontier: Frontier
-    buffer_bytes: int
-
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "log_path": self.log_path,
-                "pointers": [asdict(pointer) for pointer in self.pointers],
-                "frontier": self.frontier.to_json(),
-                "buffer_bytes": self.buffer_bytes,
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> TaskInput:
-        value = json.loads(text)
-        return cls(
-            value["log_path"],
-            tuple(Pointer(**pointer) for pointer in value["pointers"]),
-            Frontier.from_json(value["frontier"]),
-            value["buffer_bytes"],
-        )
-
-    def changes(self) -> Iterator[ChangeSet]:
-        """Read and split the share, about ``buffer_bytes`` at a time."""
-        for run in read_runs(ChangeLog(self.log_path), self.pointers, self.buffer_bytes):
-            failpoint("task.read")
-            yield decode_changes(run.rows, run.tables, run.origins)
 
 
 def task_inputs(batches: Iterable[pa.RecordBatch]) -> Iterator[TaskInput]:
@@ -146,12 +103,3 @@ def metered() -> Metered:
     """For the task that this process runs; knows how often Spark tried it before."""
     context = TaskContext.get()
     return Metered(0 if context is None else context.attemptNumber())
-
-
-@contextmanager
-def marked_errors() -> Iterator[None]:
-    """Raise a PenstockError in a form that error_from_text finds on the driver."""
-    try:
-        yield
-    except PenstockError as error:
-        raise RuntimeError(error_to_text(error)) from error

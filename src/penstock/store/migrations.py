@@ -193,8 +193,10 @@ def migrate(
     All in one transaction. Who comes at the same time waits and then finds nothing to do. A store
     that is up to date is only read, so the right to create tables is needed no longer.
 
-    Raises StoreError where the store was made by another or a newer Penstock.
+    Raises StoreError where the store was made by another or a newer Penstock, or belongs to a role
+    that is neither this one's own nor a superuser: what it says would be theirs to write.
     """
+    _require_own(conn)
     if not _pending(_applied(conn), migrations):
         return []
     with conn.transaction():
@@ -211,6 +213,25 @@ def migrate(
                 [migration.number, migration.name, migration.checksum],
             )
     return [migration.number for migration in pending]
+
+
+def _require_own(conn: psycopg.Connection[Any]) -> None:
+    owners = conn.execute(
+        "SELECT DISTINCT o.rolname::text FROM pg_namespace n"
+        "  LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = ANY (%s)"
+        "  JOIN pg_roles o ON o.oid IN (n.nspowner, c.relowner)"
+        " WHERE n.nspname = 'penstock' AND NOT o.rolsuper"
+        "   AND NOT pg_has_role(current_user, o.oid, 'MEMBER')",
+        [[*TABLES, "store_migrations"]],
+    ).fetchall()
+    if owners:
+        names = ", ".join(name for (name,) in owners)
+        raise StoreError(
+            f"The schema penstock, or a table in it, belongs to {names}: that role could write what"
+            " this pipeline believes of its tables.",
+            remedy="Let it be the pipeline's own: ALTER SCHEMA penstock OWNER TO the pipeline's "
+            "role, and its tables as well; or give another database as store.url.",
+        )
 
 
 def drop_store(conn: psycopg.Connection[Any]) -> None:

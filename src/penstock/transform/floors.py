@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from penstock.decode.changes import ChangeSet, TableChanges
-from penstock.model.schema_message import PREFIX
 from penstock.model.watermarks import Watermarks
 from penstock.transform.step import Step
 
@@ -68,8 +67,7 @@ class Floors(Step):
             tuple(
                 event
                 for event in changes.messages
-                # Ours are for the driver alone.
-                if event.stamp.position.commit_lsn > self.general and event.prefix != PREFIX
+                if event.stamp.position.commit_lsn > self.general
             ),
         )
 

@@ -86,9 +86,11 @@ class CopyAdmission:
         self._start_again(unsteady, "it was changed just when its snapshot was taken")
         tables = [now[oid] for oid in known if oid in now and oid not in unsteady]
         changed = [table for table in tables if table != known[table.oid]]
-        unsure = {table.oid for table in changed} | self._tables.unprepared
+        unsure = {table.oid for table in changed} | self._tables.unprepared | self._state.unsure
         refused = self._fit([table for table in tables if table.oid in unsure])
-        self._tables.prepared({table.oid for table in tables} - refused)
+        fitted = {table.oid for table in tables} - refused
+        self._tables.prepared(fitted)
+        self._state.unsure -= fitted
         self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
         return [table for table in tables if table.oid not in refused]
 

@@ -64,6 +64,10 @@ class CopyState:
         self.queue = CopyQueue(settings.unit_bytes)
         self.readings: dict[int, Reading] = {}
         self.finishing: frozenset[int] = frozenset()
+        self.unsure: set[int] = set()
+        """Tables that were given up: they may have left the stream before a change of theirs that
+        the store knows of, so that their targets may be what they were before it.
+        """
 
     def phase(self, *kinds: type[TableState]) -> list[int]:
         states = self._store.get_table_states()
@@ -101,6 +105,7 @@ class CopyState:
         """Nothing is left of their copies but rows, which the next copy removes first."""
         for oid in oids:
             self.drop(oid)
+        self.unsure |= set(oids)
         self._store.update_table_states({oid: Init() for oid in oids})
         self._store.forget_copy(oids)
         self._positions.free(oids)

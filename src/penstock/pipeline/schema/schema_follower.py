@@ -8,8 +8,8 @@ changes together, in their order. Then the query goes on behind it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from penstock.changelog import chain
@@ -170,7 +170,8 @@ class SchemaFollower:
         floors = self._floors()
         describe = self._session.describer()
         points = self._points.of(listing, commit_lsn)
-        changes = _Changes(self._store, self._judged, floors, describe, self._filter).of(points)
+        ask = _Ask(describe, self._session.definitions_of)
+        changes = _Changes(self._store, self._judged, floors, ask, self._filter).of(points)
         batch = chain.Batch(
             # The commit record ends further on; how far is of no interest.
             Frontier(commit_lsn, commit_lsn + 1),
@@ -182,6 +183,13 @@ class SchemaFollower:
         # Should one be copied before this has come to its end.
         oids = {table.oid for table in after}
         self._tables.to_prepare(oids)
+        # Rows that came, went or got new values without changes of rows. Wished for before the
+        # commit: whoever starts after it does not see the change again. A copy that begins before
+        # it reads what the source holds after it.
+        again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}
+        again |= self._copied_before(points)
+        if again:
+            self._store.set_wishes(dict.fromkeys(again, "resync"))
         sections, jobs = self._sections(batch, floors, points, changes)
         self._committer.commit_sections(sections, batch.frontier, in_turn(jobs))
         with self._committer.lock:
@@ -194,11 +202,6 @@ class SchemaFollower:
                 new = [note for note in self._destination.notes(oid) if note not in kept]
                 self._tables.note(oid, [*kept, *new])
         self._tell(changes)
-        # Rows that came, went or got new values without changes of rows.
-        again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}
-        again |= self._copied_before(points)
-        if again:
-            self._store.set_wishes(dict.fromkeys(again, "resync"))
         known = self._store.get_table_states()
         touched = [each for point in points for each in point.message.tables]
         if any(oid not in known or document is None for oid, document in touched):
@@ -258,6 +261,14 @@ class SchemaFollower:
                     )
 
 
+@dataclass(frozen=True)
+class _Ask:
+    """What tables were and are: by a document of the source's triggers, or by its catalogue."""
+
+    describe: Callable[[str], Mapping[int, TableDefinition]]
+    definitions: Callable[[Sequence[int]], Mapping[int, TableDefinition]]
+
+
 class _Changes:
     """What the messages of one transaction mean for the tables that are followed."""
 
@@ -266,25 +277,28 @@ class _Changes:
         store: Store,
         judged: Callable[[TableChange, Position, str], TableChange],
         floors: Floors,
-        describe: Callable[[str], Mapping[int, TableDefinition]],
+        ask: _Ask,
         wanted: Filter | None,
     ) -> None:
         self._store = store
         self._filter = wanted
         self._judged = judged
         self._floors = floors
-        self._describe = describe
+        self._ask = ask
         self._held: dict[int, TableDefinition | None] = {}
 
     def of(self, points: Sequence[SchemaPoint]) -> list[SchemaChange]:
         return [self._of(point) for point in points]
 
     def _of(self, point: SchemaPoint) -> SchemaChange:
-        tables = tuple(
-            self._change(point, oid, document)
-            for oid, document in point.message.tables
-            if self._floors.wants(oid, point.position.commit_lsn)
-        )
+        if point.message.failure is None:
+            tables = tuple(
+                self._change(point, oid, document)
+                for oid, document in point.message.tables
+                if self._floors.wants(oid, point.position.commit_lsn)
+            )
+        else:
+            tables = tuple(self._untold(point, point.message.failure))
         return SchemaChange(
             point.position,
             point.commit_micros,
@@ -297,13 +311,36 @@ class _Changes:
         before = self._held.get(oid) or self._store.get_table_schema(
             oid, point.position.commit_lsn - 1
         )
-        after = None if document is None else self._describe(document).get(oid)
+        after = None if document is None else self._ask.describe(document).get(oid)
         change = TableChange(before, after, point.message.is_rewrite)
         change = self._judged(change, point.position, point.message.tag)
         if change.moves_partitions(are_new=point.message.tag == "CREATE TABLE"):
             change = replace(change, is_rewrite=True)
         self._held[oid] = change.after
         return change
+
+    def _untold(self, point: SchemaPoint, failure: str) -> Iterator[TableChange]:
+        """What may have changed where the source's triggers could not tell: every table that looks
+        different now, and those that they know were rewritten. Nobody knows how many steps lie
+        between, so their rows are copied anew.
+        """
+        lsn = point.position.commit_lsn
+        rewritten = {oid for oid, _ in point.message.tables}
+        known = [oid for oid in self._store.get_table_states() if self._floors.wants(oid, lsn)]
+        now = self._ask.definitions(known)
+        _log.warning(
+            "the source's triggers could not tell what %s changed (%s); all tables are looked at",
+            point.message.tag,
+            failure,
+            extra={"event": "schema_change_untold"},
+        )
+        for oid, table in now.items():
+            before = self._held.get(oid) or self._store.get_table_schema(oid, lsn - 1)
+            if oid in rewritten or before != table:
+                change = TableChange(before, table, is_rewrite=True)
+                change = self._judged(change, point.position, point.message.tag)
+                self._held[oid] = change.after
+                yield change
 
 
 def _stopped(change: TableChange, stop: Difference, position: Position, tag: str) -> TableRefused:

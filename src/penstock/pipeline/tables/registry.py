@@ -166,7 +166,12 @@ class TableRegistry:
         self._seen[error.table] = self._store.get_table_states()[error.table]
 
     def note(self, oid: int, notes: Sequence[str]) -> None:
-        """Keep what the destination could not make of a table, for log and `penstock status`."""
+        """Keep what the destination could not make of a table, for log and `penstock status`;
+        also what of its definition is not trusted.
+        """
+        table = self._store.get_table_schema(oid)
+        left_out = () if table is None else table.left_out
+        notes = [*notes, *(each for each in left_out if each not in notes)]
         with self._lock:
             known = self._store.get_notes(oid)
             if tuple(notes) == known:
@@ -185,6 +190,7 @@ class TableRegistry:
     def copy_anew(self, oid: int) -> bool:
         """Take a table out of the stream, to be copied again; False where none are copied."""
         if self._copies:
+            self.to_prepare([oid])
             self._store.update_table_states({oid: Init()})
             self._store.forget_copy([oid])
         return self._copies

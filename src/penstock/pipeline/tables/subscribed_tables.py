@@ -166,6 +166,9 @@ class SubscribedTables:
         self._prepare(known, [known[t.oid] for t in found if t.oid in known] + new)
         # No commit begins at the byte before: whoever stands at the LSN itself is past that.
         self._tables.enrol(new, lsn - 1)
+        if isinstance(self._destination, HoldsTables):
+            for table in new:
+                self._tables.note(table.oid, self._destination.notes(table.oid))
 
     def _prepare(self, known: Collection[int], tables: Iterable[TableDefinition]) -> None:
         # Those that a copy begins for are made what they are then (copy_admission.py).

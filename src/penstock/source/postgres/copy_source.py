@@ -18,6 +18,7 @@ from penstock.model.table_schema import TableSchema
 from penstock.source.contract import CopyPlans, CopySource, Keys, OpenChunk, ReadKeys
 from penstock.source.copy_plan import Chunk
 from penstock.source.postgres.catalogue.definitions import read_definitions_by_oid
+from penstock.source.postgres.catalogue.trust import Trust
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
@@ -46,7 +47,9 @@ class PostgresCopySource(CopySource):
         with connect(self._config.source.url, application_name=self._application) as conn:
             subscription = find_subscription(conn, self._config.name)
             publications = subscription.publications if subscription else ()
-            return read_definitions_by_oid(conn, list(tables), publications)
+            found = read_definitions_by_oid(conn, list(tables), publications)
+            trust = Trust.read(conn, self._config.schema_changes.trust)
+            return {oid: trust.judged(table) for oid, table in found.items()}
 
     def plan(self, tables: Sequence[TableDefinition]) -> CopyPlans:
         with connect(self._config.source.url, application_name=self._application) as conn:

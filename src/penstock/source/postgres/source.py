@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -34,15 +34,16 @@ from penstock.source.postgres.catalogue.definitions import (
 )
 from penstock.source.postgres.catalogue.described_tables import tables_in
 from penstock.source.postgres.catalogue.tables import read_tables
+from penstock.source.postgres.catalogue.trust import Trust
 from penstock.source.postgres.copy_source import PostgresCopySource
 from penstock.source.postgres.pipeline_lock import KeptLock
-from penstock.source.postgres.schema_tracking import NOT_TRACKED, ensure_tracking
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.publications import read_membership
 from penstock.source.postgres.subscription.reconcile import reconcile_publication
 from penstock.source.postgres.subscription.slot import current_wal_lsn
 from penstock.source.postgres.subscription.subscription import ensure_subscription
 from penstock.source.postgres.subscription.table_selection import select_tables
+from penstock.source.postgres.tracking.schema_tracking import NOT_TRACKED, ensure_tracking
 
 _log = logging.getLogger(__name__)
 
@@ -108,15 +109,27 @@ class PostgresSession(SourceSession):
         return self.definitions([t.table_name for t in (*selection.published, *unlogged)])
 
     def definitions(self, tables: Sequence[TableName]) -> list[TableDefinition]:
-        return read_definitions(self._lock.conn, list(tables), self._publications)
+        found = read_definitions(self._lock.conn, list(tables), self._publications)
+        return [self._trust.judged(table) for table in found]
 
     def definitions_of(self, tables: Sequence[int]) -> dict[int, TableDefinition]:
-        return read_definitions_by_oid(self._lock.conn, list(tables), self._publications)
+        found = read_definitions_by_oid(self._lock.conn, list(tables), self._publications)
+        return {oid: self._trust.judged(table) for oid, table in found.items()}
 
     def describer(self) -> Callable[[str], Mapping[int, TableDefinition]]:
         with source_errors("reading the columns that are published"):
             published = published_columns(self._lock.conn, self._publications)
-        return partial(tables_in, published=published)
+        trust = self._trust
+
+        def describe(document: str) -> Mapping[int, TableDefinition]:
+            found = tables_in(document, published)
+            return {oid: trust.judged(table) for oid, table in found.items()}
+
+        return describe
+
+    @cached_property
+    def _trust(self) -> Trust:
+        return Trust.read(self._lock.conn, self._config.schema_changes.trust)
 
     def reconcile(self, rules: Rules) -> Reconciled:
         try:
@@ -129,10 +142,7 @@ class PostgresSession(SourceSession):
             raise
 
     def acknowledge(self, versions: Sequence[int]) -> None:
-        # A role without the right leaves it.
         with suppress(psycopg.Error):
             self._lock.conn.execute(
-                "UPDATE penstock.schema_log SET acknowledged_at = now()"
-                " WHERE version = ANY (%s) AND acknowledged_at IS NULL",
-                [list(versions)],
+                "SELECT penstock_ddl.acknowledge(%s::bigint[])", [list(versions)]
             )

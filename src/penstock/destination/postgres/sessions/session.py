@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, sql
 from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
 
@@ -29,6 +29,7 @@ _SETTINGS = {
     "lc_monetary": "C",
     "xmloption": "content",
     "search_path": "pg_catalog",
+    "standard_conforming_strings": "on",
     "row_security": "off",
     # Ours is work that must end by itself, however long the defaults of the role allow.
     "statement_timeout": "0",
@@ -56,6 +57,13 @@ def open_session(url: ConnectionUrl, application: str, settings: dict[str, str])
     conn.prepare_threshold = 2
     conn.prepared_max = None
     return conn
+
+
+def run(conn: Connection, statement: sql.Composed) -> None:
+    """Run what holds text of the source's catalogue, by the extended protocol: the server takes a
+    single statement, whatever the text holds.
+    """
+    conn.execute(statement, binary=True)
 
 
 def is_passing(error: psycopg.Error) -> bool:

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import errors, sql
 
 from penstock.config.table_patterns import split_name
-from penstock.destination.postgres.sessions.session import Connection, is_refusal, said
+from penstock.destination.postgres.sessions.session import Connection, is_refusal, run, said
 from penstock.destination.postgres.targets.alter_types import attempt
 from penstock.destination.postgres.targets.create_table import type_sql, with_free_sequences
 from penstock.model.array_text import first_element
@@ -342,7 +342,7 @@ class AlteredColumns:
         return _statement(self._target, altered)
 
     def _column(self, column: ColumnDefinition, action: sql.Composable) -> None:
-        self._conn.execute(self._statement(column, action))
+        run(self._conn, self._statement(column, action))
 
 
 def _is_made_anew(
@@ -366,4 +366,4 @@ def _statement(target: TableDefinition, action: sql.Composable) -> sql.Composed:
 
 
 def _alter(conn: Connection, target: TableDefinition, action: sql.Composable) -> None:
-    conn.execute(_statement(target, action))
+    run(conn, _statement(target, action))

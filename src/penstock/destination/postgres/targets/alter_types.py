@@ -12,7 +12,7 @@ from dataclasses import replace
 import psycopg
 from psycopg import sql
 
-from penstock.destination.postgres.sessions.session import Connection, is_passing, said
+from penstock.destination.postgres.sessions.session import Connection, is_passing, run, said
 from penstock.destination.postgres.targets.create_table import create_schema, create_type, type_sql
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeDefinition
@@ -99,7 +99,7 @@ def _create(conn: Connection, kind: TypeDefinition, *, is_left_over: bool) -> Ty
         conn.execute(sql.SQL("DROP TYPE {}").format(_name(kind)))
     ensure_schema(conn, kind.schema)
     optional = [*kind.constraints, *([] if kind.default is None else [kind.default])]
-    conn.execute(create_type(kind, optional))
+    run(conn, create_type(kind, optional))
     return replace(kind, constraints=(), default=None)
 
 
@@ -111,7 +111,7 @@ def _alter(conn: Connection, found: TypeDefinition, wanted: TypeDefinition) -> l
             )
         )
     for statement in _label_statements(found, wanted) + _attribute_statements(found, wanted):
-        conn.execute(statement)
+        run(conn, statement)
     return _alter_domain(conn, found, wanted)
 
 
@@ -190,7 +190,7 @@ def attempt(conn: Connection, *statements: sql.Composed) -> psycopg.Error | None
     try:
         with conn.transaction():
             for statement in statements:
-                conn.execute(statement)
+                run(conn, statement)
     except psycopg.Error as error:
         if is_passing(error):
             raise

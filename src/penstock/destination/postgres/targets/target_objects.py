@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 import psycopg
 from psycopg import errors, sql
 
-from penstock.destination.postgres.sessions.session import Connection, is_passing, said
+from penstock.destination.postgres.sessions.session import Connection, is_passing, run, said
 from penstock.model.table_definition import ConstraintDefinition, IndexDefinition, TableDefinition
 
 _FREE_NAMES = 100
@@ -169,7 +169,7 @@ class TargetObjects:
         try:
             with self._conn.transaction():
                 for statement in statements:
-                    self._conn.execute(statement)
+                    run(self._conn, statement)
                 self._conn.execute(
                     "INSERT INTO penstock.target_object VALUES (%s, %s, %s, %s, %s)",
                     [self._pipeline, source, kind, source_name, name],

@@ -10,7 +10,12 @@ import psycopg
 from psycopg import sql
 
 from penstock.config.table_patterns import split_name
-from penstock.destination.postgres.sessions.session import Connection, destination_errors, said
+from penstock.destination.postgres.sessions.session import (
+    Connection,
+    destination_errors,
+    run,
+    said,
+)
 from penstock.destination.postgres.targets.create_table import (
     at_target,
     create_schema,
@@ -326,7 +331,7 @@ class _Preparation:
         try:
             with self._conn.transaction(force_rollback=not keep):
                 for statement in statements:
-                    self._conn.execute(statement)
+                    run(self._conn, statement)
         except (psycopg.DataError, psycopg.NotSupportedError, psycopg.ProgrammingError) as error:
             return error
         return None

@@ -16,12 +16,11 @@ import pyarrow as pa
 from penstock.changelog.segment import SCHEMA, Segment, place
 from penstock.model.errors import DecodeError
 from penstock.model.lsn import Frontier
-from penstock.model.schema_message import PREFIX
+from penstock.model.schema_message import SCHEMA_CHANGE
 from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import POSTGRES_EPOCH_MICROS, Origin, Relation, parse_message
 from penstock.pgoutput.tuples import Bytes, Ints, big_endian, pad
-
-_SCHEMA_PREFIX = PREFIX.encode() + b"\0"
+from penstock.source.postgres.capture.messages import MessageFilter
 
 # An XLogData message: 'w', start LSN, end LSN, send time; then the pgoutput message.
 HEADER = 25
@@ -45,6 +44,9 @@ class Cut:
     messages: int = 0
     transactions: int = 0
     """How many messages it was made of, and how many transactions end among them."""
+    left_out: int = 0
+    forged: int = 0
+    """How many logical messages nobody asks for, and how many pretend to be of the triggers."""
 
     @property
     def has_rows(self) -> bool:
@@ -74,9 +76,14 @@ class Assembler:
     """Collects messages of one replication session and cuts them into segments."""
 
     def __init__(
-        self, start: Frontier, describe: Callable[[Relation], TableSchema] | None = None
+        self,
+        start: Frontier,
+        describe: Callable[[Relation], TableSchema] | None = None,
+        messages: MessageFilter | None = None,
     ) -> None:
+        """Without ``messages``, every logical message is taken, and none tells of the schema."""
         self.frontier = start
+        self._messages = messages
         self.buffered_bytes = 0
         self.tables: dict[int, TableSchema] = {}
         """The newest definition of every relation of this session."""
@@ -119,6 +126,11 @@ class Assembler:
 
         changes = np.flatnonzero(_CHANGES[op])
         stamps = self._stamp(data, op, bodies, ends, changes)
+        forged, left_out = 0, len(changes)
+        if self._messages is not None and (op[changes] == ord("M")).any():
+            kept, forged = _take_messages(self._messages, data, op, bodies, ends, changes, stamps)
+            changes, stamps = changes[kept], stamps.part(kept)
+        left_out -= len(changes) + forged
         relation_id = np.zeros(len(changes), np.int64)
         rows = np.flatnonzero(_ROWS[op[changes]])
         _whole(ends, bodies, changes[rows], 5, "row")
@@ -141,9 +153,9 @@ class Assembler:
             schema=SCHEMA,
         )
         segment = Segment(batch, tables, tuple(self._origin_names))
-        told = _schema_changes(data, op, bodies, ends, changes)
+        told = bool((op[changes] == SCHEMA_CHANGE).any())
         ended = int(np.count_nonzero(op == ord("C")))
-        return Cut(segment, self.frontier, self.is_open, told, len(sizes), ended)
+        return Cut(segment, self.frontier, self.is_open, told, len(sizes), ended, left_out, forged)
 
     def _stamp(self, data: Bytes, op: Bytes, bodies: Ints, ends: Ints, changes: Ints) -> _Stamps:
         """Give every change its transaction and ordinal; move the frontier and the open state."""
@@ -321,15 +333,32 @@ class _Stamps:
     micros: Ints
     origin: npt.NDArray[np.int16]
 
+    def part(self, kept: npt.NDArray[np.bool_]) -> _Stamps:
+        return _Stamps(**{name: values[kept] for name, values in vars(self).items()})
 
-def _schema_changes(data: Bytes, op: Bytes, bodies: Ints, ends: Ints, changes: Ints) -> bool:
-    """Whether a logical message of ours is among the changes. Users may send many of their own."""
-    messages = changes[op[changes] == ord("M")]
-    # Flags and LSN stand before the prefix, a zero byte and the content's length behind it.
-    start, whole = bodies[messages] + 10, len(_SCHEMA_PREFIX)
-    start = start[start + whole <= ends[messages]]
-    found = data[start[:, None] + np.arange(whole)] == np.frombuffer(_SCHEMA_PREFIX, np.uint8)
-    return bool(found.all(axis=1).any())
+
+def _take_messages(
+    wanted: MessageFilter,
+    data: Bytes,
+    op: Bytes,
+    bodies: Ints,
+    ends: Ints,
+    changes: Ints,
+    stamps: _Stamps,
+) -> tuple[npt.NDArray[np.bool_], int]:
+    """Which changes are kept, and how many messages are forged. Of one that tells of a schema
+    change only its body is left, with its own operation before it.
+    """
+    rows = np.flatnonzero(op[changes] == ord("M"))
+    messages = changes[rows]
+    found = wanted.take(data, bodies[messages], ends[messages], stamps.xid[rows])
+    ours = found.bodies > 0
+    bodies[messages[ours]] = found.bodies[ours] - 1
+    data[found.bodies[ours] - 1] = SCHEMA_CHANGE
+    op[messages[ours]] = SCHEMA_CHANGE
+    kept = np.ones(len(changes), bool)
+    kept[rows] = found.taken
+    return kept, found.forged
 
 
 def _loose_lsn(data: Bytes, bodies: Ints) -> Ints:

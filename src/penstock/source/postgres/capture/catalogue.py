@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import select
 import threading
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import psycopg
 
 from penstock.model.errors import SourceUnavailable
+from penstock.model.schema_message import SealKey
 from penstock.model.table_schema import PgType
 from penstock.source.postgres.catalogue.tables import resolve_types
+from penstock.source.postgres.tracking.schema_tracking import read_key
+
+_T = TypeVar("_T")
 
 
 class CatalogueConnection:
@@ -24,9 +28,16 @@ class CatalogueConnection:
         self._lock = threading.Lock()
 
     def resolve_types(self, oids: Iterable[int]) -> dict[int, PgType]:
+        return self._ask(lambda conn: resolve_types(conn, oids))
+
+    def seal_key(self) -> SealKey | None:
+        """What the source's triggers seal their messages with."""
+        return self._ask(read_key)
+
+    def _ask(self, question: Callable[[psycopg.Connection[Any]], _T]) -> _T:
         with self._lock:
             try:
-                return resolve_types(self._conn, oids)
+                return question(self._conn)
             except psycopg.OperationalError as error:
                 raise SourceUnavailable(f"the catalogue connection was lost: {error}") from error
 

@@ -19,7 +19,9 @@ from penstock.model.error_transport import error_to_json
 from penstock.model.errors import PenstockError, SlotError, SourceUnavailable
 from penstock.model.lsn import Frontier
 from penstock.source.contract import Subscription
+from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.catalogue import CatalogueConnection
+from penstock.source.postgres.capture.messages import MessageFilter
 from penstock.source.postgres.capture.relations import RelationDescriber
 from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
 from penstock.source.postgres.capture.stream import ReplicationStream, SlotBusy
@@ -161,8 +163,11 @@ def _stream(
         stream,
         log,
         writer,
-        start,
-        RelationDescriber(catalogue.resolve_types),
+        Assembler(
+            start,
+            RelationDescriber(catalogue.resolve_types),
+            MessageFilter(config.source.messages, catalogue.seal_key),
+        ),
         CaptureSettings(
             confirm_log=config.change_log.confirm == "log",
             segment_bytes=config.change_log.segment_bytes,

@@ -6,6 +6,7 @@ does so message by message.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -33,6 +34,8 @@ class Publisher:
         self.messages = 0
         self.received_bytes = 0
         self.transactions = 0
+        self.left_out = 0
+        self.forged = 0
         self.changes = 0
         self.bytes = 0
 
@@ -66,11 +69,23 @@ class Publisher:
         """Let what is under way finish; whether it succeeded no longer matters to the caller."""
         self._pool.shutdown(wait=True)
 
+    def _tell_of_forged(self, count: int) -> None:
+        if count and not self.forged:
+            print(
+                "capture: somebody sends logical messages that pretend to tell of schema changes; "
+                "they are left out and counted (docs/security.md)",
+                file=sys.stderr,
+                flush=True,
+            )
+        self.forged += count
+
     def _publish(self, collected: Collected, also_empty: bool) -> None:
         cut = self._assembler.cut(collected)
         self.messages += cut.messages
         self.received_bytes += sum(map(len, collected.chunks))
         self.transactions += cut.transactions
+        self.left_out += cut.left_out
+        self._tell_of_forged(cut.forged)
         # Before the rows: whoever sees a row may ask what its table looks like.
         self._share_tables(self._assembler.tables)
         if not cut.has_rows and not also_empty:

@@ -17,7 +17,6 @@ from penstock.model.lsn import Frontier, format_lsn
 from penstock.model.table_schema import TableSchema
 from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.publisher import Publisher
-from penstock.source.postgres.capture.relations import RelationDescriber
 from penstock.source.postgres.capture.stream import ReplicationStream
 
 # How often readers' positions are looked at, and the longest silence towards the server.
@@ -47,15 +46,14 @@ class CaptureSession:
         stream: ReplicationStream,
         log: ChangeLog,
         writer: LogWriter,
-        start: Frontier,
-        describe: RelationDescriber,
+        assembler: Assembler,
         settings: CaptureSettings,
         confirmed: int,
         check_lock: Callable[[], None],
     ) -> None:
         self._stream = stream
         self._log = log
-        self._assembler = Assembler(start, describe)
+        self._assembler = assembler
         self._publisher = Publisher(self._assembler, writer, self._share_tables)
         self._settings = settings
         self._retention = Retention(settings.grace)
@@ -235,6 +233,8 @@ class CaptureSession:
                 "received_bytes": self._publisher.received_bytes,
                 "transactions": self._publisher.transactions,
                 "buffered_bytes": self._assembler.buffered_bytes,
+                "left_out": self._publisher.left_out,
+                "forged": self._publisher.forged,
                 "changes": self._publisher.changes,
                 "bytes": self._publisher.bytes,
                 "log_bytes": log_bytes,

@@ -114,7 +114,7 @@ SELECT c.oid::bigint AS oid,
   FROM pg_class c
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
-   AND n.nspname NOT IN ('information_schema', 'penstock')
+   AND n.nspname NOT IN ('information_schema', 'penstock', 'penstock_ddl')
    AND n.nspname NOT LIKE 'pg\\_%'
  ORDER BY n.nspname, c.relname
 """

@@ -8,8 +8,12 @@ from penstock.model.errors import SlotError
 from penstock.model.lsn import format_lsn
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.preflight.finding import CheckedSource, Finding, listed
-from penstock.source.postgres.schema_tracking import INSTALL_TRACKING, NOT_TRACKED, is_tracking
 from penstock.source.postgres.subscription.slot import judge_slot
+from penstock.source.postgres.tracking.schema_tracking import (
+    INSTALL_TRACKING,
+    NOT_TRACKED,
+    is_tracking,
+)
 
 OLDEST_VERSION = 14
 NEWEST_VERSION = 18

@@ -1,4 +1,5 @@
-"""Event triggers in the source: each schema change becomes a row of a log, and part of the stream.
+"""The SQL of the event triggers in the source: each schema change becomes a row of a log, and part
+of the stream. No I/O.
 
 A change is told as the tables that it touched, before and after it, each as a catalogue document.
 It is sent as a transactional logical message, so that it stands between the rows that were written
@@ -6,44 +7,30 @@ before it and those that were written after it; a change that is rolled back nev
 
 A statement never fails because of us: what cannot be logged is a warning, and told in the stream,
 so that the catalogue is asked instead. ``SET penstock.track_ddl = off`` lets a session opt out.
+
+All of it lies in a schema of its own, which belongs to whoever installed it, because it runs with
+that role's rights: nobody else may put something there, or replace it.
 """
 
 from __future__ import annotations
 
-from typing import Any, LiteralString
-
-import psycopg
-from psycopg import errors, sql
-
 from penstock.model.schema_message import PREFIX
 from penstock.source.postgres.catalogue import document as catalogue_document
-from penstock.source.postgres.source_errors import source_errors
 
-NOT_TRACKED = (
-    "this role may not create event triggers, so a schema change is noticed with the first row "
-    "that comes after it. Not covered are changes that do not show in the columns of a row "
-    "(indexes, constraints, defaults, NOT NULL), and rewrites"
+SCHEMA = "penstock_ddl"
+
+TRIGGERS = (
+    ("penstock_ddl", "ddl_command_end", "note_ddl"),
+    ("penstock_drop", "sql_drop", "note_drop"),
+    ("penstock_rewrite", "table_rewrite", "note_rewrite"),
 )
-INSTALL_TRACKING = (
-    "Run `penstock init` once as a superuser, or as what your hosting service has in its place; "
-    "roles without that right use what it created. Or set schema_changes.track to false."
-)
+"""Name, event and function of each."""
 
-_TRIGGERS = ("penstock_ddl", "penstock_drop", "penstock_rewrite")
-
-# Dropped with everything that depends on them, which is nothing but each other.
-_FUNCTIONS = (
-    *("note_ddl()", "note_drop()", "note_rewrite()", "log_schema(text, oid[], oid[], boolean)"),
-    *("touched_tables(oid, oid)", "tables_with(oid[])", "table_document(oid)", "parts_of(json)"),
-    "is_tracked_schema(name)",
-)
-
-_LOG: tuple[LiteralString, ...] = (
-    "CREATE SCHEMA IF NOT EXISTS penstock",
+_LOG = (
     # One number for each command, growing; not without gaps, and no transaction waits for another.
-    "CREATE SEQUENCE IF NOT EXISTS penstock.schema_version",
+    "CREATE SEQUENCE IF NOT EXISTS penstock_ddl.schema_version",
     """
-    CREATE TABLE IF NOT EXISTS penstock.schema_log (
+    CREATE TABLE IF NOT EXISTS penstock_ddl.schema_log (
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         schema_name text NOT NULL,
         version bigint NOT NULL,
@@ -58,23 +45,85 @@ _LOG: tuple[LiteralString, ...] = (
         acknowledged_at timestamptz,
         parts oid[] NOT NULL DEFAULT '{}'
     )""",
-    "CREATE INDEX IF NOT EXISTS schema_log_table ON penstock.schema_log (table_oid, id)",
-    "CREATE INDEX IF NOT EXISTS schema_log_parts ON penstock.schema_log USING gin (parts)",
+    "CREATE INDEX IF NOT EXISTS schema_log_table ON penstock_ddl.schema_log (table_oid, id)",
+    "CREATE INDEX IF NOT EXISTS schema_log_parts ON penstock_ddl.schema_log USING gin (parts)",
+    "CREATE TABLE IF NOT EXISTS penstock_ddl.seal_key (inner_pad bytea, outer_pad bytea)",
+    # The two padded forms of a key of HMAC-SHA256: 64 random bytes, xor 0x36 and 0x5c.
+    """
+    INSERT INTO penstock_ddl.seal_key
+    WITH made AS MATERIALIZED (
+        SELECT string_agg(decode(replace(gen_random_uuid()::text, '-', ''), 'hex'), '') AS key
+          FROM generate_series(1, 4)
+    )
+    SELECT string_agg(set_byte('\\x00', 0, get_byte(key, n) # 54), '' ORDER BY n),
+           string_agg(set_byte('\\x00', 0, get_byte(key, n) # 92), '' ORDER BY n)
+      FROM made CROSS JOIN generate_series(0, 63) AS n
+     WHERE NOT EXISTS (SELECT FROM penstock_ddl.seal_key)
+    """,
 )
 
+# A role that may replicate reads every change anyway. Hosting services have a role for it.
+_MAY_REPLICATE = """
+CREATE OR REPLACE FUNCTION penstock_ddl.may_replicate(role name) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = role AND (r.rolreplication OR r.rolsuper))
+    OR EXISTS (SELECT FROM pg_roles r
+                WHERE r.rolname = 'rds_replication' AND pg_has_role(role, r.oid, 'MEMBER'))
+$$
+"""
+
+_READ_KEY = """
+CREATE OR REPLACE FUNCTION penstock_ddl.read_key(OUT inner_pad bytea, OUT outer_pad bytea)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF penstock_ddl.may_replicate(session_user) THEN
+        SELECT k.inner_pad, k.outer_pad INTO inner_pad, outer_pad FROM penstock_ddl.seal_key k;
+    END IF;
+END
+$$
+"""
+
+_ACKNOWLEDGE = """
+CREATE OR REPLACE FUNCTION penstock_ddl.acknowledge(versions bigint[]) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF penstock_ddl.may_replicate(session_user) THEN
+        UPDATE penstock_ddl.schema_log SET acknowledged_at = now()
+         WHERE version = ANY (versions) AND acknowledged_at IS NULL;
+    END IF;
+END
+$$
+"""
+
+# Bytes, not text: what is sealed must not depend on the database's encoding.
+_SEND = f"""
+CREATE OR REPLACE FUNCTION penstock_ddl.send(body json) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    content bytea := convert_to(body::text, 'UTF8');
+    seal bytea;
+BEGIN
+    SELECT sha256(k.outer_pad || sha256(k.inner_pad || content)) INTO STRICT seal
+      FROM penstock_ddl.seal_key k;
+    PERFORM pg_logical_emit_message(
+        true, '{PREFIX}', convert_to(encode(seal, 'hex'), 'UTF8') || content);
+END
+$$
+"""  # noqa: S608 (the prefix is a constant)
+
 _IS_TRACKED = """
-CREATE OR REPLACE FUNCTION penstock.is_tracked_schema(name name) RETURNS boolean
+CREATE OR REPLACE FUNCTION penstock_ddl.is_tracked_schema(name name) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
-SELECT name <> 'information_schema' AND name <> 'penstock' AND name NOT LIKE 'pg\\_%'
+SELECT name NOT IN ('information_schema', 'penstock', 'penstock_ddl') AND name NOT LIKE 'pg\\_%'
 $$
 """
 
 # The settings are for the values of rows that are older than a column, which it holds as text.
 _DOCUMENT = f"""
-CREATE OR REPLACE FUNCTION penstock.table_document(of oid) RETURNS json
+CREATE OR REPLACE FUNCTION penstock_ddl.table_document(of oid) RETURNS json
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET datestyle = 'ISO'
 SET intervalstyle = 'postgres' SET timezone = 'UTC' SET bytea_output = 'hex'
-SET extra_float_digits = 1 AS $$
+SET extra_float_digits = 1 SET standard_conforming_strings = on AS $$
 BEGIN
     RETURN ({catalogue_document.as_function(catalogue_document.TABLES, "ARRAY[of]")});
 END
@@ -83,7 +132,7 @@ $$
 
 # All tables with one of these types, directly or inside of other types.
 _TABLES_WITH = """
-CREATE OR REPLACE FUNCTION penstock.tables_with(kinds oid[]) RETURNS oid[]
+CREATE OR REPLACE FUNCTION penstock_ddl.tables_with(kinds oid[]) RETURNS oid[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 WITH RECURSIVE types (oid) AS (
     SELECT unnest(kinds)
@@ -107,7 +156,7 @@ $$
 # a constraint or an owned sequence; all tables with a type. One question after another: together
 # they would be planned anew for each statement, which takes longer than to answer them.
 _TOUCHED = """
-CREATE OR REPLACE FUNCTION penstock.touched_tables(class oid, object oid) RETURNS SETOF oid
+CREATE OR REPLACE FUNCTION penstock_ddl.touched_tables(class oid, object oid) RETURNS SETOF oid
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     relation record;
@@ -137,7 +186,7 @@ BEGIN
         kinds := ARRAY(SELECT t.oid FROM pg_type t WHERE t.typnamespace = object);
     END IF;
     IF cardinality(kinds) > 0 THEN
-        direct := direct || penstock.tables_with(kinds);
+        direct := direct || penstock_ddl.tables_with(kinds);
     END IF;
     IF cardinality(direct) = 0 THEN
         RETURN;
@@ -157,14 +206,14 @@ BEGIN
       JOIN pg_class c ON c.oid = touched.oid
       JOIN pg_namespace n ON n.oid = c.relnamespace
      WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
-       AND penstock.is_tracked_schema(n.nspname);
+       AND penstock_ddl.is_tracked_schema(n.nspname);
 END
 $$
 """
 
 # The indexes and partitions of a table: when one is dropped, nothing else tells whose it was.
 _PARTS = """
-CREATE OR REPLACE FUNCTION penstock.parts_of(document json) RETURNS oid[]
+CREATE OR REPLACE FUNCTION penstock_ddl.parts_of(document json) RETURNS oid[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT ARRAY(SELECT (item ->> 'oid')::oid FROM json_array_elements(document -> 'indexes') AS item)
     || ARRAY(SELECT item::oid
@@ -173,42 +222,43 @@ $$
 """
 
 # Of the tables that may have changed those that have; and those that are gone.
-_LOG_SCHEMA = f"""
-CREATE OR REPLACE FUNCTION penstock.log_schema(
+_LOG_SCHEMA = """
+CREATE OR REPLACE FUNCTION penstock_ddl.log_schema(
     tag text, touched oid[], gone oid[], is_rewrite boolean
 ) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     one oid;
-    earlier penstock.schema_log;
+    earlier penstock_ddl.schema_log;
     later json;
     number bigint;
-    told json[] := '{{}}';
+    told json[] := '{}';
 BEGIN
     FOREACH one IN ARRAY touched || gone LOOP
-        SELECT * INTO earlier FROM penstock.schema_log
+        SELECT * INTO earlier FROM penstock_ddl.schema_log
          WHERE table_oid = one ORDER BY id DESC LIMIT 1;
-        later := CASE WHEN one = ANY (gone) THEN NULL ELSE penstock.table_document(one) END;
+        later := CASE WHEN one = ANY (gone) THEN NULL ELSE penstock_ddl.table_document(one) END;
         CONTINUE WHEN later::text IS NOT DISTINCT FROM earlier.after::text AND NOT is_rewrite;
-        number := coalesce(number, nextval('penstock.schema_version'));
-        INSERT INTO penstock.schema_log (
+        number := coalesce(number, nextval('penstock_ddl.schema_version'));
+        INSERT INTO penstock_ddl.schema_log (
             schema_name, version, table_oid, table_name, command_tag, is_rewrite, before, after,
             parts
         ) VALUES (
-            coalesce(later #>> '{{tables,0,schema}}', earlier.schema_name), number, one,
-            coalesce(later #>> '{{tables,0,name}}', earlier.table_name), tag, is_rewrite,
-            earlier.after, later, penstock.parts_of(later)
+            coalesce(later #>> '{tables,0,schema}', earlier.schema_name), number, one,
+            coalesce(later #>> '{tables,0,name}', earlier.table_name), tag, is_rewrite,
+            earlier.after, later, penstock_ddl.parts_of(later)
         );
         told := told || json_build_object('table', one::bigint, 'document', later);
     END LOOP;
     IF cardinality(told) > 0 THEN
-        PERFORM pg_logical_emit_message(true, '{PREFIX}', json_build_object(
-            'version', number, 'tag', tag, 'rewrite', is_rewrite, 'tables', array_to_json(told)
-        )::text);
+        PERFORM penstock_ddl.send(json_build_object(
+            'xid', pg_current_xact_id()::text, 'version', number, 'tag', tag,
+            'rewrite', is_rewrite, 'tables', array_to_json(told)
+        ));
     END IF;
 END
 $$
-"""  # noqa: S608 (the prefix is a constant)
+"""
 
 
 def _trigger(name: str, tables: str) -> str:
@@ -218,12 +268,14 @@ def _trigger(name: str, tables: str) -> str:
     function that the trigger calls.
     """
     return f"""
-CREATE OR REPLACE FUNCTION penstock.{name}() RETURNS event_trigger
+CREATE OR REPLACE FUNCTION penstock_ddl.{name}() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     touched oid[];
     gone oid[] := '{{}}';
     is_rewrite boolean := false;
+    rewritten json := '[]';
+    failure text;
 BEGIN
     IF lower(current_setting('penstock.track_ddl', true)) IN ('off', 'false', 'no', '0') THEN
         RETURN;
@@ -231,14 +283,26 @@ BEGIN
     BEGIN
 {tables}
         IF cardinality(touched) + cardinality(gone) > 0 THEN
-            PERFORM penstock.log_schema(tg_tag, touched, gone, is_rewrite);
+            PERFORM penstock_ddl.log_schema(tg_tag, touched, gone, is_rewrite);
         END IF;
     EXCEPTION WHEN OTHERS THEN
         RAISE WARNING 'penstock could not log this schema change: %', sqlerrm;
-        PERFORM pg_logical_emit_message(true, '{PREFIX}', json_build_object(
-            'tag', tg_tag, 'failure', sqlerrm
-        )::text);
+        failure := sqlerrm;
     END;
+    IF failure IS NOT NULL THEN
+        IF is_rewrite THEN
+            rewritten := json_build_array(json_build_object(
+                'table', pg_event_trigger_table_rewrite_oid()::bigint, 'document', NULL));
+        END IF;
+        BEGIN
+            PERFORM penstock_ddl.send(json_build_object(
+                'xid', pg_current_xact_id()::text, 'tag', tg_tag, 'failure', failure,
+                'rewrite', is_rewrite, 'tables', rewritten
+            ));
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING 'penstock could not tell of this schema change: %', sqlerrm;
+        END;
+    END IF;
 END
 $$
 """
@@ -249,7 +313,7 @@ _NOTE_DDL = _trigger(
     """
         SELECT coalesce(array_agg(DISTINCT one), '{}') INTO touched
           FROM pg_event_trigger_ddl_commands() AS command
-         CROSS JOIN LATERAL penstock.touched_tables(command.classid, command.objid) AS one;
+         CROSS JOIN LATERAL penstock_ddl.touched_tables(command.classid, command.objid) AS one;
 """,
 )
 
@@ -264,17 +328,19 @@ _NOTE_DROP = _trigger(
                UNION SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                 WHERE dropped.object_type IN ('table constraint', 'default value')
                   AND n.nspname = dropped.address_names[1] AND c.relname = dropped.address_names[2]
-               UNION SELECT l.table_oid FROM penstock.schema_log l
+               UNION SELECT l.table_oid FROM penstock_ddl.schema_log l
                 WHERE dropped.object_type IN ('index', 'table')
                   AND (dropped.original OR dropped.normal)
                   AND l.parts @> ARRAY[dropped.objid]
                ) AS logged (oid)
-         CROSS JOIN LATERAL penstock.touched_tables('pg_class'::regclass, logged.oid) AS one (oid)
+         CROSS JOIN LATERAL penstock_ddl.touched_tables(
+               'pg_class'::regclass, logged.oid) AS one (oid)
          WHERE NOT dropped.is_temporary;
         SELECT coalesce(array_agg(DISTINCT dropped.objid), '{}') INTO gone
           FROM pg_event_trigger_dropped_objects() AS dropped
          WHERE dropped.object_type = 'table' AND dropped.classid = 'pg_class'::regclass
-           AND NOT dropped.is_temporary AND penstock.is_tracked_schema(dropped.schema_name::name);
+           AND NOT dropped.is_temporary
+           AND penstock_ddl.is_tracked_schema(dropped.schema_name::name);
 """,
 )
 
@@ -284,95 +350,29 @@ _NOTE_REWRITE = _trigger(
     """
         is_rewrite := true;
         SELECT coalesce(array_agg(one), '{}') INTO touched
-          FROM penstock.touched_tables(
+          FROM penstock_ddl.touched_tables(
                'pg_class'::regclass, pg_event_trigger_table_rewrite_oid()) AS one
          WHERE one = pg_event_trigger_table_rewrite_oid()
            AND pg_event_trigger_table_rewrite_reason() & 6 <> 0;
 """,
 )
 
-_CREATE_TRIGGERS = (
-    ("penstock_ddl", "ddl_command_end", "note_ddl"),
-    ("penstock_drop", "sql_drop", "note_drop"),
-    ("penstock_rewrite", "table_rewrite", "note_rewrite"),
-)
-
 # What is there before the first change, so that the change has a before.
-_FILL = """
-INSERT INTO penstock.schema_log (
+FILL = """
+INSERT INTO penstock_ddl.schema_log (
     schema_name, version, table_oid, table_name, command_tag, after, parts
 )
-SELECT n.nspname, 0, c.oid, c.relname, 'INIT', made.document, penstock.parts_of(made.document)
+SELECT n.nspname, 0, c.oid, c.relname, 'INIT', made.document, penstock_ddl.parts_of(made.document)
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
- CROSS JOIN LATERAL (SELECT penstock.table_document(c.oid) AS document) AS made
- WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND penstock.is_tracked_schema(n.nspname)
-   AND NOT EXISTS (SELECT FROM penstock.schema_log l WHERE l.table_oid = c.oid)
+ CROSS JOIN LATERAL (SELECT penstock_ddl.table_document(c.oid) AS document) AS made
+ WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
+   AND penstock_ddl.is_tracked_schema(n.nspname)
+   AND NOT EXISTS (SELECT FROM penstock_ddl.schema_log l WHERE l.table_oid = c.oid)
  ORDER BY c.oid
 """
 
-
-def is_tracking(conn: psycopg.Connection[Any]) -> bool:
-    """Whether all triggers are there and fire in ordinary sessions."""
-    row = conn.execute(
-        "SELECT count(*) FROM pg_event_trigger WHERE evtname = ANY (%s) AND evtenabled <> 'D'",
-        [list(_TRIGGERS)],
-    ).fetchone()
-    return row == (len(_TRIGGERS),)
-
-
-def ensure_tracking(conn: psycopg.Connection[Any]) -> bool:
-    """Whether it is there in the end. What another role installed is left as it is."""
-    return install_tracking(conn) or is_tracking(conn)
-
-
-def install_tracking(conn: psycopg.Connection[Any]) -> bool:
-    """Make log and triggers, or bring them up to date; False where the right to is missing."""
-    with source_errors("setting up the log of schema changes"):
-        try:
-            with conn.transaction():
-                # Nothing of our own is logged.
-                conn.execute("SET LOCAL penstock.track_ddl = off")
-                for statement in _LOG:
-                    conn.execute(statement)
-                for function in (
-                    _IS_TRACKED, _DOCUMENT, _TABLES_WITH, _TOUCHED, _PARTS, _LOG_SCHEMA, _NOTE_DDL,
-                    _NOTE_DROP, _NOTE_REWRITE,
-                ):  # fmt: skip
-                    conn.execute(function.encode())
-                conn.execute(
-                    "REVOKE ALL ON FUNCTION penstock.log_schema(text, oid[], oid[], boolean)"
-                    " FROM public"
-                )
-                for name, event, function in _CREATE_TRIGGERS:
-                    _create_trigger(conn, name, event, function)
-                conn.execute(_FILL)
-        except errors.InsufficientPrivilege:
-            return False
-    return True
-
-
-def _create_trigger(conn: psycopg.Connection[Any], name: str, event: str, function: str) -> None:
-    there = conn.execute("SELECT FROM pg_event_trigger WHERE evtname = %s", [name]).fetchone()
-    if there is None:
-        conn.execute(
-            sql.SQL("CREATE EVENT TRIGGER {} ON {} EXECUTE FUNCTION {}()").format(
-                sql.Identifier(name), sql.Identifier(event), sql.Identifier("penstock", function)
-            )
-        )
-
-
-def remove_tracking(conn: psycopg.Connection[Any]) -> list[str]:
-    """Drop triggers, functions and log; says what was removed."""
-    with source_errors("removing the log of schema changes"), conn.transaction():
-        conn.execute("SET LOCAL penstock.track_ddl = off")
-        there = conn.execute(
-            "SELECT evtname::text FROM pg_event_trigger WHERE evtname = ANY (%s) ORDER BY evtname",
-            [list(_TRIGGERS)],
-        ).fetchall()
-        for (name,) in there:
-            conn.execute(sql.SQL("DROP EVENT TRIGGER {}").format(sql.Identifier(name)))
-        for function in _FUNCTIONS:
-            conn.execute(f"DROP FUNCTION IF EXISTS penstock.{function}".encode())
-        conn.execute("DROP TABLE IF EXISTS penstock.schema_log")
-        conn.execute("DROP SEQUENCE IF EXISTS penstock.schema_version")
-    return [f"event trigger {name}" for (name,) in there]
+STATEMENTS = (
+    *_LOG, _IS_TRACKED, _DOCUMENT, _TABLES_WITH, _TOUCHED, _PARTS, _MAY_REPLICATE, _READ_KEY,
+    _ACKNOWLEDGE, _SEND, _LOG_SCHEMA, _NOTE_DDL, _NOTE_DROP, _NOTE_REWRITE,
+)  # fmt: skip
+"""What makes all but the schema and the triggers, or brings it up to date."""

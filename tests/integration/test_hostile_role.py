@@ -1,0 +1,209 @@
+"""Roles of the source that want to run SQL at the destination, or stop the pipeline."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from penstock.model.schema_message import PREFIX
+from penstock.source.postgres.catalogue import document as catalogue_document
+from tests.fix_changed import Changed
+
+ATTACK = "DROP TABLE private.canary; INSERT INTO private.evidence VALUES ('ran')"
+
+# What a stranger's document says of a table that is followed.
+TEXTS = [
+    f"0; {ATTACK}",
+    f"0); {ATTACK}; --",
+    "public.evil()",
+    "(SELECT public.evil())",
+    f"USING btree (id); {ATTACK}",
+    f"CHECK (true); {ATTACK}",
+    f"'; {ATTACK}; --",
+]
+
+# The same functions stand on both sides; at the destination they leave evidence.
+FUNCTIONS = (
+    "CREATE FUNCTION evil() RETURNS int LANGUAGE plpgsql AS $$BEGIN {} RETURN 1; END$$",
+    (
+        "CREATE FUNCTION evil(n int) RETURNS int IMMUTABLE LANGUAGE plpgsql"
+        " AS $$BEGIN {} RETURN n; END$$"
+    ),
+)
+
+
+@pytest.fixture
+def attacked(changed: Changed) -> Changed:
+    with psycopg.connect(changed.target_url, autocommit=True) as target:
+        target.execute("CREATE SCHEMA private; CREATE TABLE private.canary ()")
+        target.execute("CREATE TABLE private.evidence (what text)")
+        for function in FUNCTIONS:
+            body = function.format("INSERT INTO private.evidence VALUES ('called');")
+            target.execute(body.encode())
+    changed.pipeline.execute(*(function.format("") for function in FUNCTIONS))
+    return changed
+
+
+def expect_unharmed(changed: Changed) -> None:
+    with psycopg.connect(changed.target_url) as target:
+        row = target.execute("SELECT to_regclass('private.canary')::text").fetchone()
+        assert row == ("private.canary",)
+        assert target.execute("SELECT * FROM private.evidence").fetchall() == []
+
+
+class Stranger(threading.Thread):
+    """Sends messages as a role that may connect, and nothing else."""
+
+    def __init__(self, url: str, count: int, seed: int) -> None:
+        super().__init__()
+        self._url = url
+        self._count = count
+        self._random = random.Random(seed)
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            with psycopg.connect(self._url, autocommit=True) as conn:
+                documents = self._documents(conn)
+                conn.execute("SET SESSION AUTHORIZATION stranger")
+                for _ in range(self._count):
+                    self._send(conn, documents)
+        except BaseException as error:
+            self.failure = error
+
+    def _documents(self, conn: psycopg.Connection[Any]) -> dict[int, Any]:
+        """What the triggers would say, which every role can find out."""
+        oids = [o for (o,) in conn.execute("SELECT 'items'::regclass::oid::bigint").fetchall()]
+        query = catalogue_document.as_query(catalogue_document.TABLES)
+        row = conn.execute(query, {"tables": oids}).fetchone()
+        assert row is not None
+        return dict.fromkeys(oids, json.loads(row[0]))
+
+    def _send(self, conn: psycopg.Connection[Any], documents: dict[int, Any]) -> None:
+        chance = self._random
+        prefix = chance.choice([PREFIX, PREFIX, "penstock.verify", "test sentinel", "", "x"])
+        content = chance.randbytes(chance.choice([0, 1, 64, 65, 300, 100_000]))
+        if chance.random() < 0.7:
+            content = self._document(conn, documents)
+        if chance.random() < 0.5:
+            content = chance.randbytes(32).hex().encode() + content
+        conn.execute(
+            "SELECT pg_logical_emit_message(%s, %s, %s::bytea)",
+            [chance.random() < 0.8, prefix, content],
+        )
+
+    def _document(self, conn: psycopg.Connection[Any], documents: dict[int, Any]) -> bytes:
+        chance = self._random
+        ((oid, document),) = documents.items()
+        text = chance.choice(TEXTS)
+        forged = json.loads(json.dumps(document))
+        for column in forged["columns"]:
+            if chance.random() < 0.5:
+                column["expr"] = text
+            if chance.random() < 0.2:
+                column["name"] = f'{column["name"]}"; {ATTACK}; --'
+        forged["indexes"].append(
+            {"table": oid, "oid": 1, "name": "i", "is_unique": False, "definition": text, "key": []}
+        )
+        forged["constraints"].append(
+            {
+                "table": oid,
+                "oid": 2,
+                "name": "c",
+                "kind": "c",
+                "definition": text,
+                "key": [],
+                "referenced_schema": None,
+                "referenced_name": None,
+            }
+        )
+        xid = conn.execute("SELECT pg_current_xact_id()::text").fetchone()
+        assert xid is not None
+        gone = chance.random() < 0.3
+        value = {
+            "xid": str(int(xid[0]) + 1),
+            "version": chance.randrange(10**6),
+            "tag": chance.choice(["ALTER TABLE", "DROP TABLE", None, 7]),
+            "rewrite": chance.random() < 0.5,
+            "tables": [{"table": oid, "document": None if gone else forged}],
+        }
+        if chance.random() < 0.2:
+            value["failure"] = "made up"
+        return json.dumps(value).encode()
+
+
+def test_a_stranger_runs_stops_and_changes_nothing(attacked: Changed) -> None:
+    attacked.pipeline.execute("CREATE ROLE stranger LOGIN")
+    try:
+        with attacked.running() as run:
+            attacked.wait(run, attacked.is_same, "the tables are copied")
+            stranger = Stranger(attacked.pipeline.url, 1000, seed=1)
+            stranger.start()
+            for number in range(40):
+                attacked.transaction(
+                    f"UPDATE items SET label = 'n{number}' WHERE id % 7 = {number % 7}",  # noqa: S608
+                    f"INSERT INTO parts VALUES ({1000 + number}, 1, 'under attack')",  # noqa: S608
+                )
+                if number % 20 == 10:
+                    attacked.transaction(f"ALTER TABLE items ADD COLUMN c{number} int DEFAULT 1")
+            stranger.join()
+            assert stranger.failure is None
+            attacked.wait(run, attacked.is_same, "all is delivered, and nothing else")
+        expect_unharmed(attacked)
+        report = attacked.pipeline.log.capture_report()
+        assert report is not None
+        assert report["forged"] > 300
+        assert set(attacked.phases().values()) == {"ready"}
+    finally:
+        attacked.pipeline.execute("DROP ROLE stranger")
+
+
+def test_what_a_tables_owner_wrote_does_not_run_at_the_destination(attacked: Changed) -> None:
+    odd = """x"'; DROP TABLE private.canary; --$$ä\\"""
+    with psycopg.connect(attacked.pipeline.url, autocommit=True) as conn:
+        conn.execute("CREATE ROLE owner; GRANT CREATE, USAGE ON SCHEMA public TO owner")
+        conn.execute("SET SESSION AUTHORIZATION owner")
+        names = [sql.Identifier(odd[: 63 - len(str(n))] + str(n)) for n in range(5)]
+        label, text = sql.Literal(odd), sql.Literal(odd)
+        conn.execute(sql.SQL("CREATE TYPE {} AS ENUM ({})").format(names[0], label))
+        conn.execute(
+            sql.SQL(
+                "CREATE TABLE {t} (id int PRIMARY KEY DEFAULT public.evil(), {a} {e} DEFAULT {l},"
+                " b text DEFAULT {l}, c int CHECK (public.evil(c) > 0),"
+                " d int GENERATED ALWAYS AS (public.evil(id)) STORED,"
+                " f int DEFAULT pg_backend_pid(), g text DEFAULT"
+                " query_to_xml('TABLE private.evidence', true, false, '')::text)"
+            ).format(t=names[1], a=names[2], e=names[0], l=text)
+        )
+        conn.execute(sql.SQL("CREATE INDEX {} ON {} (public.evil(id))").format(names[3], names[1]))
+        for kind, name in (("TABLE", names[1]), ("TYPE", names[0])):
+            conn.execute(sql.SQL("COMMENT ON {} {} IS {}").format(sql.SQL(kind), name, text))
+        conn.execute(
+            sql.SQL("INSERT INTO {} (id, c, g) VALUES (1, 1, 'a'), (2, 2, NULL)").format(names[1])
+        )
+    try:
+        attacked.run_until_caught_up()
+        with psycopg.connect(attacked.pipeline.url, autocommit=True) as conn:
+            conn.execute("SET SESSION AUTHORIZATION owner")
+            conn.execute(
+                sql.SQL("ALTER TABLE {} ADD h int DEFAULT public.evil() NOT NULL").format(names[1])
+            )
+            conn.execute(sql.SQL("INSERT INTO {} (id, c, g) VALUES (3, 3, NULL)").format(names[1]))
+        attacked.run_until_caught_up()
+        expect_unharmed(attacked)
+        table = names[1].as_string(None)
+        rows = f"(SELECT id, {names[2].as_string(None)}, b, c, f, g, h FROM {table})"  # noqa: S608
+        assert attacked.is_equal(rows)
+        assert set(attacked.phases().values()) == {"ready"}
+        told = "\n".join(attacked.said)
+        for what in ("default of column id", "column d", "column h", "index", "constraint"):
+            assert what in told
+        assert "query_to_xml() does more than compute a value" in told
+    finally:
+        attacked.pipeline.execute("DROP OWNED BY owner", "DROP ROLE owner")

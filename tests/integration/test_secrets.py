@@ -1,0 +1,156 @@
+"""Passwords are nowhere but in the process: planted ones are looked for everywhere else."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from tests.fix_pipeline import PipelineUnderTest, wait_until
+from tests.kafka_server import KafkaServer
+from tests.kinesis_server import KinesisServer
+
+pytestmark = pytest.mark.slow
+
+SOURCE, DESTINATION = "pl4nted-s0urce", "pl4nted-dest1nation"
+
+
+def with_password(url: str, password: str) -> str:
+    """The test servers ask for none, so that any will do."""
+    return re.sub(r"//([^:@/]*)(:[^@/]*)?@", rf"//\1:{password}@", url)
+
+
+def destinations(
+    request: pytest.FixtureRequest, folder: Path
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """A destination's part of the pipeline file, and what goes into the environment."""
+    kind = request.param
+    if kind == "postgres":
+        url = with_password(request.getfixturevalue("target_url"), DESTINATION)
+        return {"type": kind, "url": "${SECRET_TARGET}"}, {"SECRET_TARGET": url}
+    if kind == "kafka":
+        server: KafkaServer = request.getfixturevalue("kafka_server")
+        # Not asked for on the plain listener, and sent to tasks all the same.
+        client = {"sasl.password": "${SECRET_KAFKA}", "sasl.username": "somebody"}
+        return (
+            {"type": kind, "brokers": server.brokers, "client": client},
+            {"SECRET_KAFKA": DESTINATION},
+        )
+    if kind == "kinesis":
+        kinesis: KinesisServer = request.getfixturevalue("kinesis_server")
+        return (
+            {"type": kind, **kinesis.options},
+            {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": DESTINATION},
+        )
+    return {"type": kind, **({"path": str(folder / "out")} if kind == "files" else {})}, {}
+
+
+@pytest.fixture(
+    params=[
+        "postgres",
+        *(
+            pytest.param(kind, marks=pytest.mark.release)
+            for kind in ("kafka", "kinesis", "files", "stdout")
+        ),
+    ]
+)
+def running(
+    request: pytest.FixtureRequest, pipeline: PipelineUnderTest
+) -> Iterator[subprocess.Popen[str]]:
+    """`penstock run`, with Spark's page on, while it streams."""
+    destination, environment = destinations(request, pipeline.folder)
+    pipeline.execute("CREATE TABLE items (id int PRIMARY KEY)", "INSERT INTO items VALUES (1)")
+    pipeline.configure(destination=destination, copy=True)
+    pipeline.also(spark={"master": "local[1, 4]", "conf": {"spark.ui.enabled": True}})
+    content = yaml.safe_load(pipeline.file.read_text())
+    content["source"]["url"] = "${SECRET_SOURCE}"
+    pipeline.file.write_text(yaml.safe_dump(content))
+    environment["SECRET_SOURCE"] = with_password(pipeline.url, SOURCE)
+    with (pipeline.folder / "output").open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "penstock", "--log-level", "debug", "run", str(pipeline.file)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            text=True,
+            cwd=pipeline.folder,
+            env={**os.environ, **environment, "TMPDIR": str(pipeline.folder)},
+        )
+        try:
+            wait_until(
+                lambda: process.poll() is not None or _delivered(pipeline, after=None),
+                "rows are copied",
+            )
+            before = pipeline.log.reader(pipeline.name)
+            pipeline.execute("INSERT INTO items VALUES (2)")
+            wait_until(
+                lambda: process.poll() is not None or _delivered(pipeline, after=before),
+                "a change is delivered",
+            )
+            assert process.poll() is None, (pipeline.folder / "output").read_text()
+            yield process
+        finally:
+            process.terminate()
+            process.wait(120)
+
+
+def _delivered(pipeline: PipelineUnderTest, after: Any) -> bool:
+    found = pipeline.log.reader(pipeline.name)
+    return found is not None and (after is None or found.frontier > after.frontier)
+
+
+def test_planted_secrets_are_found_nowhere(
+    running: subprocess.Popen[str], pipeline: PipelineUnderTest
+) -> None:
+    family = [psutil.Process(running.pid), *psutil.Process(running.pid).children(recursive=True)]
+    places = {f"arguments of {p.pid}": " ".join(p.cmdline()).encode() for p in family}
+    served = 0
+    for process in family:
+        for connection in process.net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN:
+                for path in _pages(connection.laddr.port):
+                    served += 1
+                    places[f"page {path}"] = _read(path)
+    assert served > 3, "Spark's page and the metrics were looked at"
+    files = [path for path in pipeline.folder.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".arrow" for path in files)
+    places |= {str(file): file.read_bytes() for file in files}
+    with_secret = [
+        place
+        for place, content in places.items()
+        if SOURCE.encode() in content or DESTINATION.encode() in content
+    ]
+    assert with_secret == []
+
+
+def _pages(port: int) -> list[str]:
+    base = f"http://127.0.0.1:{port}"
+    paths = ("metrics", "health", "environment/", "executors/", "StreamingQuery/", "SQL/")
+    found = [f"{base}/{path}" for path in paths if _read(f"{base}/{path}")]
+    applications = _read(f"{base}/api/v1/applications").decode(errors="replace")
+    for application in re.findall(r'"id"\s*:\s*"([^"]+)"', applications):
+        found += [
+            f"{base}/api/v1/applications/{application}/{part}"
+            for part in ("environment", "sql?details=true", "jobs", "stages")
+        ]
+    return found
+
+
+def _read(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 (loopback)
+            content: bytes = answer.read()
+            return content
+    except OSError:
+        return b""
+    except Exception as error:  # not HTTP: a port of py4j or of a broker
+        return repr(error).encode()
