@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from tests.sabotage.a_break import Break
-from tests.sabotage.breaks import capture, copies, log, postgres, queues, rows, schema, source
+from tests.sabotage.breaks import (
+    capture,
+    copies,
+    log,
+    postgres,
+    queues,
+    rows,
+    schema,
+    source,
+    trust,
+)
 
 BREAKS: tuple[Break, ...] = (
     *log.BREAKS,
@@ -14,4 +24,5 @@ BREAKS: tuple[Break, ...] = (
     *postgres.BREAKS,
     *queues.BREAKS,
     *schema.BREAKS,
+    *trust.BREAKS,
 )
