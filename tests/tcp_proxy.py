@@ -71,6 +71,19 @@ class TcpProxy:
             self._silent_until = time.monotonic() + seconds
         self._wake()
 
+    def swallow(self) -> None:
+        """Pass on nothing more of the connections that are open, though both ends stay connected
+        for good: what a machine on the way leaves that has lost its memory. New ones are silent
+        until ``accept``.
+        """
+        with self._lock:
+            for pair in self._pairs:
+                for each in pair.sockets:
+                    with suppress(KeyError, ValueError):
+                        self._selector.unregister(each)
+            self._silent_until = float("inf")
+        self._wake()
+
     def refuse(self) -> None:
         """Reset every connection, and each that comes, until ``accept``."""
         self._refusing = True
@@ -102,7 +115,7 @@ class TcpProxy:
                 # Nobody's bytes are read meanwhile; only what a test says is heard.
                 with selectors.DefaultSelector() as only_us:
                     only_us.register(self._wake_read, selectors.EVENT_READ)
-                    if only_us.select(silence):
+                    if only_us.select(min(silence, 60)):
                         self._wake_read.recv(4096)
                 continue
             for key, _events in self._selector.select(1.0):

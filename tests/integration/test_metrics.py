@@ -11,16 +11,22 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from penstock.config.metrics_config import Address
 from penstock.destination.files.destination import FilesDestination
+from penstock.metrics import health
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.server import MetricsServer
 from penstock.model.errors import DestinationUnavailable
-from tests.fix_pipeline import PipelineUnderTest, wait_until
+from penstock.source.postgres import pipeline_lock
+from penstock.source.postgres.connect import connect
+from tests.fix_pipeline import MakePipeline, PipelineUnderTest, wait_until
+from tests.fix_target import Target
 from tests.http_get import http_get
 from tests.pipelines import pipeline_on
+from tests.tcp_proxy import TcpProxy
 
 SOON = {"max_age": "200ms"}
 FILTER = {
@@ -198,3 +204,50 @@ def test_a_batch_that_is_tried_again_is_counted_once(
         seen = run.wait("delivered_changes_total", 9)
         assert seen("delivered_changes_total") == 9
         assert seen("batches_total") == 3
+
+
+def test_health_tells_what_is_gone_and_that_it_came_back(
+    database: str,
+    target: Target,
+    make_pipeline: MakePipeline,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Idle, behind networks that swallow what is said: neither end closes a connection."""
+    monkeypatch.setattr(health, "LASTING_SECONDS", 1.5)
+    monkeypatch.setattr(pipeline_lock, "LEASE_SECONDS", 2.0)
+    monkeypatch.setenv("PENSTOCK_CADENCE", "0.05")  # for capture
+    port = target.conn.info.port
+    with TcpProxy(port) as source, TcpProxy(port) as destination:
+        limits = {"tcp_user_timeout": 3000, "connect_timeout": 2}
+        pipeline = make_pipeline(make_conninfo(database, port=source.port, **limits))
+        into = make_conninfo(target.url, port=destination.port, **limits)
+        pipeline.configure(destination={"type": "postgres", "url": into}, batch=SOON)
+        with connect(database) as direct:
+            direct.execute("CREATE TABLE items (id int PRIMARY KEY)")
+
+            def told(path: str, *texts: str) -> None:
+                def tells() -> bool:
+                    status, body = run.ask(path)
+                    return status == 503 and any(text in str(body["reasons"]) for text in texts)
+
+                wait_until(tells, f"{path} tells one of {texts}")
+
+            def well() -> None:
+                wait_until(lambda: run.ask("/ready")[0] == 200, "/ready is well")
+                wait_until(lambda: run.ask("/health")[0] == 200, "/health is well")
+
+            with running(pipeline, spark) as run:
+                well()
+                destination.swallow()
+                told("/ready", "the destination does not answer", "the destination has not")
+                told("/health", "the destination does not answer", "the destination has not")
+                destination.accept()
+                well()
+                source.swallow()
+                told("/ready", "the source", "capture")
+                told("/health", "the source", "capture")
+                source.accept()
+                well()
+                direct.execute("INSERT INTO items VALUES (1)")
+                wait_until(lambda: target.rows("items").total() == 1, "the row has come")

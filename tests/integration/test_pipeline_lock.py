@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
+from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import SourceError
+from penstock.source.postgres import pipeline_lock
 from penstock.source.postgres.connect import connect
-from penstock.source.postgres.pipeline_lock import PipelineLock
+from penstock.source.postgres.pipeline_lock import KeptLock, PipelineLock
+from tests.fix_pipeline import wait_until
+from tests.pipelines import logged
+from tests.tcp_proxy import TcpProxy
 
 NAME = "shop"
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -44,3 +52,79 @@ def test_it_goes_with_its_connection(conn: Connection, database: str) -> None:
         conn.execute("SELECT pg_terminate_backend(%s, 30000)", [first.info.backend_pid])
         with PipelineLock(conn, NAME):
             pass
+
+
+@pytest.fixture
+def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline_lock, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(pipeline_lock, "BEAT_SECONDS", 0.1)
+
+
+@pytest.mark.usefixtures("short_lease")
+def test_what_a_lost_machine_holds_is_taken_once_its_lease_has_run_out(
+    conn: Connection, database: str
+) -> None:
+    with connect(database) as lost:
+        PipelineLock(lost, NAME, beats=False).__enter__()
+        texts: list[str] = []
+        with logged(texts.append), PipelineLock(conn, NAME, patience=0.1):
+            assert any("was held by Postgres backend" in text for text in texts)
+        # It comes back, and finds that it has nothing any more.
+        with pytest.raises(psycopg.OperationalError):
+            lost.execute("SELECT")
+
+
+@pytest.mark.usefixtures("short_lease")
+def test_a_holder_that_lives_keeps_it_beyond_its_lease_whatever_it_is_busy_with(
+    conn: Connection, database: str
+) -> None:
+    with connect(database, application_name="busy") as first, PipelineLock(first, NAME):
+        for wait in (lambda: time.sleep(1.5), lambda: first.execute("SELECT pg_sleep(1.5)")):
+            wait()
+            with (
+                pytest.raises(SourceError, match="application busy"),
+                PipelineLock(conn, NAME, patience=0.5),
+            ):
+                pytest.fail("two holders of one lock")
+
+
+@pytest.mark.usefixtures("short_lease")
+def test_another_role_s_session_is_left_to_a_person(conn: Connection, database: str) -> None:
+    """The server does not show it to us, and it is not ours to end."""
+    role = f"r_{uuid.uuid4().hex[:12]}"
+    conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
+    try:
+        with connect(make_conninfo(database, user=role, password="x")) as lesser:
+            PipelineLock(conn, NAME, beats=False).__enter__()
+            time.sleep(1.2)
+            with (
+                pytest.raises(SourceError, match="busy") as caught,
+                PipelineLock(lesser, NAME, patience=0.1),
+            ):
+                pytest.fail("two holders of one lock")
+            # What the remedy says works, for whoever may.
+            assert "pg_terminate_backend" in caught.value.remedy
+    finally:
+        conn.execute(f"DROP ROLE {role}".encode())
+
+
+@pytest.mark.usefixtures("short_lease")
+def test_a_driver_whose_connection_fell_silent_takes_its_own_lock_again(
+    conn: Connection, database: str
+) -> None:
+    """Its old session is still there, as far as the server knows."""
+    with TcpProxy(conn.info.port) as network:
+        url = make_conninfo(database, port=network.port, tcp_user_timeout=1000, connect_timeout=2)
+        with KeptLock(ConnectionUrl(url), NAME, "driver") as kept:
+            before = kept.conn.info.backend_pid
+            network.swallow()
+            kept.keep()
+            network.accept()
+            wait_until(lambda: _taken(kept, before), "the lock is taken again")
+            with pytest.raises(SourceError, match="busy"), PipelineLock(conn, NAME, patience=0.5):
+                pytest.fail("two holders of one lock")
+
+
+def _taken(kept: KeptLock, before: int) -> bool:
+    kept.keep()
+    return not kept.conn.closed and kept.conn.info.backend_pid != before

@@ -15,7 +15,10 @@ from psycopg import pq
 from penstock.changelog.changelog import LogWriter
 from penstock.model.error_transport import error_from_json
 from penstock.model.errors import SlotError
+from penstock.source.postgres import pipeline_lock
 from penstock.source.postgres.capture import process
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.pipeline_lock import PipelineLock
 from tests.fix_pipeline import CaptureProcess, MakePipeline, PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer
 
@@ -185,6 +188,30 @@ def test_somebody_else_holds_the_slot(
     # With the other one gone, everything is as before.
     stopped.execute("INSERT INTO items VALUES (2, 'b')")
     assert len(stopped.capture_all()) == 2
+
+
+@pytest.mark.every_postgres
+def test_what_a_lost_machine_left_of_capture_is_ended(
+    stopped: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its walsender has the slot, its other session the lock, and nobody is behind them."""
+    monkeypatch.setattr(process, "_SLOT_BUSY_SECONDS", 0.5)
+    monkeypatch.setattr(pipeline_lock, "LEASE_SECONDS", 1.0)
+    name = f"penstock {stopped.name} capture"
+    with (
+        closing(connect(stopped.url, replication=True, application_name=name)) as walsender,
+        closing(connect(stopped.url, application_name=name)) as holder,
+    ):
+        result = walsender.pgconn.exec_(
+            f"START_REPLICATION SLOT {stopped.slot().name} LOGICAL 0/0"
+            f" (proto_version '1', publication_names 'penstock_{stopped.name}')".encode()
+        )
+        assert result.status == pq.ExecStatus.COPY_BOTH
+        PipelineLock(holder, stopped.name, what="capture", beats=False).__enter__()
+        stopped.execute("INSERT INTO items VALUES (2, 'b')")
+        assert len(stopped.capture_all()) == 2
+        with pytest.raises(psycopg.OperationalError):
+            holder.execute("SELECT")
 
 
 @pytest.mark.every_postgres

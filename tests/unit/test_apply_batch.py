@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,26 @@ def test_the_log_is_kept_for_a_query_that_still_reads_it(
     state = ChangeLog(str(tmp_path)).reader("shop")
     assert state is not None
     assert state.frontier == Frontier(40, 45)
+
+
+def test_a_position_that_the_destination_does_not_remember_survives_a_torn_file(
+    tmp_path: Path,
+) -> None:
+    """The default context has such a destination."""
+    committer = BatchCommitter(run_context("shop", tmp_path))
+    committer.take_up(NOTHING, {1, 7}, (), {})
+    committer(JobResult(), Frontier(10, 20))
+    (tmp_path / "readers" / "shop.json").write_bytes(b"")
+    again = BatchCommitter(run_context("shop", tmp_path))
+    assert again.take_up(NOTHING, {1, 7}, (), {}).frontier == Frontier(10, 20)
+    json.loads((tmp_path / "readers" / "shop.json").read_bytes())
+
+
+def test_one_that_the_destination_remembers_costs_no_second_file(
+    committer: BatchCommitter, tmp_path: Path
+) -> None:
+    committer(JobResult(), Frontier(10, 20))
+    assert [path.name for path in (tmp_path / "readers").iterdir()] == ["shop.json"]
 
 
 def test_after_a_commit_that_failed_the_destination_is_asked_first(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.changelog.changelog import ChangeLog, LogWriter
+from penstock.model.errors import SourceUnavailable
 from penstock.model.lsn import Frontier
 from penstock.pgoutput.messages import Begin, Commit, Insert
 from penstock.source.postgres.capture.assemble import Assembler
@@ -47,8 +49,31 @@ class FedStream:
         self.confirmed.append(confirmed)
 
 
+class SilentStream(FedStream):
+    """Says nothing, unless it is asked and ``answers``."""
+
+    def __init__(self, *, answers: bool) -> None:
+        super().__init__(FIRST)
+        self.waiting.clear()
+        self._answers = answers
+        self._due = False
+        self.asked = 0
+
+    def wait(self, _seconds: float, _extra: int | None) -> bool:
+        time.sleep(0.01)
+        return self._due
+
+    def receive(self) -> list[memoryview]:
+        self._due = False
+        return []
+
+    def send_status(self, *, received: int, confirmed: int, ask: bool) -> None:
+        self.asked += ask
+        self._due = self._due or (ask and self._answers)
+
+
 def capture(
-    log: ChangeLog, fed: FedStream, *, turns: int = 1, confirm_log: bool = False, **limits: int
+    log: ChangeLog, fed: FedStream, *, turns: int = 1, confirm_log: bool = False, **limits: float
 ) -> None:
     """A session of so many turns, which publishes nothing before it stops."""
     writer = LogWriter(log)
@@ -59,8 +84,9 @@ def capture(
         confirm_log=confirm_log,
         segment_bytes=2**20,
         segment_age=3600,
-        max_bytes=limits.get("max_bytes", 2**30),
+        max_bytes=int(limits.get("max_bytes", 2**30)),
         grace=0,
+        silence=limits.get("silence", 60),
     )
     session = CaptureSession(
         stream, log, writer, Assembler(start, describe), settings, START.end_lsn, lambda: None
@@ -95,3 +121,25 @@ def test_a_full_log_takes_nothing_before_its_readers_go_on(log: ChangeLog) -> No
     log.set_reader("shop", SECOND)
     capture(log, stream, max_bytes=1)
     assert not stream.waiting
+
+
+def test_a_server_that_is_silent_is_asked_and_then_given_up(log: ChangeLog) -> None:
+    stream, began = SilentStream(answers=False), time.monotonic()
+    with pytest.raises(SourceUnavailable, match="said nothing"):
+        capture(log, stream, turns=1000, silence=0.8)
+    assert stream.asked == 1
+    assert time.monotonic() - began >= 0.8
+    assert (log.capture_report() or {})["silent_seconds"] >= 0
+
+
+def test_one_that_answers_may_be_silent_for_ever(log: ChangeLog) -> None:
+    stream = SilentStream(answers=True)
+    capture(log, stream, turns=150, silence=0.5)
+    assert stream.asked > 1
+
+
+def test_a_full_log_does_not_listen_and_takes_nobody_for_silent(log: ChangeLog) -> None:
+    capture(log, FedStream(FIRST))
+    stream = SilentStream(answers=False)
+    capture(log, stream, turns=10, silence=0.5, max_bytes=1)
+    assert not stream.asked

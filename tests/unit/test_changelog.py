@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -356,13 +357,87 @@ def test_a_reader_s_name_must_be_a_plain_file_name(log: ChangeLog, name: str) ->
         log.set_reader(name, START)
 
 
-@pytest.mark.parametrize("torn", [b"", b'{"commit_lsn": "0/'])
+TORN = (b"", b'{"commit_lsn": "0/', b"{}", b"[]", b"\0" * 80)
+
+
+@pytest.mark.parametrize("torn", TORN)
 def test_a_torn_reader_file_is_an_error_with_its_name(log: ChangeLog, torn: bytes) -> None:
     """Taken for absent, the reader would lose what it still needs to retention."""
     log.set_reader("files", START)
     log.readers.write("files.json", torn, durable=False)
-    with pytest.raises(LogError, match=r"readers/files\.json is torn"):
+    with pytest.raises(LogError, match=r"readers/files\.json is torn") as found:
         log.all_readers()
+    # What to do where the destination remembers: its next commit writes the file.
+    assert "delete both" in found.value.remedy
+    log.readers.delete("files.json")
+    assert log.all_readers() == {}
+    log.set_reader("files", START)
+    assert log.all_readers().keys() == {"files"}
+
+
+@pytest.mark.parametrize("torn", [*TORN, None])
+def test_a_position_that_nobody_else_knows_is_kept_twice(
+    log: ChangeLog, torn: bytes | None
+) -> None:
+    log.set_reader("files", START, durable=True)
+    log.set_reader("files", Frontier(7, 8), 9, durable=True)
+    if torn is None:
+        log.readers.delete("files.json")
+    else:
+        log.readers.write("files.json", torn, durable=False)
+    state = log.reader("files")
+    assert state is not None
+    assert (state.frontier, state.wanted_lsn) == (Frontier(7, 8), 9)
+    assert log.all_readers() == {"files": state}
+    # The next commit heals it.
+    log.set_reader("files", Frontier(10, 11), durable=True)
+    log.readers.child("second").write("files.json", b"", durable=False)
+    assert log.all_readers()["files"].frontier == Frontier(10, 11)
+    log.readers.write("files.json", b"", durable=False)
+    with pytest.raises(LogError, match=r"readers/files\.json is torn"):
+        log.reader("files")
+    log.remove_reader("files")
+    assert log.all_readers() == {}
+
+
+def test_both_copies_are_on_the_disk_before_capture_finds_them(
+    log: ChangeLog, disk_steps: list[str]
+) -> None:
+    log.set_reader("files", START, durable=True)
+    size, *rest = disk_steps
+    assert rest == ["files.json", "folder", size, "files.json", "folder"]
+    assert size.endswith(" bytes")
+    disk_steps.clear()
+    log.set_reader("files", START)
+    assert disk_steps == ["files.json"], "a destination that remembers waits for no disk"
+
+
+def test_a_copy_of_a_destination_that_came_to_remember_is_not_taken_for_the_truth(
+    log: ChangeLog,
+) -> None:
+    log.set_reader("files", START, durable=True)
+    log.set_reader("files", Frontier(7, 8))
+    log.readers.delete("files.json")
+    assert log.reader("files") is None
+
+
+def test_what_is_said_to_do_about_torn_files_works(log: ChangeLog) -> None:
+    """Each is damaged, then what the message says is done."""
+    log.claim_identity(IDENTITY)
+    log.set_tables({})
+    log.set_capture_report({"state": "streaming"})
+    actions: dict[str, Callable[[], object]] = {
+        "log.json": lambda: log.claim_identity(IDENTITY),
+        "tables.json": log.tables,
+        "capture.json": log.capture_report,
+    }
+    for name, act in actions.items():
+        log.root.write(name, b'{"', durable=False)
+        with pytest.raises(LogError, match=f"{name} is torn") as found:
+            act()
+        assert "delete the file" in found.value.remedy
+        log.root.delete(name)
+        act()
 
 
 def test_tables_and_reports_come_back(log: ChangeLog) -> None:
@@ -383,3 +458,28 @@ def test_a_log_travels_to_executors(log: ChangeLog) -> None:
 def test_a_file_url_is_a_folder(log: ChangeLog) -> None:
     name = publish(LogWriter(log), cut_of(ONE_INSERT))
     assert ChangeLog(f"file://{log.root.path}").list().segments == (name,)
+
+
+def test_epochs_go_on_beyond_the_digits_of_a_name(log: ChangeLog) -> None:
+    log.epochs.create("999999", b"")
+    writer = LogWriter(log)
+    assert writer.epoch == 1_000_000
+    first = publish(writer, cut_of(ONE_INSERT))
+    assert log.list().segments == (first,)
+    log.read(str(first))
+    # One more fences it, and knows of it also if the folder of epochs is lost.
+    log.epochs.delete("1000000")
+    successor = LogWriter(log)
+    assert successor.epoch == 1_000_001
+    with pytest.raises(Fenced):
+        publish(writer, cut_of(ONE_INSERT))
+    second = publish(successor, cut_of(ONE_INSERT))
+    assert log.list().segments == (first, second)
+
+
+def test_so_do_numbers_of_segments(log: ChangeLog) -> None:
+    writer = LogWriter(log)
+    writer._next = 10**12 - 1
+    names = [publish(writer, cut_of(ONE_INSERT)) for _ in range(3)]
+    assert [name.sequence for name in names] == [10**12 - 1, 10**12, 10**12 + 1]
+    assert log.list().segments == tuple(names)

@@ -142,6 +142,18 @@ def test_a_driver_that_slept_past_the_removal_of_old_manifests_is_fenced(tmp_pat
     current.commit([], Watermarks(Frontier(5, 200)))
 
 
+def test_manifests_go_on_beyond_the_digits_of_a_name(tmp_path: Path) -> None:
+    driver = opened(tmp_path)
+    (first,) = tmp_path.glob("_penstock/shop/manifests/*")
+    last = json.loads(first.read_text()) | {"number": 10**12 - 1}
+    first.with_name(f"{10**12 - 1}.json").write_text(json.dumps(last))
+    driver = opened(tmp_path)
+    driver.commit([], Watermarks(Frontier(5, 6)))
+    manifest = read_manifest(tmp_path, "shop")
+    assert manifest is not None
+    assert (manifest.number, manifest.frontier) == (10**12 + 1, Frontier(5, 6))
+
+
 def test_idle_commits_do_not_pile_up(tmp_path: Path) -> None:
     driver = opened(tmp_path)
     most = 0

@@ -154,7 +154,7 @@ def test_a_pipeline_is_ready_when_every_table_is_brought_on() -> None:
     health = Health()
     assert len(health.ready().body["reasons"]) == 3
     health.streams()
-    health.captures(True)
+    health.captures({"state": "streaming"})
     health.tables(unsettled=2, errored=1)
     assert health.ready().body == {
         "status": "not ready",

@@ -1,7 +1,8 @@
-"""A query that cannot be started because Spark is gone."""
+"""A query before it is started: Spark may be gone, and its checkpoint is nobody else's."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from penstock.model.errors import SparkLost
 from penstock.model.lsn import NOTHING
 from penstock.pipeline.run.engine import QueryPart
-from penstock.spark.query import PipelineQuery, QuerySettings
+from penstock.spark.query import PipelineQuery, QuerySettings, _new_checkpoint
 from penstock.transform.floors import Floors
 
 
@@ -34,3 +35,13 @@ def test_spark_is_lost(error: Exception, tmp_path: Path, monkeypatch: pytest.Mon
     settings = QuerySettings(str(tmp_path), 1, 1, 1, 1.0)
     with pytest.raises(SparkLost):
         PipelineQuery(nothing, settings, NOTHING, part, [])
+
+
+def test_a_checkpoint_is_its_owner_s_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        checkpoint = Path(_new_checkpoint(str(tmp_path)))
+    finally:
+        os.umask(before)
+    assert checkpoint.stat().st_mode & 0o777 == 0o700
+    checkpoint.rmdir()

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.storage import Storage
+from penstock.model.errors import LogError
+from penstock.model.lsn import Frontier
+from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot, SnapshotFile
 
 
 def test_what_is_durable_was_synced_before_it_has_its_name(
@@ -21,3 +30,69 @@ def test_what_is_durable_was_synced_before_it_has_its_name(
 def test_what_may_be_lost_waits_for_no_disk(tmp_path: Path, disk_steps: list[str]) -> None:
     Storage(str(tmp_path)).write("a", b"12345", durable=False)
     assert disk_steps == ["a"]
+
+
+# -- who may read it -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(root: Path) -> dict[str, int]:
+    found = [root, *root.rglob("*")]
+    return {str(path.relative_to(root)): stat.S_IMODE(path.stat().st_mode) for path in found}
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_the_log_and_what_is_beside_it_is_its_owner_s_alone(tmp_path: Path) -> None:
+    log = ChangeLog(str(tmp_path / "log"))
+    log.segments.write("a", b"", durable=True)
+    log.set_reader("shop", Frontier(1, 2), durable=True)
+    log.set_tables({})
+    assert log.epochs.create("000001", b"")
+    snapshot = SnapshotFile(tmp_path / "log", HeldSnapshot("s", 1, 2.0, 3, "4", 5, 6))
+    snapshot._file.close()
+    for name, mode in modes(tmp_path / "log").items():
+        is_folder = (tmp_path / "log" / name).is_dir()
+        assert mode == (0o700 if is_folder else 0o600), name
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_what_consumers_are_to_read_is_as_open_as_the_umask_says(tmp_path: Path) -> None:
+    Storage(str(tmp_path / "checks"), private=False).write("a", b"", durable=True)
+    assert modes(tmp_path / "checks") == {".": 0o777, "a": 0o666}
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_a_log_that_others_could_read_is_closed_to_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = ChangeLog(str(tmp_path / "log"))
+    log.root.make_private()
+    assert not (tmp_path / "log").exists(), "what is not there yet is made as it should be"
+    log.segments.write("a", b"", durable=True)
+    for path in (tmp_path / "log", tmp_path / "log" / "segments"):
+        path.chmod(0o755)
+    (tmp_path / "log" / "segments" / "a").chmod(0o644)
+    log.root.make_private()
+    assert modes(tmp_path / "log") == {".": 0o700, "segments": 0o700, "segments/a": 0o600}
+    assert "others could read the change log" in caplog.text
+    caplog.clear()
+    log.root.make_private()
+    assert not caplog.text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_somebody_else_s_folder_is_not_ours_to_close(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir(mode=0o755)
+    os.chown(folder, 12345, -1)
+    with pytest.raises(LogError, match="belongs to another user") as refused:
+        ChangeLog(str(folder)).root.make_private()
+    assert f"chmod -R go= {folder}" in refused.value.remedy
+    folder.chmod(0o700)
+    ChangeLog(str(folder)).root.make_private()

@@ -20,6 +20,19 @@ if TYPE_CHECKING:
 
 LOG_FORMAT = 1
 
+# What to do about a file that cannot be read, by the file.
+_REMAKE = "delete the file: capture writes it again"
+_REMAKE_LOG_JSON = (
+    "restore it from a backup; or, if the source is certainly the one that this log was made from, "
+    "delete the file: capture writes it again"
+)
+_REMAKE_READER = (
+    "restore the file, or its second copy in readers/second, from a backup. If the destination "
+    "remembers its position (docs/guarantees.md says which do), delete both: the pipeline writes "
+    "them again. Else nobody knows it any more: start over with `penstock destroy FILE` and "
+    "`penstock run FILE`"
+)
+
 # A reader's name is a file name; one with a leading dot would be overlooked by retention.
 _READER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -79,7 +92,7 @@ class ChangeLog:
         data = json.dumps(identity.to_json(), indent=1).encode()
         if self.root.create("log.json", data):
             return
-        known = self._read_json(self.root, "log.json") or {}
+        known = self._read_json(self.root, "log.json", _REMAKE_LOG_JSON) or {}
         if known.get("format") != LOG_FORMAT:
             raise LogError(
                 f"the change log in {self.root.path} has format {known.get('format')}; this "
@@ -151,28 +164,56 @@ class ChangeLog:
     # -- readers ---------------------------------------------------------------------------------
 
     def reader(self, name: str) -> ReaderState | None:
-        value = self._read_json(self.readers, _reader_file(name))
-        return None if value is None else _reader_state(value)
+        return self._read_reader(_reader_file(name))
 
     def all_readers(self) -> dict[str, ReaderState]:
-        states = {}
-        for name, _size in self.readers.list():
-            value = self._read_json(self.readers, name)
-            if value is not None:
-                states[name.removesuffix(".json")] = _reader_state(value)
-        return states
+        files = {name for name, _size in (*self.readers.list(), *self._second_copies.list())}
+        states = {name.removesuffix(".json"): self._read_reader(name) for name in files}
+        return {name: state for name, state in states.items() if state is not None}
 
-    def set_reader(self, name: str, frontier: Frontier, wanted_lsn: int = 0) -> None:
-        """Record what the reader's destination durably holds: capture may confirm it."""
+    def set_reader(
+        self, name: str, frontier: Frontier, wanted_lsn: int = 0, *, durable: bool = False
+    ) -> None:
+        """Record what the reader's destination durably holds: capture may confirm it.
+
+        ``durable``: nobody else knows it, so it is kept twice, and survives a crash of the machine.
+        """
         value = {
             **frontier.to_json(),
             "wanted_lsn": wanted_lsn,
             "updated_at": time.time(),
         }
-        self.readers.write(_reader_file(name), json.dumps(value).encode(), durable=False)
+        file, data = _reader_file(name), json.dumps(value).encode()
+        if durable:
+            # First: what capture finds in the other one may be confirmed and removed for good.
+            self._second_copies.write(file, data, durable=True)
+        else:
+            self._second_copies.delete(file)
+        self.readers.write(file, data, durable=durable)
 
     def remove_reader(self, name: str) -> None:
+        self._second_copies.delete(_reader_file(name))
         self.readers.delete(_reader_file(name))
+
+    @property
+    def _second_copies(self) -> Storage:
+        return self.readers.child("second")
+
+    def _read_reader(self, file: str) -> ReaderState | None:
+        """From its second copy where the file is torn, or gone."""
+        torn: LogError | None = None
+        for storage in (self.readers, self._second_copies):
+            try:
+                value = self._read_json(storage, file, _REMAKE_READER)
+                if value is not None:
+                    return _reader_state(value)
+            except LogError as error:
+                torn = torn or error
+            except (KeyError, TypeError, ValueError, AttributeError):
+                torn = torn or _torn(storage.full(file), "it says no position", _REMAKE_READER)
+        if torn is not None:
+            raise torn
+        return None
 
     # -- the tables that capture has seen --------------------------------------------------------
 
@@ -182,7 +223,7 @@ class ChangeLog:
         self.root.write("tables.json", json.dumps(value).encode(), durable=False)
 
     def tables(self) -> tuple[TableSchema, ...]:
-        value = self._read_json(self.root, "tables.json") or []
+        value = self._read_json(self.root, "tables.json", _REMAKE) or []
         return tuple(TableSchema.from_json(table) for table in value)
 
     # -- capture's own report --------------------------------------------------------------------
@@ -191,21 +232,18 @@ class ChangeLog:
         self.root.write("capture.json", json.dumps(report).encode(), durable=False)
 
     def capture_report(self) -> dict[str, Any] | None:
-        report: dict[str, Any] | None = self._read_json(self.root, "capture.json")
+        report: dict[str, Any] | None = self._read_json(self.root, "capture.json", _REMAKE)
         return report
 
     @staticmethod
-    def _read_json(storage: Storage, name: str) -> Any:
+    def _read_json(storage: Storage, name: str, remedy: str) -> Any:
         data = storage.read_bytes(name)
         if data is None:
             return None
         try:
             return json.loads(data)
         except ValueError as error:
-            raise LogError(
-                f"{storage.full(name)} is torn or altered: {error}",
-                remedy="delete the file, unless it is log.json: its owner writes it again",
-            ) from None
+            raise _torn(storage.full(name), str(error), remedy) from None
 
 
 class LogWriter:
@@ -291,6 +329,10 @@ class LogWriter:
             self._log.segments.delete(str(name))
         while segments and segments[-1].is_unfinished:
             self._log.segments.delete(str(segments.pop()))
+
+
+def _torn(file: str, why: str, remedy: str) -> LogError:
+    return LogError(f"{file} is torn or altered: {why}", remedy=remedy)
 
 
 def _reader_file(name: str) -> str:

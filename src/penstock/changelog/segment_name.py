@@ -8,7 +8,9 @@ from typing import NamedTuple
 from penstock.model.lsn import Frontier
 
 _NAME = re.compile(
-    r"(\d{12})\.(\d{6})\.([0-9a-f]{16})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\d+)\.([oc]s?)"
+    # At least as many digits as these; a number that has outgrown them has no zeros before it.
+    r"(\d{12}|[1-9]\d{12,})\.(\d{6}|[1-9]\d{6,})"
+    r"\.([0-9a-f]{16})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\d+)\.([oc]s?)"
     r"\.([0-9a-f]{16})\.arrow",
     re.ASCII,
 )

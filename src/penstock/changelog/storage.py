@@ -8,6 +8,7 @@ offer for local disks (fsync, an exclusive create), so they are written out here
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import uuid
 from pathlib import Path
@@ -19,10 +20,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Storage:
-    """A folder of the change log. Cheap to make, picklable, holds nothing open."""
+_log = logging.getLogger(__name__)
 
-    def __init__(self, path: str) -> None:
+
+class Storage:
+    """A folder of the change log. Cheap to make, picklable, holds nothing open.
+
+    ``private``: what is written can be read by its owner alone, whatever the umask.
+    """
+
+    def __init__(self, path: str, *, private: bool = True) -> None:
         if "://" in path and not path.startswith("file://"):
             scheme = path.split("://", 1)[0]
             raise LogError(
@@ -30,9 +37,45 @@ class Storage:
                 remedy="use a folder on a disk that capture, driver and executors all see",
             )
         self.path = str(Path(path.removeprefix("file://")).absolute())
+        self._private = private
+        self._parent: Storage | None = None
 
     def child(self, name: str) -> Storage:
-        return Storage(f"{self.path}/{name}")
+        made = Storage(f"{self.path}/{name}", private=self._private)
+        made._parent = self
+        return made
+
+    def make_private(self) -> None:
+        """Let nobody but its owner read what is here already. Raises LogError where that is not
+        ours to do.
+        """
+        try:
+            found = os.stat(self.path)
+            if not found.st_mode & 0o077:
+                return
+            if found.st_uid != os.geteuid():
+                raise LogError(
+                    f"the change log folder {self.path} belongs to another user, and others may "
+                    f"read it (mode {found.st_mode & 0o777:o}): it holds rows of the source",
+                    remedy=f"let its owner run `chmod -R go= {self.path}`, or give the pipeline a "
+                    "change_log.path of its own",
+                )
+            _log.warning(
+                "others could read the change log %s (mode %o): it is its owner's alone now",
+                *(self.path, found.st_mode & 0o777),
+                extra={"event": "log_made_private"},
+            )
+            # The folder first: nobody comes in while the rest is changed.
+            for folder, _, files in os.walk(self.path):
+                os.chmod(folder, 0o700)
+                for name in files:
+                    # Retention may have removed it meanwhile.
+                    with contextlib.suppress(FileNotFoundError):
+                        os.chmod(f"{folder}/{name}", 0o600)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._cannot_write(error) from error
 
     def full(self, name: str) -> str:
         return f"{self.path}/{name}"
@@ -105,8 +148,10 @@ class Storage:
     def _write_temporary(self, data: bytes | memoryview | pa.Buffer, durable: bool) -> str:
         temporary = self.full(f".tmp-{uuid.uuid4().hex}")
         try:
-            os.makedirs(self.path, exist_ok=True)
-            with open(temporary, "wb", buffering=0) as file:
+            self._make_folder()
+            mode = 0o600 if self._private else 0o666
+            opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with open(opened, "wb", buffering=0) as file:
                 view = memoryview(data)
                 while view:
                     view = view[file.write(view) :]
@@ -117,6 +162,12 @@ class Storage:
                 os.unlink(temporary)
             raise self._cannot_write(error) from error
         return temporary
+
+    def _make_folder(self) -> None:
+        if self._parent is not None:
+            # Folders that are made on the way would be as open as the umask lets them.
+            self._parent._make_folder()
+        os.makedirs(self.path, mode=0o700 if self._private else 0o777, exist_ok=True)
 
     def _cannot_write(self, error: OSError) -> LogError:
         return LogError(

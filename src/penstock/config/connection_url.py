@@ -55,6 +55,11 @@ class ConnectionUrl:
         """Whether the text itself sets this libpq parameter."""
         return parameter in self._parameters
 
+    def milliseconds(self, parameter: str) -> int:
+        """The number that the text sets this libpq parameter to; 0 where it sets none."""
+        value = self._parameters.get(parameter, "")
+        return int(value) if value.strip().isdecimal() else 0
+
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value inside, for those who must take them out of foreign text."""

@@ -233,7 +233,8 @@ class Destination(ABC):
     def check(self) -> Sequence[str]:
         """Raise DestinationError if it could not be written to. Creates nothing that stays.
 
-        Returns what works, but not in the way that a person may expect.
+        Returns what works, but not in the way that a person may expect. Also called now and then
+        while a pipeline runs, of a second instance that is not opened.
         """
         return ()
 

@@ -112,7 +112,7 @@ class Metrics:
         """What the capture process says of itself. Each of its sessions counts from zero."""
         streams = report.get("state") in ("streaming", "paused")
         self.registry.set(c.CAPTURE_STREAMING, streams)
-        self.health.captures(streams)
+        self.health.captures(report)
         if "started_at" not in report:
             return
         session = (report["pid"], report["started_at"])

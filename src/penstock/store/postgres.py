@@ -24,6 +24,7 @@ from penstock.model.table_state import (
     state_to_json,
 )
 from penstock.source.postgres.connect import Party, connect, without_secrets
+from penstock.source.postgres.silence import answered_within, silence_limit
 from penstock.store.contract import SchemaVersion, StateRecord, Store
 from penstock.store.migrations import (
     TABLES,
@@ -248,7 +249,8 @@ class PostgresStore(PostgresCopies, Store):
         # must not cost us a try: one more round trip tells.
         if self._conn is not None:
             try:
-                self._conn.execute("SELECT 1")
+                with answered_within(self._conn, silence_limit(self._url)):
+                    self._conn.execute("SELECT 1")
             except psycopg.Error:
                 self.close()
         if self._conn is None:

@@ -94,6 +94,40 @@ BREAKS = (
         noticed_by=(("unit/test_assemble.py", "test_any_history_in_any_pieces_gives_its_changes"),),
     ),
     Break(
+        name="silent-server-not-asked",
+        guarantee="Nothing hangs and looks healthy",
+        without="Capture waits for ever for a server that says nothing.",
+        file="source/postgres/capture/session.py",
+        edits=(("if self._asked is None and now", "if self._asked is not None and now"),),
+        noticed_by=(
+            (
+                "unit/test_capture_session.py",
+                "test_a_server_that_is_silent_is_asked_and_then_given_up",
+            ),
+        ),
+    ),
+    Break(
+        name="trouble-not-told",
+        guarantee="Nothing hangs and looks healthy",
+        without="A pipeline whose source, destination or disk is gone says that it is well.",
+        file="metrics/health.py",
+        edits=(("if now - since > LASTING_SECONDS and not reads:", "if now < since:"),),
+        noticed_by=(("unit/test_health.py", "test_the_source_is_gone"),),
+    ),
+    Break(
+        name="slot-of-a-lost-machine-kept",
+        guarantee="One writer",
+        without="The walsender of a machine that is lost keeps the slot from its successor.",
+        file="source/postgres/capture/process.py",
+        edits=(("if insist and (ended", "if stop is None and (ended"),),
+        noticed_by=(
+            (
+                "integration/test_slot_conditions.py",
+                "test_what_a_lost_machine_left_of_capture_is_ended",
+            ),
+        ),
+    ),
+    Break(
         name="log-without-a-limit",
         guarantee="A backlog is bounded and drains",
         without="Capture goes on beyond change_log.max_bytes while nobody reads.",

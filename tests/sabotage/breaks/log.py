@@ -16,6 +16,26 @@ BREAKS = (
         ),
     ),
     Break(
+        name="position-kept-once",
+        guarantee="Nothing is lost",
+        without="The position of a destination that remembers none is gone with one torn file.",
+        file="changelog/changelog.py",
+        edits=(("self._second_copies.write(file, data, durable=True)", "pass"),),
+        noticed_by=(
+            ("unit/test_changelog.py", "test_a_position_that_nobody_else_knows_is_kept_twice"),
+        ),
+    ),
+    Break(
+        name="log-readable-by-all",
+        guarantee="What is on disk is its owner's alone",
+        without="Files of the change log can be read by whoever the umask allows.",
+        file="changelog/storage.py",
+        edits=(("mode = 0o600 if self._private else 0o666", "mode = 0o666"),),
+        noticed_by=(
+            ("unit/test_storage.py", "test_the_log_and_what_is_beside_it_is_its_owner_s_alone"),
+        ),
+    ),
+    Break(
         name="checksum-not-compared",
         guarantee="Damage is noticed",
         without="A segment whose bytes were altered on the disk is read all the same.",

@@ -18,6 +18,24 @@ BREAKS = (
         ),
     ),
     Break(
+        name="settings-lost-in-a-pool",
+        guarantee="Once, in tables",
+        without="A batch is committed on a server connection that has none of our settings.",
+        file="destination/postgres/progress.py",
+        edits=(
+            (
+                "current_setting('penstock.session', true) = %s::text || ' ' || pg_backend_pid()",
+                "%s::text IS NOT NULL",
+            ),
+        ),
+        noticed_by=(
+            (
+                "integration/test_destination_pooler.py",
+                "test_one_that_hid_well_is_found_out_before_anything_is_committed",
+            ),
+        ),
+    ),
+    Break(
         name="expected-position-not-compared",
         guarantee="Once, in tables",
         without="A commit whose answer was lost is made once more, from where the driver stood.",

@@ -51,6 +51,19 @@ BREAKS = (
         ),
     ),
     Break(
+        name="holder-without-a-sign-of-life",
+        guarantee="One writer",
+        without="A driver that lives is taken for one whose machine is lost, and replaced.",
+        file="source/postgres/pipeline_lock.py",
+        edits=(('self._conn.execute("SELECT")', "self._conn.closed"),),
+        noticed_by=(
+            (
+                "integration/test_pipeline_lock.py",
+                "test_a_holder_that_lives_keeps_it_beyond_its_lease_whatever_it_is_busy_with",
+            ),
+        ),
+    ),
+    Break(
         name="second-run-beside-the-first",
         guarantee="One writer",
         without="A second `penstock run` of a pipeline starts beside the first.",

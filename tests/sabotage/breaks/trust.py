@@ -94,8 +94,10 @@ BREAKS = (
         edits=(
             (
                 "self._publications = subscription.publications\n",
-                "self._publications = subscription.publications\n"
-                "        _log.warning(self._config.source.url.reveal())\n",
+                (
+                    "self._publications = subscription.publications\n"
+                    "        _log.warning(self._config.source.url.reveal())\n"
+                ),
             ),
         ),
         noticed_by=(

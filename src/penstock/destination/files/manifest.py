@@ -7,6 +7,7 @@ slept finds its next number taken by the one that took over.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from penstock.model.lsn import Frontier
 VERSION = 1
 # As many are kept behind the newest, for people who look; nothing reads them again.
 _KEPT = 16
+_NAME = re.compile(r"(\d{12}|[1-9]\d{12,})\.json", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class Manifests:
             names = [path.name for path in self._folder.iterdir()]
         except FileNotFoundError:
             return []
-        return [int(name[:12]) for name in names if name[:12].isdigit() and name[12:] == ".json"]
+        return [int(found[1]) for name in names if (found := _NAME.fullmatch(name))]
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:012d}.json"

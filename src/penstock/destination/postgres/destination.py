@@ -35,6 +35,7 @@ from penstock.destination.postgres.own_tables import (
     refuse_actions,
 )
 from penstock.destination.postgres.progress import Progress, advance, read_progress, take_over
+from penstock.destination.postgres.sessions.commit_watch import CommitWatch
 from penstock.destination.postgres.sessions.driver_session import DriverSession
 from penstock.destination.postgres.sessions.session import (
     Connection,
@@ -74,6 +75,7 @@ from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
+from penstock.source.postgres.silence import answered_within, silence_limit
 
 # A staging table that is scanned with less than this left over in it is not worth emptying.
 _SWEEP_BYTES = 8 * 2**20
@@ -126,6 +128,7 @@ class PostgresDestination(
         self._sections: dict[int, Mapping[int, Stage]] = {}
         self._sequences_due = 0.0
         self._names = TableNames(options.target_schema, options.tables)
+        self._watch = CommitWatch(options.url, pipeline)
         self._pool = SessionPool(lambda: self._session.connect("tables"))
         self._copies = TableCopies(
             self._pool,
@@ -138,7 +141,12 @@ class PostgresDestination(
     # -- before the first batch ------------------------------------------------------------------
 
     def check(self) -> tuple[str, ...]:
-        with self._session() as conn:
+        limit = silence_limit(self._options.url)
+        with (
+            self._session() as conn,
+            destination_errors("asking whether it is there"),
+            answered_within(conn, limit),
+        ):
             return check_rights(conn, disable_triggers=self._options.disable_triggers)
 
     def open(self) -> None:
@@ -231,7 +239,7 @@ class PostgresDestination(
     ) -> None:
         """In one transaction, and again if need be: thoroughly."""
         try:
-            with self._session() as conn:
+            with self._session() as conn, self._watch.over(conn, self._session.backend):
                 try:
                     self._transact(conn, progress, apply, thorough=False)
                 except (Odd, psycopg.Error) as error:
@@ -462,6 +470,7 @@ class PostgresDestination(
             return forget_pipeline(conn, self.pipeline)
 
     def close(self) -> None:
+        self._watch.close()
         self._pool.close()
         with self._session.last() as conn:
             if conn is not None and self._targets:
@@ -470,7 +479,11 @@ class PostgresDestination(
     # -- the position ----------------------------------------------------------------------------
 
     def _read(self) -> Progress:
-        with self._session() as conn, destination_errors("reading the position"):
+        with (
+            self._session() as conn,
+            destination_errors("reading the position"),
+            answered_within(conn, silence_limit(self._options.url)),
+        ):
             found = self._progress(conn)
         if found.epoch == self._held.epoch:
             # A commit whose answer was lost has happened, or has not: this tells.

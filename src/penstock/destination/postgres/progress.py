@@ -8,7 +8,12 @@ from dataclasses import dataclass
 
 from psycopg import errors
 
-from penstock.destination.postgres.sessions.session import Connection, session_name
+from penstock.destination.postgres.sessions.pooler import pooled
+from penstock.destination.postgres.sessions.session import (
+    Connection,
+    has_settings,
+    session_name,
+)
 from penstock.model.errors import Fenced
 from penstock.model.lsn import Frontier, format_lsn, parse_lsn
 from penstock.model.watermarks import Watermarks
@@ -86,7 +91,8 @@ def _next_epoch(conn: Connection, pipeline: str, patience: str) -> int:
 
 
 def advance(conn: Connection, pipeline: str, held: Progress, to: Watermarks) -> None:
-    """Go on from ``held``; raises Fenced where the destination stands elsewhere by now.
+    """Go on from ``held``; raises Fenced where the destination stands elsewhere by now, and
+    DestinationError where a pooler has put us on a server connection without our settings.
 
     The row stays locked until the transaction ends, so a second driver waits for its outcome.
     """
@@ -95,7 +101,8 @@ def advance(conn: Connection, pipeline: str, held: Progress, to: Watermarks) -> 
         "UPDATE penstock.progress SET commit_lsn = %s, end_lsn = %s, behind = %s,"
         " committed_at = clock_timestamp() WHERE pipeline = %s AND epoch = %s"
         " AND commit_lsn IS NOT DISTINCT FROM %s::pg_lsn"
-        " AND end_lsn IS NOT DISTINCT FROM %s::pg_lsn",
+        " AND end_lsn IS NOT DISTINCT FROM %s::pg_lsn"
+        " AND current_setting('penstock.session', true) = %s::text || ' ' || pg_backend_pid()",
         [
             format_lsn(to.frontier.commit_lsn),
             format_lsn(to.frontier.end_lsn),
@@ -104,9 +111,12 @@ def advance(conn: Connection, pipeline: str, held: Progress, to: Watermarks) -> 
             held.epoch,
             None if expected is None else format_lsn(expected.commit_lsn),
             None if expected is None else format_lsn(expected.end_lsn),
+            session_name(pipeline, "driver"),
         ],
     ).rowcount
     if changed != 1:
+        if not has_settings(conn, session_name(pipeline, "driver")):
+            raise pooled("before the destination")
         raise Fenced(
             f"destination postgres: another driver of pipeline {pipeline} has taken over; nothing "
             "of this batch was committed",

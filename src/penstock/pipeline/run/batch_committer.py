@@ -113,7 +113,8 @@ class BatchCommitter:
 
     def held(self) -> Watermarks | None:
         """Where the destination stands or, if it does not know, where it was last seen."""
-        held = self._destination.committed()
+        with self._metrics.health.asking("the destination"):
+            held = self._destination.committed()
         if held is None and not self._destination.capabilities.remembers:
             recorded = self._log.reader(self._reader)
             held = Watermarks(recorded.frontier) if recorded else None
@@ -220,4 +221,6 @@ class BatchCommitter:
         further back, for a table that was given up since.
         """
         held = min(self.standing.low, self._read_up_to)
-        self._log.set_reader(self._reader, held, self._wanted_lsn)
+        # What the destination does not remember, this alone knows.
+        durable = not self._destination.capabilities.remembers
+        self._log.set_reader(self._reader, held, self._wanted_lsn, durable=durable)

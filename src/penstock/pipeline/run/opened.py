@@ -46,6 +46,8 @@ def opened_context(
     not started yet. ``purpose`` is what others see of the session.
     """
     source, wanted = make_source(config), pipeline_filter(config)
+    log = ChangeLog(config.change_log.path)
+    log.root.make_private()
     with (
         source.session(purpose) as session,
         opened_destination(config) as destination,
@@ -55,7 +57,7 @@ def opened_context(
         yield RunContext(
             config,
             file,
-            ChangeLog(config.change_log.path),
+            log,
             store,
             seen,
             asked,

@@ -21,6 +21,7 @@ from penstock.pipeline.copy.copy_manager import CopyManager
 from penstock.pipeline.copy.copy_progress import CopyView
 from penstock.pipeline.run.batch_committer import BatchCommitter, Delivered
 from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.run.destination_watch import DestinationWatch
 from penstock.pipeline.run.engine import MakeEngine
 from penstock.pipeline.run.joins import CurrentJoins
 from penstock.pipeline.run.opened import opened_context
@@ -95,6 +96,7 @@ class Pipeline:
         committer.resume(begin, tables)
         with (
             context.engine,
+            DestinationWatch(context),
             self._capture(context) as capture,
             self._copies(context, tables, committer, joins) as copies,
         ):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.backoff import Backoff
+from penstock.destination.contract import TaskWriter
 from penstock.destination.protocols import TablesFailAlone
 from penstock.metrics.written import JobResult
 from penstock.model.error_policy import Action, decide
@@ -87,13 +88,18 @@ class Stream:
 
     def _run_query(self) -> bool:
         """One query; True once it has got as far as it was to get."""
+        health = self._metrics.health
         with self._query() as query:
             while not self._stopping():
-                if query.is_under_way:
-                    self._metrics.health.streams()
+                with health.asking("Spark"):
+                    is_under_way = query.is_under_way
+                if is_under_way:
+                    health.streams()
                     if self._tables.changed() or self._schema.is_due():
                         break
-                if query.wait(_TURN_SECONDS):
+                with health.asking("Spark"):
+                    has_ended = query.wait(_TURN_SECONDS)
+                if has_ended:
                     # Ended by somebody else, without an error: a new one takes its place.
                     break
                 self._tables.joined(self._committer.standing.behind)
@@ -105,7 +111,7 @@ class Stream:
     def _heed(self, error: PenstockError, pause: Backoff) -> None:
         """Raises it, unless the next query may do better."""
         action = decide(error)
-        self._metrics.failed("stream", error)
+        self._failed(error)
         fails_alone = isinstance(self._context.destination, TablesFailAlone)
         if isinstance(error, TableRefused) and fails_alone:
             self._tables.refuse(error)
@@ -132,10 +138,15 @@ class Stream:
             except PenstockError as error:
                 if decide(error) is not Action.RETRY:
                     raise
-                self._metrics.failed("stream", error)
+                self._failed(error)
                 self._metrics.retried("stream")
                 _log.warning(error.message, extra={"event": "stream_failed"})
                 pause.wait(self._stopping)
+
+    def _failed(self, error: PenstockError) -> None:
+        self._metrics.failed("stream", error)
+        if decide(error) is Action.RETRY:
+            self._metrics.health.delivery_failed(error.message)
 
     def _resume(self) -> None:
         self._committer.resume(self._begin, self._tables)
@@ -143,22 +154,30 @@ class Stream:
     @contextmanager
     def _query(self) -> Iterator[Query]:
         standing, part = self._committer.standing, self._tables.part
+        health = self._metrics.health
         joins = Joins(Floors.of_stream(standing, part.set_aside, part.known))
 
+        def writer() -> TaskWriter:
+            health.batch(+1)
+            return destination.writer()
+
         def commit(job: JobResult, frontier: Frontier) -> None:
-            # A destination that has to be asked where it stands is asked between two queries.
-            joins.wait_for(frontier, lambda: self._committer.is_unsure)
-            self._committer(job, frontier)
+            try:
+                # A destination that has to be asked where it stands is asked between two queries.
+                joins.wait_for(frontier, lambda: self._committer.is_unsure)
+                self._committer(job, frontier)
+            finally:
+                health.batch(-1)
 
         destination = self._context.destination
         query = self._context.engine.query(
             standing.start(part.set_aside),
             self._context.config.batch.max_age or destination.capabilities.batch_age,
-            QueryPart(destination.writer, joins.floors_at, commit),
+            QueryPart(writer, joins.floors_at, commit),
         )
         self._parts.joins.query = joins
         try:
-            with query as running:
+            with health.query(), query as running:
                 yield running
         finally:
             self._parts.joins.query = None

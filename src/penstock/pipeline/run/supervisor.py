@@ -46,7 +46,8 @@ class Supervisor:
 
     def turn(self, stopping: Stopping) -> None:
         """Called by the main thread several times a second; raises what ends the run."""
-        self._session.keep()
+        with self._metrics.health.asking("the source"):
+            self._session.keep()
         self._watched.look()
         self._subscribed.reconcile()
         if self._copies is not None:

@@ -1,10 +1,10 @@
-"""What the driver looks at now and then, for the metrics alone."""
+"""What the driver looks at now and then, for the metrics and for what they say of its health."""
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
-from contextlib import suppress
 from typing import get_args
 
 from penstock.cadence import paced
@@ -24,6 +24,9 @@ class Watched:
         self._metrics = context.metrics
         self._session = context.session
         self._store = context.store
+        self._log = context.log
+        # Less than the next segment may need.
+        self._least_room = context.config.change_log.segment_bytes
         self._capture = capture
         self._tables = tables
         self._next = 0.0
@@ -34,15 +37,34 @@ class Watched:
             return
         self._next = time.monotonic() + _LOOK_SECONDS
         # Whoever needs the source, or the report, finds out by himself that it is not to be had.
-        with suppress(PenstockError):
-            self._metrics.source_is_at(self._session.position())
-            self._metrics.captured(self._capture.report())
+        self._metrics.health.trouble("source", self._ask_source())
+        self._metrics.health.trouble("disk", self._look_at_disk())
         found = Counter(state.phase for state in self._store.get_table_states().values())
         phases = {phase: found[phase] for phase in get_args(Phase)}
         self._metrics.tables(phases, self._tables.note_count)
         unsettled = 0 if self._tables.are_settled else _on_their_way(phases)
         self._metrics.health.tables(unsettled=unsettled, errored=phases["errored"])
-        self._metrics.health.turned(has_work=bool(self._metrics.lag.bytes or unsettled))
+        behind = bool(self._metrics.lag.bytes)
+        self._metrics.health.turned(has_work=bool(behind or unsettled), is_behind=behind)
+
+    def _ask_source(self) -> str | None:
+        try:
+            with self._metrics.health.asking("the source"):
+                self._metrics.source_is_at(self._session.position())
+        except PenstockError as error:
+            return f"the source does not answer: {error.message}"
+        return None
+
+    def _look_at_disk(self) -> str | None:
+        """What is wrong with the change log's disk, and with who writes to it."""
+        try:
+            self._metrics.captured(self._capture.report())
+            free = shutil.disk_usage(self._log.root.path).free
+        except (PenstockError, OSError) as error:
+            return f"the change log cannot be read: {error}"
+        if free >= self._least_room:
+            return None
+        return f"the disk of the change log {self._log.root.path} is full: {free} bytes are free"
 
 
 def _on_their_way(phases: dict[str, int]) -> int:

@@ -10,8 +10,7 @@ import psycopg
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PenstockError, SourceError, SourceUnavailable
-
-CONNECT_TIMEOUT_SECONDS = 10
+from penstock.source.postgres.silence import server_settings, session_parameters
 
 
 @dataclass(frozen=True)
@@ -138,18 +137,26 @@ def connect(
 
     Raises the party's error for a database that is not there (or that refuses, where another try
     cannot help): it names host, port and database, the cause and the remedy, and no secret.
-    ``application_name`` is what others see in pg_stat_activity; one in the URL wins.
+    ``application_name`` is what others see in pg_stat_activity; one in the URL wins. Whichever side
+    is lost without a word, the other one notices within the limit on silence.
     """
     url = url if isinstance(url, ConnectionUrl) else ConnectionUrl(url)
-    parameters: dict[str, Any] = {"fallback_application_name": application_name}
+    parameters = session_parameters(url, application_name)
     if replication:
         parameters["replication"] = "database"
-    if not url.has("connect_timeout"):
-        parameters["connect_timeout"] = CONNECT_TIMEOUT_SECONDS
     try:
-        return psycopg.connect(url.reveal(), autocommit=autocommit, **parameters)
+        conn = psycopg.connect(url.reveal(), autocommit=True, **parameters)
+        try:
+            # A pooler would keep the settings for whoever comes next, and has its own.
+            own = f" WHERE pg_catalog.pg_backend_pid() = {conn.info.backend_pid}"
+            conn.execute((server_settings(url) + own).encode())
+            conn.autocommit = autocommit
+        except BaseException:
+            conn.close()
+            raise
     except psycopg.Error as error:
         raise _unavailable(url, error, replication, party) from None
+    return conn
 
 
 def _unavailable(

@@ -1,22 +1,37 @@
-"""One run of a pipeline at a time, held as an advisory lock in the source database."""
+"""One run of a pipeline at a time, held as an advisory lock in the source database.
+
+The lock has a lease. Whoever holds it asks the server something every few seconds, and the server
+shows when a session last did so. A session that has asked nothing for the length of the lease is
+what a lost machine left, or what a cut network hides: whoever wants the lock ends it.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import threading
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import psycopg
 
+from penstock.cadence import paced
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import SourceError, SourceUnavailable
 from penstock.source.postgres.connect import connect
+from penstock.source.postgres.silence import answered_within, silence_limit
 from penstock.source.postgres.source_errors import source_errors
 
+_log = logging.getLogger(__name__)
+
+# What other roles do, and since when, a role without pg_read_all_stats does not see.
 _HOLDER = """
-SELECT l.pid, a.application_name, a.client_addr::text, a.backend_start::text
+SELECT l.pid, a.backend_start::text, a.application_name, a.client_addr::text,
+       coalesce(a.usename = current_user, false), a.state,
+       extract(epoch FROM clock_timestamp() - a.state_change)::float8
   FROM pg_locks l
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
  WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
@@ -30,6 +45,46 @@ RETAKEN_SECONDS = 2 * _LOOK_SECONDS
 """How long the lock of a running pipeline is free at most, where its connection was cut and the
 server answers.
 """
+BEAT_SECONDS = paced(5.0)
+"""How often a holder shows that it lives."""
+LEASE_SECONDS = paced(60.0)
+"""A holder that has not shown it for this long does not live."""
+_UNLOCK_SECONDS = 5.0
+_TURN_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class _Holder:
+    """A session that has the lock, as the server shows it. ``silent``: for how many seconds it has
+    asked nothing, None where that is hidden from us.
+    """
+
+    pid: int
+    started: str | None
+    application: str | None
+    client: str | None
+    is_our_role: bool
+    state: str | None
+    silent: float | None
+
+    @property
+    def is_stale(self) -> bool:
+        return self.is_our_role and self._rests and (self.silent or 0.0) > LEASE_SECONDS
+
+    def shows_life_within(self, seconds: float) -> bool:
+        """Whether it has shown life in the last ``seconds``, or hides whether it has."""
+        return not self._rests or self.silent is None or self.silent < seconds
+
+    @property
+    def _rests(self) -> bool:
+        return self.state is not None and self.state.startswith("idle")
+
+    def __str__(self) -> str:
+        return (
+            f"Postgres backend {self.pid} (application {self.application or 'unknown'}, client "
+            f"{self.client or 'on the local socket, or hidden'}, connected since "
+            f"{self.started or 'unknown'})"
+        )
 
 
 class PipelineLock:
@@ -38,7 +93,9 @@ class PipelineLock:
     It goes when the connection goes, so it protects against a second start by mistake. Against a
     holder that lost its connection without knowing, epochs in the log and the destination do.
     ``what`` tells two locks of one pipeline apart. Taking it is tried for ``patience`` seconds,
-    because the server needs a moment to notice that a killed holder is gone.
+    because the server needs a moment to notice that a killed holder is gone, and for longer where
+    the holder shows no sign of life; with 0 only once. ``beats``: a thread shows that we live. A
+    caller whose threads share the connection in ways of their own sees to that himself.
     """
 
     def __init__(
@@ -48,21 +105,21 @@ class PipelineLock:
         *,
         what: str = "run",
         patience: float = 3.0,
+        beats: bool = True,
     ) -> None:
         self._conn = conn
         self._name = name
         self._what = what
         self._patience = patience
+        self._beat = _Beat(conn) if beats else None
         digest = hashlib.sha256(f"penstock:{what}:{name}".encode()).digest()
         self._key = int.from_bytes(digest[:8], "big", signed=True)
 
     def __enter__(self) -> Self:
         with source_errors(f"taking the lock of pipeline {self._name}"):
-            last_try = time.monotonic() + self._patience
-            while not self._ask("SELECT pg_try_advisory_lock(%s::bigint)"):
-                if time.monotonic() >= last_try:
-                    raise self._refusal()
-                time.sleep(0.1)
+            self._take()
+        if self._beat is not None:
+            self._beat.start()
         return self
 
     def __exit__(
@@ -71,29 +128,89 @@ class PipelineLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # A connection that is gone has given the lock back already.
-        with suppress(psycopg.OperationalError):
+        if self._beat is not None:
+            self._beat.stop()
+        # A connection that is gone has given the lock back already, or its lease runs out.
+        with (
+            suppress(psycopg.OperationalError),
+            answered_within(self._conn, _UNLOCK_SECONDS),
+        ):
             self._ask("SELECT pg_advisory_unlock(%s::bigint)")
+
+    def _take(self) -> None:
+        began, told = time.monotonic(), False
+        while not self._ask("SELECT pg_try_advisory_lock(%s::bigint)"):
+            waited, holder = time.monotonic() - began, self._holder()
+            if holder is None:
+                continue
+            if holder.is_stale:
+                self._end(holder)
+            elif waited >= self._patience:
+                if not self._patience or holder.shows_life_within(waited):
+                    raise self._refusal(holder)
+                if not told:
+                    told = True
+                    _log.warning(
+                        "pipeline %s waits: its %s lock is held by %s, which has been silent for "
+                        "%.0f s; after %.0f s it counts as lost, and is ended",
+                        *(self._name, self._what, holder, holder.silent, LEASE_SECONDS),
+                        extra={"event": "lock_waits"},
+                    )
+            time.sleep(_TURN_SECONDS)
 
     def _ask(self, query: str) -> bool:
         row = self._conn.execute(query.encode(), [self._key]).fetchone()
         return bool(row and row[0])
 
-    def _refusal(self) -> SourceError:
+    def _holder(self) -> _Holder | None:
         row = self._conn.execute(_HOLDER, [self._key]).fetchone()
-        holder = "a session that has ended meanwhile"
-        if row is not None:
-            pid, application, client, since = row
-            holder = (
-                f"Postgres backend {pid} (application {application or 'unknown'}, client "
-                f"{client or 'on the local socket, or hidden'}, connected since "
-                f"{since or 'unknown'})"
-            )
+        return None if row is None else _Holder(*row)
+
+    def _end(self, holder: _Holder) -> None:
+        _log.warning(
+            "pipeline %s: its %s lock was held by %s, which has been silent for %.0f s: a machine "
+            "or a connection that was lost; that session is ended",
+            *(self._name, self._what, holder, holder.silent),
+            extra={"event": "lock_taken_over"},
+        )
+        # Looked at again: it may have shown life since.
+        self._conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s"
+            " AND backend_start::text = %s AND state LIKE 'idle%%'"
+            " AND clock_timestamp() - state_change > make_interval(secs => %s)",
+            [holder.pid, holder.started, LEASE_SECONDS],
+        )
+
+    def _refusal(self, holder: _Holder) -> SourceError:
         return SourceError(
             f"Pipeline {self._name} is busy: its {self._what} lock is held by {holder}.",
             remedy="Stop the other penstock process, or wait for it. If it is gone and only its "
             "connection is left: SELECT pg_terminate_backend(<pid>).",
         )
+
+
+class _Beat:
+    """Asks the server something now and then, whatever else the process is busy with."""
+
+    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+        self._conn = conn
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-beat", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ending.set()
+        self._thread.join(_TURN_SECONDS)
+
+    def _run(self) -> None:
+        while not self._ending.wait(BEAT_SECONDS):
+            # Whoever works with the connection finds out by himself what is wrong with it.
+            with suppress(psycopg.Error):
+                self._conn.execute("SELECT")
+            if self._conn.closed:
+                return
 
 
 class KeptLock:
@@ -108,7 +225,10 @@ class KeptLock:
         self._name = name
         self._application = application
         self._next_look = 0.0
+        self.limit = silence_limit(url)
+        """How long the answer to a short question may take."""
         self.conn: psycopg.Connection[Any]
+        self._lock: PipelineLock
 
     def __enter__(self) -> Self:
         self._take()
@@ -120,7 +240,7 @@ class KeptLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # The lock goes with its connection.
+        self._lock.__exit__(kind, error, traceback)
         self.conn.close()
 
     def keep(self) -> None:
@@ -129,7 +249,8 @@ class KeptLock:
             return
         self._next_look = time.monotonic() + _LOOK_SECONDS
         try:
-            self.conn.execute("SELECT")
+            with answered_within(self.conn, self.limit):
+                self.conn.execute("SELECT")
             return
         except psycopg.OperationalError:
             self.conn.close()
@@ -139,7 +260,7 @@ class KeptLock:
     def _take(self) -> None:
         conn = connect(self._url, application_name=self._application)
         try:
-            PipelineLock(conn, self._name).__enter__()
+            self._lock = PipelineLock(conn, self._name).__enter__()
         except BaseException:
             conn.close()
             raise

@@ -37,6 +37,7 @@ from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.catalogue.trust import Trust
 from penstock.source.postgres.copy_source import PostgresCopySource
 from penstock.source.postgres.pipeline_lock import KeptLock
+from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.publications import read_membership
 from penstock.source.postgres.subscription.reconcile import reconcile_publication
@@ -96,7 +97,9 @@ class PostgresSession(SourceSession):
         return subscription
 
     def position(self) -> int:
-        return current_wal_lsn(self._lock.conn)
+        conn = self._lock.conn
+        with source_errors("asking for the position"), answered_within(conn, self._lock.limit):
+            return current_wal_lsn(conn)
 
     def published(self) -> Collection[int]:
         with source_errors("reading the publications"):
@@ -132,9 +135,13 @@ class PostgresSession(SourceSession):
         return Trust.read(self._lock.conn, self._config.schema_changes.trust)
 
     def reconcile(self, rules: Rules) -> Reconciled:
+        conn = self._lock.conn
         try:
-            with source_errors("comparing the publications with source.tables"):
-                return reconcile_publication(self._lock.conn, self._config, rules)
+            with (
+                source_errors("comparing the publications with source.tables"),
+                answered_within(conn, max(self._lock.limit, SILENCE_SECONDS)),
+            ):
+                return reconcile_publication(conn, self._config, rules)
         except SourceError as error:
             if isinstance(error.__cause__, psycopg.OperationalError):
                 # A lock or a statement that took too long: it is tried again soon.

@@ -40,7 +40,8 @@ class Oversize:
             return events
         if self.option == "error":
             raise self._error(events, int(rows[0]), int(np.asarray(size)[rows[0]]))
-        storage = Storage(self.option.claim_check)
+        # Consumers read it.
+        storage = Storage(self.option.claim_check, private=False)
         checks = [self._stored(storage, events, row) for row in rows.tolist()]
         mask = np.zeros(len(events), bool)
         mask[rows] = True

@@ -17,6 +17,7 @@ from penstock.destination.postgres.sessions.session import (
     session_name,
 )
 from penstock.model.errors import DestinationError
+from penstock.source.postgres.silence import has_rested
 
 
 class DriverSession:
@@ -26,11 +27,18 @@ class DriverSession:
         self._options = options
         self._pipeline = pipeline
         self._conn: Connection | None = None
+        self.backend = 0
+        """The server's process that serves us; a pooler announces another number."""
 
     @contextmanager
     def __call__(self) -> Iterator[Connection]:
+        if self._conn is not None and not self._conn.closed and has_rested(self._conn):
+            self._conn.close()
         if self._conn is None or self._conn.closed:
             self._conn = self.connect("driver")
+            with destination_errors("preparing the connection"):
+                row = self._conn.execute("SELECT pg_backend_pid()").fetchone()
+            self.backend = row[0] if row else 0
         try:
             yield self._conn
         except psycopg.Error as error:

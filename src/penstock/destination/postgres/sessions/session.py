@@ -13,8 +13,10 @@ from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from penstock.config.connection_url import ConnectionUrl
+from penstock.destination.postgres.sessions.pooler import refuse_transaction_pool
 from penstock.model.errors import DestinationError, DestinationUnavailable
 from penstock.source.postgres.connect import Party, connect
+from penstock.source.postgres.silence import has_rested
 
 DESTINATION = Party("destination.url", DestinationError, DestinationUnavailable)
 
@@ -38,21 +40,29 @@ _SETTINGS = {
     "jit": "off",
     "work_mem": "64MB",
 }
+# Says whose settings a server connection has, for who may have got another one.
+_MARK = "penstock.session"
 # Shutdown, crash and start of the server; no connection, memory or disk left; a deadlock or a
 # cancelled statement: all of them pass.
 _PASSING = ("57P", "57014", "08", "53", "40", "55P03", "25006")
 
 
 def open_session(url: ConnectionUrl, application: str, settings: dict[str, str]) -> Connection:
-    """A connection in autocommit mode whose texts mean what the source's mean."""
+    """A connection in autocommit mode whose texts mean what the source's mean.
+
+    Raises DestinationError where a pooler stands in between that would lose the settings.
+    """
     conn = connect(url, application_name=application, party=DESTINATION)
-    with destination_errors("preparing the connection"):
-        wanted = _SETTINGS | settings
-        conn.execute(
-            "SELECT set_config(name, value, false)"
-            " FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)",
-            [list(wanted), list(wanted.values())],
-        )
+    try:
+        with destination_errors("preparing the connection"):
+            wanted = _SETTINGS | settings | {_MARK: application}
+            if not _make_settings(conn, wanted, only_on=conn.info.backend_pid):
+                # A pooler invents the numbers that it gives its clients.
+                refuse_transaction_pool(conn, url, DESTINATION)
+                _make_settings(conn, wanted)
+    except BaseException:
+        conn.close()
+        raise
     # Plans are kept from the second use on: every batch has the same statements.
     conn.prepare_threshold = 2
     conn.prepared_max = None
@@ -64,6 +74,28 @@ def run(conn: Connection, statement: sql.Composed) -> None:
     single statement, whatever the text holds.
     """
     conn.execute(statement, binary=True)
+
+
+def _make_settings(conn: Connection, wanted: dict[str, str], *, only_on: int | None = None) -> bool:
+    """Whether they were made: not if another backend than ``only_on`` answers."""
+    made = conn.execute(
+        "SELECT set_config(name, CASE name WHEN %s THEN value || ' ' || pg_backend_pid()"
+        " ELSE value END, false)"
+        " FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)"
+        " WHERE %s::int IS NULL OR pg_backend_pid() = %s::int",
+        [_MARK, list(wanted), list(wanted.values()), only_on, only_on],
+        prepare=False,
+    )
+    return made.rowcount > 0
+
+
+def has_settings(conn: Connection, application: str) -> bool:
+    """Whether the server connection that serves us now is the one whose settings we made."""
+    row = conn.execute(
+        "SELECT current_setting(%s, true) = %s::text || ' ' || pg_backend_pid()",
+        [_MARK, application],
+    ).fetchone()
+    return row == (True,)
 
 
 def is_passing(error: psycopg.Error) -> bool:
@@ -155,7 +187,12 @@ def session_name(pipeline: str, purpose: str) -> str:
 
 
 def is_lost(conn: Connection) -> bool:
-    """Whether the server has ended a session that nobody uses at the moment; closes it then."""
+    """Whether the server has ended a session that nobody uses at the moment, or may have, since it
+    was idle for long; closes it then.
+    """
+    if has_rested(conn):
+        conn.close()
+        return True
     poll = select.poll()
     poll.register(conn.fileno(), select.POLLIN)
     if not poll.poll(0):

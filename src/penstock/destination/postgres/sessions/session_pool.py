@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 from penstock.destination.postgres.sessions.session import Connection
+from penstock.source.postgres.silence import has_rested
 
 
 class SessionPool:
@@ -22,6 +23,8 @@ class SessionPool:
         """A session that nobody else has."""
         with self._lock:
             conn = self._idle.pop() if self._idle else None
+        if conn is not None and not conn.closed and has_rested(conn):
+            conn.close()
         if conn is None or conn.closed:
             conn = self._connect()
         try:

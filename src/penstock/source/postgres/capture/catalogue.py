@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -13,16 +14,23 @@ from penstock.model.errors import SourceUnavailable
 from penstock.model.schema_message import SealKey
 from penstock.model.table_schema import PgType
 from penstock.source.postgres.catalogue.tables import resolve_types
+from penstock.source.postgres.pipeline_lock import BEAT_SECONDS
+from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within
 from penstock.source.postgres.tracking.schema_tracking import read_key
 
 _T = TypeVar("_T")
 
 
 class CatalogueConnection:
-    """Used by the thread that reads the stream and by the one that publishes it."""
+    """Used by the thread that reads the stream and by the one that publishes it.
 
-    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+    ``limit`` is how many seconds the answer to a short question may take.
+    """
+
+    def __init__(self, conn: psycopg.Connection[Any], limit: float = SILENCE_SECONDS) -> None:
         self._conn = conn
+        self._limit = limit
+        self._next_beat = 0.0
         # Whoever reads the socket while another waits for an answer takes the answer, and the other
         # waits for ever.
         self._lock = threading.Lock()
@@ -37,12 +45,14 @@ class CatalogueConnection:
     def _ask(self, question: Callable[[psycopg.Connection[Any]], _T]) -> _T:
         with self._lock:
             try:
-                return question(self._conn)
+                with answered_within(self._conn, self._limit):
+                    return question(self._conn)
             except psycopg.OperationalError as error:
                 raise SourceUnavailable(f"the catalogue connection was lost: {error}") from error
 
     def check_open(self) -> None:
-        """Raise SourceUnavailable once the server has closed the connection.
+        """Raise SourceUnavailable once the server has closed the connection. Called often: shows
+        now and then that the holder of the lock lives.
 
         A server that shuts down closes it at once, but waits for a walsender until everything sent
         is confirmed, and what the destination lacks is not: without this, shutting down would hang.
@@ -53,6 +63,10 @@ class CatalogueConnection:
         try:
             while select.select([self._conn.fileno()], [], [], 0)[0]:
                 self._conn.pgconn.consume_input()
+            if time.monotonic() >= self._next_beat:
+                with answered_within(self._conn, self._limit):
+                    self._conn.execute("SELECT")
+                self._next_beat = time.monotonic() + BEAT_SECONDS
         except psycopg.OperationalError as error:
             raise SourceUnavailable(
                 f"the server closed the connection that holds the pipeline's lock: {error}"

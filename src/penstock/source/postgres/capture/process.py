@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from penstock.backoff import Backoff
+from penstock.cadence import paced
 from penstock.changelog.changelog import ChangeLog, Identity, LogWriter
 from penstock.config.models import PipelineConfig
 from penstock.model.error_transport import error_to_json
@@ -27,12 +28,19 @@ from penstock.source.postgres.capture.session import CaptureSession, CaptureSett
 from penstock.source.postgres.capture.stream import ReplicationStream, SlotBusy
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
-from penstock.source.postgres.subscription.slot import judge_slot, slot_state
+from penstock.source.postgres.silence import silence_limit
+from penstock.source.postgres.subscription.slot import (
+    end_own_walsender,
+    judge_slot,
+    slot_state,
+)
 from penstock.source.postgres.subscription.subscription import find_subscription
 from penstock.source.postgres.value_settings import VALUE_SETTINGS
 
-# A slot of a process that just died frees itself within moments; longer means a living holder.
-_SLOT_BUSY_SECONDS = 20.0
+# A slot of a process that just died frees itself within moments, and a capture that lives lets go
+# of it as soon as it has lost the pipeline's lock. Longer means a walsender of a lost machine, or
+# somebody else.
+_SLOT_BUSY_SECONDS = paced(20.0)
 
 
 class Stop:
@@ -82,22 +90,24 @@ def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, s
     # The hot loop makes many objects and no cycles.
     gc.disable()
     log = ChangeLog(config.change_log.path)
+    log.root.make_private()
     backoff = Backoff()
     busy_since: float | None = None
     while not stop():
         began = time.monotonic()
+        insist = busy_since is not None and began - busy_since > _SLOT_BUSY_SECONDS
         try:
-            _run_session(config, log, destination_frontier, stop)
+            _run_session(config, log, destination_frontier, stop, insist=insist)
             return
         except SlotBusy as error:
-            busy_since = busy_since or began
-            if time.monotonic() - busy_since > _SLOT_BUSY_SECONDS:
+            if insist:
                 raise SlotError(
                     error.message,
                     remedy="find the process behind that pid (SELECT * FROM pg_stat_activity) and "
                     "stop it; two readers of one slot would each get a part of the changes",
                 ) from None
-            stop.wait(1.0)
+            busy_since = busy_since or began
+            stop.wait(paced(1.0))
         except SourceUnavailable as error:
             busy_since = None
             pause = backoff.next_pause()
@@ -114,8 +124,14 @@ def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, s
 
 
 def _run_session(
-    config: PipelineConfig, log: ChangeLog, destination_frontier: Frontier | None, stop: Stop
+    config: PipelineConfig,
+    log: ChangeLog,
+    destination_frontier: Frontier | None,
+    stop: Stop,
+    *,
+    insist: bool,
 ) -> None:
+    """``insist``: a walsender of our own that still has the slot is ended."""
     application = f"penstock {config.name} capture"
     with connect(config.source.url, application_name=application) as conn:
         subscription = find_subscription(conn, config.name)
@@ -124,7 +140,16 @@ def _run_session(
                 f"pipeline {config.name} has no publication and slot in the source",
                 remedy="`penstock init FILE` makes them; `penstock run FILE` does so by itself",
             )
-        with PipelineLock(conn, config.name, what="capture"):
+        # The connection is shared with the thread that publishes, which reads it in its own way.
+        with PipelineLock(conn, config.name, what="capture", beats=False):
+            if insist and (ended := end_own_walsender(conn, subscription.slot)) is not None:
+                print(
+                    f"capture: slot {subscription.slot} was held by walsender {ended}, though we "
+                    "have the pipeline's lock: a machine or a connection that was lost; it was "
+                    "ended",
+                    file=sys.stderr,
+                    flush=True,
+                )
             stream = ReplicationStream(
                 connect(config.source.url, replication=True, application_name=application),
                 VALUE_SETTINGS,
@@ -158,7 +183,8 @@ def _stream(
     judge_slot(state, subscription.slot, expected_start=start.end_lsn)
     writer.start_at(start)
     stream.start(subscription.slot, subscription.publications, start.end_lsn)
-    catalogue = CatalogueConnection(conn)
+    limit = silence_limit(config.source.url)
+    catalogue = CatalogueConnection(conn, limit)
     session = CaptureSession(
         stream,
         log,
@@ -174,6 +200,7 @@ def _stream(
             segment_age=config.change_log.segment_age,
             max_bytes=config.change_log.max_bytes,
             grace=config.change_log.grace,
+            silence=limit,
         ),
         confirmed=confirmed,
         check_lock=catalogue.check_open,

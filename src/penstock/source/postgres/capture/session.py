@@ -12,12 +12,13 @@ from penstock.changelog.changelog import ChangeLog, Listing, LogWriter
 from penstock.changelog.retention import Retention, passed_by_all
 from penstock.changelog.segment_name import SegmentName
 from penstock.failpoints import failpoint
-from penstock.model.errors import LogError
+from penstock.model.errors import LogError, SourceUnavailable
 from penstock.model.lsn import Frontier, format_lsn
 from penstock.model.table_schema import TableSchema
 from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.publisher import Publisher
 from penstock.source.postgres.capture.stream import ReplicationStream
+from penstock.source.postgres.silence import SILENCE_SECONDS
 
 # How often readers' positions are looked at, and the longest silence towards the server.
 _FEEDBACK_SECONDS = 0.2
@@ -36,6 +37,8 @@ class CaptureSettings:
     segment_age: float
     max_bytes: int
     grace: float
+    silence: float = SILENCE_SECONDS
+    """How many seconds the server may say nothing, half of them before it is asked."""
 
 
 class CaptureSession:
@@ -65,7 +68,9 @@ class CaptureSession:
         self._paused = False
         self._started = time.time()
         self._next_feedback = self._next_status = self._next_housekeeping = 0.0
-        self._last_advance = time.monotonic()
+        self._last_advance = self._heard = time.monotonic()
+        self._asked: float | None = None
+        """When the server was asked for a reply because it had been silent."""
 
     def run(self, stopping: Callable[[], bool], wake: int | None = None) -> None:
         """Capture until ``stopping()``; then publish what is whole and confirm once more."""
@@ -83,11 +88,13 @@ class CaptureSession:
     def _turn(self, wake: int | None) -> None:
         now = time.monotonic()
         messages: list[memoryview] = []
+        heard = False
         if self._paused:
             time.sleep(_FEEDBACK_SECONDS)
-        elif self._stream.wait(self._patience(now), wake):
+        elif heard := self._stream.wait(self._patience(now), wake):
             messages = self._stream.receive()
         now = time.monotonic()
+        self._watch_silence(now, heard=heard or self._paused)
         if messages:
             failpoint("capture.received")
             self._assembler.add(messages)
@@ -104,6 +111,18 @@ class CaptureSession:
         if now >= self._next_housekeeping:
             self._next_housekeeping = now + _HOUSEKEEPING_SECONDS
             self._housekeeping(now)
+
+    def _watch_silence(self, now: float, *, heard: bool) -> None:
+        """Raise SourceUnavailable where the server does not even answer."""
+        if heard:
+            self._heard, self._asked = now, None
+        elif self._asked is not None and now - self._asked >= self._settings.silence / 2:
+            raise SourceUnavailable(
+                f"the source's walsender has said nothing for {now - self._heard:.0f} s, though "
+                "it was asked for a reply",
+                remedy="check the network between here and the source; capture connects anew by "
+                "itself",
+            )
 
     def _patience(self, now: float) -> float:
         if self._oldest is None:
@@ -167,6 +186,8 @@ class CaptureSession:
         now = time.monotonic()
         advanced = confirmed > self._confirmed
         asking = self._wanted > self._stream.wal_end
+        if self._asked is None and now - self._heard >= self._settings.silence / 2:
+            asking, self._asked = True, now
         due = now >= self._next_status or self._stream.reply_requested
         if advanced or due or force or asking:
             failpoint("capture.before_confirm")
@@ -238,5 +259,6 @@ class CaptureSession:
                 "changes": self._publisher.changes,
                 "bytes": self._publisher.bytes,
                 "log_bytes": log_bytes,
+                "silent_seconds": round(time.monotonic() - self._heard, 1),
             }
         )

@@ -104,7 +104,8 @@ class SnapshotFile:
         # The change log's own mark of unfinished files: who cleans up knows it.
         temporary = folder / f".tmp-{uuid.uuid4().hex}"
         try:
-            self._file = temporary.open("wb", buffering=0)
+            opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            self._file = os.fdopen(opened, "wb", buffering=0)
             fcntl.flock(self._file, fcntl.LOCK_EX)
             self._file.write(json.dumps(asdict(held)).encode())
             temporary.replace(self._path)
@@ -219,7 +220,7 @@ class Keeper:
         ``wait`` limits how long it waits for open transactions: then SlotError. ``check`` is called
         several times a second meanwhile; what it raises ends the wait, and the new holder.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         before = read_snapshot(self.folder)
         process = subprocess.Popen(
             [

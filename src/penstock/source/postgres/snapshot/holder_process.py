@@ -22,7 +22,6 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from penstock.config import load_pipeline
 from penstock.config.connection_url import ConnectionUrl
@@ -41,11 +40,6 @@ from penstock.source.postgres.source_errors import source_errors
 
 _TURN_SECONDS = 0.2
 _OUTPUT, _ERRORS = 1, 2
-
-# No end of the connection ever comes from a machine that dies: both sides have to ask.
-_OUR_KEEPALIVES = {"keepalives_idle": 60, "keepalives_interval": 10, "keepalives_count": 6}
-_THEIR_KEEPALIVES = b"""SET tcp_keepalives_idle TO 60; SET tcp_keepalives_interval TO 10;
-    SET tcp_keepalives_count TO 6"""
 
 
 def main() -> None:
@@ -98,12 +92,9 @@ def _hold(options: argparse.Namespace) -> None:
 
 def _url(pipeline: Path | None) -> ConnectionUrl:
     if pipeline is None:
-        url = ConnectionUrl(os.environ[URL_VARIABLE])
-    else:
-        # Of the destination nothing is needed, not even that it is right.
-        url = load_pipeline(pipeline, validate_destination=lambda *_: None).source.url
-    ours = {name: value for name, value in _OUR_KEEPALIVES.items() if not url.has(name)}
-    return ConnectionUrl(make_conninfo(url.reveal(), **ours))
+        return ConnectionUrl(os.environ[URL_VARIABLE])
+    # Of the destination nothing is needed, not even that it is right.
+    return load_pipeline(pipeline, validate_destination=lambda *_: None).source.url
 
 
 @contextmanager
@@ -121,7 +112,6 @@ def _transaction(
         conn = connect(url, application_name=application)
         with source_errors("importing a slot's snapshot"):
             without_timeouts(conn)
-            conn.execute(_THEIR_KEEPALIVES)
             conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(slot.name)))
             row = conn.execute("SELECT pg_export_snapshot()").fetchone()
@@ -136,8 +126,6 @@ def _plain_transaction(
 ) -> Iterator[tuple[psycopg.Connection[Any], HeldSnapshot]]:
     """One that has exported a snapshot of its own: for that, any role and any server will do."""
     with exported_snapshot(url, application) as (conn, name):
-        with source_errors("exporting a snapshot"):
-            conn.execute(_THEIR_KEEPALIVES)
         yield conn, _held(conn, name, 0)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +26,8 @@ from psycopg.pq import ExecStatus
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import SourceUnavailable
-from penstock.source.postgres.connect import CONNECT_TIMEOUT_SECONDS, connect, without_secrets
+from penstock.source.postgres.connect import connect, without_secrets
+from penstock.source.postgres.silence import IDLE_SECONDS, server_settings, session_parameters
 from penstock.source.postgres.value_settings import VALUE_SETTINGS
 
 APPLICATION = "penstock copy"
@@ -72,6 +74,8 @@ class SessionError(Exception):
 
 class ReadSession(ABC):
     """A connection to the source whose texts are those of the stream."""
+
+    idle_since = 0.0
 
     @abstractmethod
     def __init__(self, url: ConnectionUrl) -> None:
@@ -162,9 +166,7 @@ class ArrowSession(ReadSession):
         from adbc_driver_postgresql import dbapi
 
         self._watch = CopySession(url, f"{APPLICATION} watch")
-        parameters: dict[str, Any] = {"fallback_application_name": APPLICATION}
-        if not url.has("connect_timeout"):
-            parameters["connect_timeout"] = CONNECT_TIMEOUT_SECONDS
+        parameters = session_parameters(url, APPLICATION)
         try:
             self._conn = dbapi.connect(make_conninfo(url.reveal(), **parameters), autocommit=True)
         except ArrowError as error:
@@ -176,8 +178,8 @@ class ArrowSession(ReadSession):
                 "adbc-driver-postgresql does not know, such as GSSAPI.",
             ) from None
         self._cursor = self._conn.cursor()
-        self._cursor.execute("SELECT pg_catalog.pg_backend_pid()")
-        ((backend,),) = self._cursor.fetchall()
+        self._cursor.execute(f"{server_settings(url)}, pg_catalog.pg_backend_pid()")
+        ((*_, backend),) = self._cursor.fetchall()
         self._is_there = (
             sql.SQL("SELECT count(*) FROM pg_catalog.pg_stat_get_activity({})")
             .format(backend)
@@ -251,6 +253,7 @@ def transaction(kind: type[S], url: ConnectionUrl, begin: str) -> Iterator[S]:
     except BaseException:
         session.close()
         raise
+    session.idle_since = time.monotonic()
     _idle.setdefault(_key(kind, url), []).append(session)
 
 
@@ -294,12 +297,14 @@ def _key(
 
 
 def _take(kind: type[S], url: ConnectionUrl) -> S | None:
-    try:
-        found = _idle[_key(kind, url)].pop()
-    except (KeyError, IndexError):
-        return None
-    assert isinstance(found, kind)  # noqa: S101 (the key says so)
-    return found
+    kept = _idle.get(_key(kind, url), [])
+    while kept:
+        found = kept.pop()
+        if time.monotonic() - found.idle_since < IDLE_SECONDS:
+            assert isinstance(found, kind)  # noqa: S101 (the key says so)
+            return found
+        found.close()
+    return None
 
 
 @contextmanager

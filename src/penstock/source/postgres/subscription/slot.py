@@ -12,6 +12,7 @@ from penstock.model.lsn import format_lsn, parse_lsn
 from penstock.source.postgres.source_errors import source_errors
 
 PLUGIN = "pgoutput"
+_END_MILLISECONDS = 5000
 
 _START_OVER = (
     "What is in between cannot be had from this slot any more. Start over with `penstock destroy "
@@ -78,6 +79,27 @@ def _state(row: dict[str, Any], connected_database: str) -> SlotState:
 
 def _lsn(text: str | None) -> int | None:
     return None if text is None else parse_lsn(text)
+
+
+def end_own_walsender(conn: psycopg.Connection[Any], slot: str) -> int | None:
+    """End the walsender that has the slot where it is one of ours, and wait for that; its pid.
+
+    Only for who holds the pipeline's lock: a capture that lives would have it. Ours have the role
+    and the application's name of ``conn``.
+    """
+    with source_errors(f"ending the walsender of slot {slot}"):
+        row = conn.execute(
+            "SELECT a.pid FROM pg_replication_slots s JOIN pg_stat_activity a"
+            " ON a.pid = s.active_pid AND a.backend_type = 'walsender'"
+            " AND a.usename = current_user"
+            " AND a.application_name = current_setting('application_name')"
+            " WHERE s.slot_name = %s",
+            [slot],
+        ).fetchone()
+        if row is None:
+            return None
+        conn.execute("SELECT pg_terminate_backend(%s, %s)", [row[0], _END_MILLISECONDS])
+    return int(row[0])
 
 
 def current_wal_lsn(conn: psycopg.Connection[Any]) -> int:

@@ -1,0 +1,160 @@
+"""Connections that die without a word: both sides notice, and what waits for an answer ends."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from penstock.config.connection_url import ConnectionUrl
+from penstock.destination.postgres import destination as destination_module
+from penstock.destination.postgres.sessions.session import open_session
+from penstock.destination.postgres.staging.task_writer import kept_session
+from penstock.model.errors import DestinationUnavailable
+from penstock.model.lsn import Frontier
+from penstock.model.watermarks import Watermarks
+from penstock.source.postgres import silence
+from penstock.source.postgres.connect import connect
+from penstock.source.postgres.silence import answered_within
+from penstock.source.postgres.snapshot.source_session import ArrowSession
+from penstock.testing.change_builder import Column, table
+from penstock.testing.contract.deliveries import definition
+from tests.fix_pipeline import MakePipeline, wait_until
+from tests.fix_target import Target
+from tests.tcp_proxy import TcpProxy
+
+ITEMS = table("items", Column("id", "int8", key=True))
+_OPTIONS = (
+    socket.TCP_KEEPIDLE,
+    socket.TCP_KEEPINTVL,
+    socket.TCP_KEEPCNT,
+    socket.TCP_USER_TIMEOUT,
+)
+_SETTINGS = (
+    "SELECT array_agg(setting::int ORDER BY name) FROM pg_settings"
+    " WHERE name LIKE 'tcp_keepalives%' OR name = 'tcp_user_timeout'"
+)
+
+
+def here(conn: psycopg.Connection[Any]) -> list[int]:
+    with socket.socket(fileno=socket.dup(conn.fileno())) as copy:
+        assert copy.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        return [copy.getsockopt(socket.IPPROTO_TCP, option) for option in _OPTIONS]
+
+
+@pytest.mark.every_postgres
+@pytest.mark.parametrize(
+    ("limit", "idle", "interval"), [(None, 30, 10), ("12000", 6, 2), ("1000", 1, 1)]
+)
+def test_every_session_asks_whether_the_other_side_is_there(
+    database: str, limit: str | None, idle: int, interval: int
+) -> None:
+    url = database if limit is None else make_conninfo(database, tcp_user_timeout=limit)
+    expected = int(limit or 60000)
+    for conn in (
+        connect(url),
+        connect(url, replication=True),
+        open_session(ConnectionUrl(url), "penstock test", {}),
+    ):
+        with closing(conn):
+            assert here(conn) == [idle, interval, 3, expected]
+            # By name: count, idle, interval, user_timeout.
+            assert conn.execute(_SETTINGS.encode()).fetchone() == ([3, idle, interval, expected],)
+
+
+def test_so_does_the_one_that_reads_arrow(database: str) -> None:
+    with closing(ArrowSession(ConnectionUrl(database))) as session:
+        session._cursor.execute(_SETTINGS)
+        assert [list(found) for (found,) in session._cursor.fetchall()] == [[3, 30, 10, 60000]]
+
+
+def test_an_answer_that_somebody_swallows_is_waited_for_no_longer_than_that(database: str) -> None:
+    with connect(database) as direct, TcpProxy(direct.info.port) as network:
+        conn = connect(make_conninfo(database, port=network.port))
+        with answered_within(conn, 30):
+            conn.execute("SELECT")
+        network.swallow()
+        with pytest.raises(psycopg.OperationalError), answered_within(conn, 0.3):
+            conn.execute("SELECT")
+        assert conn.broken
+
+
+def test_capture_that_hears_nothing_connects_anew_though_its_old_walsender_lives(
+    database: str, make_pipeline: MakePipeline
+) -> None:
+    """Neither end of its connection is closed, and nobody sends keepalives of their own."""
+    with connect(database) as direct, TcpProxy(direct.info.port) as network:
+        pipeline = make_pipeline(
+            make_conninfo(database, port=network.port, tcp_user_timeout=2000, connect_timeout=2)
+        )
+        direct.execute("CREATE TABLE items (id int PRIMARY KEY)")
+        direct.execute(
+            "DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET wal_sender_timeout = 0',"
+            " current_database()); END$$"
+        )
+        start = pipeline.subscribe().start_lsn
+        pipeline.log.set_reader(pipeline.name, Frontier(0, start))
+        capture = pipeline.start_capture(PENSTOCK_CADENCE="0.02")
+        capture.wait_streaming()
+        walsender = pipeline.slot().active_pid
+        network.swallow()
+        wait_until(lambda: capture.report().get("error"), "capture notices the silence")
+        network.accept()
+        direct.execute("INSERT INTO items VALUES (1)")
+        wait_until(
+            lambda: pipeline.log.list().segments and pipeline.changes(), "the change has come"
+        )
+        assert pipeline.slot().active_pid not in (walsender, None)
+        assert "was held by walsender" in capture.errors
+
+
+def test_a_destination_s_sessions_that_rested_for_long_are_not_waited_for(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they are asked would never be answered: somebody on the way has forgotten them."""
+    with TcpProxy(target.conn.info.port) as network:
+        url = make_conninfo(target.url, port=network.port)
+        destination = target.opened(definition(ITEMS), url=url)
+        destination.commit([], Watermarks(Frontier(1, 2)))
+        writer = destination.writer()
+        task = kept_session(writer.url, "task", writer._connect)
+        network.swallow()
+        network.accept()
+        monkeypatch.setattr(silence, "IDLE_SECONDS", 0.1)
+        time.sleep(0.2)
+        destination.commit([], Watermarks(Frontier(3, 4)))
+        destination.prepare([definition(ITEMS)])
+        assert kept_session(writer.url, "task", writer._connect) is not task
+    assert target.all("SELECT end_lsn::text FROM penstock.progress") == [("0/4",)]
+
+
+@pytest.mark.parametrize("answer_is_lost", [True, False])
+def test_a_commit_whose_answer_was_lost_is_given_up_and_a_long_one_is_not(
+    target: Target, monkeypatch: pytest.MonkeyPatch, answer_is_lost: bool
+) -> None:
+    with TcpProxy(target.conn.info.port) as network:
+        url = make_conninfo(target.url, port=network.port, tcp_user_timeout=1000)
+        destination = target.opened(definition(ITEMS), url=url)
+
+        def at_work(place: str) -> None:
+            if place != "postgres.merged":
+                return
+            if answer_is_lost:
+                network.swallow()
+                threading.Timer(0.5, network.accept).start()
+            with destination._session() as conn:
+                conn.execute("SELECT pg_sleep(3)")
+
+        monkeypatch.setattr(destination_module, "failpoint", at_work)
+        if answer_is_lost:
+            with pytest.raises(DestinationUnavailable):
+                destination.commit([], Watermarks(Frontier(1, 2)))
+        else:
+            destination.commit([], Watermarks(Frontier(1, 2)))
+            assert destination.committed() == Watermarks(Frontier(1, 2))
