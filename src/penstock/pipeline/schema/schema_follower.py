@@ -182,8 +182,17 @@ class SchemaFollower:
         # Should one be copied before this has come to its end.
         oids = {table.oid for table in after}
         self._tables.to_prepare(oids)
-        sections, jobs = self._sections(batch, floors, points, changes)
-        self._committer.commit_sections(sections, batch.frontier, in_turn(jobs))
+        # Rows that came, went or got new values without changes of rows.
+        again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}
+        again |= self._copied_before(points)
+        try:
+            sections, jobs = self._sections(batch, floors, points, changes)
+            self._committer.commit_sections(sections, batch.frontier, in_turn(jobs))
+        except TableRefused as error:
+            # Rows behind a rewrite do not fit values that only a copy brings.
+            if error.table in again:
+                self._store.set_wishes({error.table: "resync"})
+            raise
         with self._committer.lock:
             self._destination.prepare(after)
         self._tables.prepared(oids)
@@ -194,14 +203,13 @@ class SchemaFollower:
                 new = [note for note in self._destination.notes(oid) if note not in kept]
                 self._tables.note(oid, [*kept, *new])
         self._tell(changes)
-        # Rows that came, went or got new values without changes of rows.
-        again = {t.oid for change in changes for t in change.tables if t.is_rewrite and t.after}
-        again |= self._copied_before(points)
         if again:
             self._store.set_wishes(dict.fromkeys(again, "resync"))
         known = self._store.get_table_states()
         touched = [each for point in points for each in point.message.tables]
-        if any(oid not in known or document is None for oid, document in touched):
+        # A generated column may keep a table from being published.
+        generated = any(c.generated is not None for table in after for c in table.columns)
+        if generated or any(oid not in known or document is None for oid, document in touched):
             self._subscribed.look_soon()
         self._session.acknowledge([point.message.version for point in points])
 
