@@ -16,7 +16,7 @@ UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo $(LOCAL_UV))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo test test-lint test-fast test-integration test-crash test-all fuzz \
-	chaos sabotage bench format clean
+	chaos sabotage bench audit format clean
 
 help:  ## Show this list
 	@echo "Penstock: Postgres change data capture on Spark"
@@ -79,11 +79,12 @@ test: setup  ## What every push runs, in 20 minutes (PG=14,18 picks the Postgres
 	@seconds=$$(($$(date +%s) - $(STARTED))); \
 		echo "make test took $$((seconds / 60)) min $$((seconds % 60)) s, set-up included"
 
-test-lint: setup  ## ruff, mypy --strict and import-linter
+test-lint: setup  ## ruff, mypy --strict, import-linter and bandit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive src bench
 
 test-fast: setup  ## Unit, fuzz and contract tests
 	$(PYTEST) -m "not release" tests/unit tests/fuzz tests/contract
@@ -113,6 +114,9 @@ sabotage: setup  ## Break every guarantee on a copy of the source: a test has to
 
 bench: setup  ## Measure against pg_recvlogical and native replication (WORKLOADS=w1,w3 SCALE=0.1)
 	$(BIN)/python -m bench
+
+audit: setup  ## Look for known vulnerabilities in all locked dependencies; asks PyPI
+	$(BIN)/pip-audit --strict --require-hashes --disable-pip --requirement requirements/dev.txt
 
 format: setup  ## Format the code and apply the safe fixes of ruff
 	$(BIN)/ruff check --fix .

@@ -9,25 +9,20 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from penstock.model.lsn import parse_lsn
 
-_SECONDS = 30.0
+_SECONDS = 60.0
+_UNDECIDED_SECONDS = 5.0
 
 Place = tuple[int, int, int]
 """Commit LSN, ordinal, and which message of the change."""
 
 
 def read_topics(brokers: str, wanted: Callable[[str], bool]) -> list[Message]:
-    """All committed messages of all topics that are wanted, partition by partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": brokers,
-            "group.id": "tests",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "fetch.message.max.bytes": 32_000_000,
-        }
-    )
+    """All committed messages of all topics that are wanted, partition by partition.
+
+    The mark of a commit comes a moment after its answer: what was written is waited for, unless
+    nobody decides it, as after a crash.
+    """
+    consumer, ends = _consumer(brokers, "read_committed"), _consumer(brokers, "read_uncommitted")
     try:
         topics = consumer.list_topics(timeout=_SECONDS).topics
         places = [
@@ -40,20 +35,43 @@ def read_topics(brokers: str, wanted: Callable[[str], bool]) -> list[Message]:
         found: dict[tuple[str | None, int | None], list[Message]] = {
             (place.topic, place.partition): [] for place in places
         }
-        open_ones = set(found)
-        while open_ones:
-            message = consumer.poll(_SECONDS)
+        written: dict[tuple[str | None, int | None], int] = {
+            (place.topic, place.partition): ends.get_watermark_offsets(place, timeout=_SECONDS)[1]
+            for place in places
+        }
+        open_ones, undecided = set(found), set(found)
+        while undecided:
+            message = consumer.poll(_SECONDS if open_ones else _UNDECIDED_SECONDS)
+            if message is None and not open_ones:
+                break
             assert message is not None, f"no answer within {_SECONDS:g} s"
             place = (message.topic(), message.partition())
             error = message.error()
             if error is None:
                 found[place].append(message)
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                open_ones.discard(place)
+                continue
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            open_ones.discard(place)
+            if (message.offset() or 0) >= written[place]:
+                undecided.discard(place)
         return [message for messages in found.values() for message in messages]
     finally:
         consumer.close()
+        ends.close()
+
+
+def _consumer(brokers: str, isolation: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": brokers,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "fetch.message.max.bytes": 32_000_000,
+        }
+    )
 
 
 def place(message: Message) -> Place:

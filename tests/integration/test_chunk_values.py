@@ -37,8 +37,8 @@ def conn(database: str) -> Iterator[Connection]:
 
 def text_columns(conn: Connection, query: str) -> list[pa.Array]:
     """What the output functions of the types write under capture's settings, as pgoutput does."""
-    for setting in VALUE_SETTINGS:
-        conn.execute(setting)
+    for setting in (*VALUE_SETTINGS, "SET search_path TO public"):
+        conn.execute(setting.encode())
     result = conn.pgconn.exec_(query.encode())
     assert result.status == ExecStatus.TUPLES_OK, result.error_message
     columns = []

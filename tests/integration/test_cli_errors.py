@@ -93,6 +93,13 @@ def streaming(shop: PipelineUnderTest) -> Iterator[subprocess.Popen[str]]:
             process.communicate()
 
 
+def _has_jvm(pid: int) -> bool:
+    try:
+        return any("java" in child.name() for child in psutil.Process(pid).children(True))
+    except psutil.NoSuchProcess:
+        return False
+
+
 def to_the_group(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGTERM)
 
@@ -103,10 +110,39 @@ def to_each_process(process: subprocess.Popen[str]) -> None:
         member.terminate()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+ONE_WAY = pytest.mark.parametrize(
     "stop", [pytest.param(to_the_group, marks=pytest.mark.release), to_each_process]
 )
+
+
+@pytest.mark.slow
+@ONE_WAY
+def test_a_signal_for_all_processes_while_they_start(
+    shop: PipelineUnderTest, stop: Callable[[subprocess.Popen[str]], None]
+) -> None:
+    process = subprocess.Popen(
+        command(shop),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_until(lambda: _has_jvm(process.pid), "Spark starts")
+        stop(process)
+        out, err = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert process.returncode == 0, err
+    assert "stopped" in err
+    assert not [trace for trace in (*TRACES, "Error") if trace in out + err], err
+
+
+@pytest.mark.slow
+@ONE_WAY
 def test_a_signal_for_all_processes_stops_in_order(
     shop: PipelineUnderTest, stop: Callable[[subprocess.Popen[str]], None]
 ) -> None:
@@ -117,5 +153,5 @@ def test_a_signal_for_all_processes_stops_in_order(
     assert process.returncode == 0, err
     assert "stopped; the destination holds" in err
     assert not [trace for trace in TRACES if trace in out + err], err
-    _, alive = psutil.wait_procs(family, timeout=30)
+    _, alive = psutil.wait_procs(family, timeout=120)
     assert not alive

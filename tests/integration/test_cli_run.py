@@ -97,7 +97,7 @@ def test_sigterm_stops_everything_in_order(shop: PipelineUnderTest) -> None:
     assert re.search(r"metrics at http://127\.0\.0\.1:\d+/metrics", err)
     reports = [json.loads(line) for line in written.splitlines()]
     assert reports[-1]["totals"]["delivered"] == reports[-1]["totals"]["received"] == 1
-    gone, alive = psutil.wait_procs(family, timeout=30)
+    gone, alive = psutil.wait_procs(family, timeout=120)
     assert not alive
     assert len(gone) == len(family)
     assert not shop.slot().active

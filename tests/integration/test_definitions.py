@@ -215,6 +215,29 @@ def test_generated_columns_of_18(conn: Connection) -> None:
     assert found["v"].generated == "(id + 2)"
 
 
+def test_not_null_that_is_not_valid(conn: Connection) -> None:
+    """Rows that are older than the constraint may have nulls."""
+    if conn.info.server_version < 180000:
+        pytest.skip("NOT NULL … NOT VALID came with Postgres 18")
+    conn.execute(
+        """
+        CREATE TABLE t (id int PRIMARY KEY, a int, b int NOT NULL, UNIQUE (a));
+        INSERT INTO t VALUES (1, NULL, 2);
+        ALTER TABLE t ADD CONSTRAINT filled NOT NULL a NOT VALID;
+        """
+    )
+    table = read(conn, "t")
+    assert {name: c.not_null for name, c in columns(table).items()} == {
+        "id": True,
+        "a": False,
+        "b": True,
+    }
+    assert table.unique_keys == ()
+    conn.execute("UPDATE t SET a = 1; ALTER TABLE t VALIDATE CONSTRAINT filled")
+    table = read(conn, "t")
+    assert (columns(table)["a"].not_null, table.unique_keys) == (True, (("a",),))
+
+
 def test_the_number_of_queries_does_not_grow(conn: Connection) -> None:
     names = [TableName("public", f"t{i}") for i in range(40)]
     for name in names:

@@ -46,6 +46,21 @@ def test_values_of_a_unique_index_that_two_rows_exchange(
     }
 
 
+def test_an_update_that_a_trigger_swallows(target: Target, builder: ChangeBuilder) -> None:
+    """docs/destinations/postgres.md says so: the row is what it is at the source."""
+    filled(target, builder, 2)
+    target.execute(
+        "CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS"
+        " 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER swallow BEFORE UPDATE ON items FOR EACH ROW EXECUTE FUNCTION swallow();"
+        "ALTER TABLE items ENABLE ALWAYS TRIGGER swallow"
+    )
+    with builder.transaction():
+        builder.update(ITEMS, "1", "changed", UNSET)
+    deliver_cut(target.opened(definition(ITEMS)), builder)
+    assert target.rows("items") == {("0", "n0", "b0"): 1, ("1", "changed", "b1"): 1}
+
+
 class TestColumnsThatOnlyTheTargetHas:
     @pytest.fixture(autouse=True)
     def _extras(self, target: Target, builder: ChangeBuilder) -> None:

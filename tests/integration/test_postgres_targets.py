@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
 
@@ -305,6 +306,71 @@ class TestHistory:
         with pytest.raises(DestinationError, match=r"public\.odd has columns .* itself: _op"):
             target.opened(definition(odd), mode="append")
         target.opened(definition(odd))
+
+
+@pytest.mark.parametrize(
+    ("lost", "op"),
+    [
+        ("INSERT ON apart.items", "insert"),
+        ("UPDATE ON apart.items", "update"),
+        ("DELETE ON apart.items", "delete"),
+        ("SELECT ON apart.items", "update"),
+        ("TRUNCATE, DELETE ON apart.items", "truncate"),
+        ("USAGE ON SCHEMA apart", "insert"),
+    ],
+)
+def test_a_right_that_is_revoked_stops_one_table(
+    target: Target, limited: str, builder: ChangeBuilder, lost: str, op: str
+) -> None:
+    items = table("items", Column("id", "int8", key=True), Column("v", "text"), schema="apart")
+    other = table("other", Column("id", "int8", key=True))
+    role = limited.partition("://")[2].partition("@")[0]
+    target.execute(
+        "CREATE SCHEMA apart; CREATE TABLE apart.items (id bigint PRIMARY KEY, v text);"
+        f"GRANT USAGE ON SCHEMA apart TO {role}; GRANT ALL ON apart.items TO {role}"
+    )
+    destination = target.opened(definition(items), definition(other), url=limited)
+    with builder.transaction():
+        builder.insert(items, "1", "a")
+    deliver_cut(destination, builder)
+    target.execute(f"REVOKE {lost} FROM {role}")
+    with builder.transaction():
+        builder.insert(other, "1")
+        match op:
+            case "insert":
+                builder.insert(items, "2", "b")
+            case "update":
+                builder.update(items, "1", "b")
+            case "delete":
+                builder.delete(items, key=["1", None])
+            case _:
+                builder.truncate(items)
+    cut = builder.cut()
+    with pytest.raises(TableRefused, match="permission denied") as refused:
+        deliver(destination, builder.frontier, [cut])
+    assert (refused.value.table, refused.value.may_pass) == (items.oid, True)
+    assert target.rows("other") == {}
+    for grant in re.findall(r"GRANT [^;]+", refused.value.remedy):
+        target.execute(grant)
+    deliver(destination, builder.frontier, [cut])
+    assert target.rows("other") == {("1",): 1}
+
+
+def test_a_deferred_foreign_key_of_a_table_that_is_not_followed(
+    target: Target, limited: str, builder: ChangeBuilder
+) -> None:
+    """It stops the table that it refers to, and nothing else."""
+    family(target, limited, "DEFERRABLE INITIALLY DEFERRED")
+    destination = target.opened(definition(PARENT), url=limited)
+    with builder.transaction():
+        builder.insert(PARENT, "1", "a")
+    deliver_cut(destination, builder)
+    target.execute("INSERT INTO child VALUES (1, 1)")
+    with builder.transaction():
+        builder.delete(PARENT, key=["1", None])
+    with pytest.raises(TableRefused, match=r"still referenced|violates foreign key") as refused:
+        deliver_cut(destination, builder)
+    assert refused.value.table == PARENT.oid
 
 
 def test_least_privilege(

@@ -296,7 +296,7 @@ class TestAnExistingSubscription:
         conn.execute("CREATE TABLE bare (id int)")
         result = check(database)["replica identity"]
         assert result.status == "warning"
-        assert "new tables are left out" in result.detail
+        assert "tables are left out" in result.detail
         assert "public.bare (no primary key)" in result.detail
         # One that is followed already is another matter: its updates fail now.
         conn.execute(
@@ -306,6 +306,21 @@ class TestAnExistingSubscription:
         results = check(database)
         assert failed(results) == ["replica identity"]
         assert "public.parts_1 (REPLICA IDENTITY NOTHING)" in results["replica identity"].detail
+
+    def test_a_generated_identity_does_not_stop_the_others(
+        self, conn: Connection, database: str, check: Check, make_config: Callable[..., Any]
+    ) -> None:
+        conn.execute(
+            "CREATE TABLE a (id int PRIMARY KEY);"
+            "CREATE TABLE twice (a int, b int GENERATED ALWAYS AS (a * 2) STORED, PRIMARY KEY (b))"
+        )
+        result = check(database)["replica identity"]
+        assert result.status == "failed"
+        assert "public.twice (its replica identity has a generated column)" in result.detail
+        assert "REPLICA IDENTITY DEFAULT, with a primary key without generated" in result.remedy
+        # It is withdrawn, should somebody have published it.
+        ensure_subscription(conn, make_config(database))
+        assert check(database)["replica identity"].status == "warning"
 
     def test_two_publications(
         self, conn: Connection, database: str, check: Check, make_config: Callable[..., Any]

@@ -33,6 +33,11 @@ pytestmark = pytest.mark.every_postgres
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 
+GENERATED = "its rows cannot be identified (its replica identity has a generated column)"
+CHANGES = "INSERT INTO {0} VALUES (1); UPDATE {0} SET a = 2; DELETE FROM {0}"
+"""What an application does with a table."""
+
+
 class Followed:
     """A pipeline with a table a, whose patterns can be changed."""
 
@@ -255,6 +260,58 @@ class TestLeftOut:
         }
         followed.execute("ALTER TABLE events_1 REPLICA IDENTITY FULL")
         assert names(followed.reconcile().added) == ["events"]
+
+    def test_a_partition_sends_the_identity_that_its_root_names(self, followed: Followed) -> None:
+        followed.execute(
+            "CREATE TABLE events (id int, at int, PRIMARY KEY (id, at)) PARTITION BY LIST (at);"
+            "CREATE TABLE events_1 PARTITION OF events FOR VALUES IN (1);"
+            "ALTER TABLE events REPLICA IDENTITY FULL"
+        )
+        assert followed.reconcile().skipped == {
+            ("public", "events"): "its partition public.events_1: its rows cannot be identified "
+            "(not FULL, as its root is)"
+        }
+        followed.execute("ALTER TABLE events_1 REPLICA IDENTITY FULL")
+        assert names(followed.reconcile().added) == ["events"]
+
+    def test_a_key_that_is_generated(self, followed: Followed) -> None:
+        followed.execute(
+            "CREATE TABLE twice (a int, b int GENERATED ALWAYS AS (a * 2) STORED PRIMARY KEY)"
+        )
+        assert followed.reconcile().skipped == {("public", "twice"): GENERATED}
+        followed.execute(CHANGES.format("twice"))
+
+    @pytest.mark.parametrize("kind", ["STORED", "VIRTUAL"])
+    def test_full_with_a_generated_column(self, followed: Followed, kind: str) -> None:
+        """Published on 18, every UPDATE and DELETE would fail."""
+        is_18 = followed.conn.info.server_version >= 180000
+        if kind == "VIRTUAL" and not is_18:
+            pytest.skip("virtual generated columns came with Postgres 18")
+        followed.execute(
+            f"CREATE TABLE twice (a int PRIMARY KEY, b int GENERATED ALWAYS AS (a * 2) {kind});"
+            "ALTER TABLE twice REPLICA IDENTITY FULL"
+        )
+        done = followed.reconcile()
+        assert done.skipped == ({("public", "twice"): GENERATED} if is_18 else {})
+        assert names(done.added) == ([] if is_18 else ["twice"])
+        followed.execute(CHANGES.format("twice"))
+
+    def test_a_table_leaves_when_its_identity_becomes_generated(self, followed: Followed) -> None:
+        followed.execute("CREATE TABLE twice (a int PRIMARY KEY)")
+        assert names(followed.reconcile().added) == ["twice"]
+        oid = next(iter(o for o, t in followed.reconcile().published.items() if t.name == "twice"))
+        followed.execute(
+            "ALTER TABLE twice ADD b int GENERATED ALWAYS AS (a * 2) STORED;"
+            "ALTER TABLE twice DROP CONSTRAINT twice_pkey, ADD PRIMARY KEY (b)"
+        )
+        done = followed.reconcile()
+        assert (names(done.removed), done.withdrawn) == (["twice"], {oid: GENERATED})
+        followed.execute(CHANGES.format("twice"))
+        done = followed.reconcile()
+        assert (done.has_changed, done.withdrawn) == (False, {oid: GENERATED})
+        followed.execute("ALTER TABLE twice DROP CONSTRAINT twice_pkey, ADD PRIMARY KEY (a)")
+        done = followed.reconcile()
+        assert (names(done.added), done.withdrawn) == (["twice"], {})
 
     def test_a_partition_stays_until_its_root_can_take_over(self, followed: Followed) -> None:
         followed.execute(

@@ -191,6 +191,7 @@ class Sample:
         columns = ", ".join(f"{name} {kind}" for name, kind, _values in COLUMNS)
         for statement in (
             *VALUE_SETTINGS,
+            "SET search_path TO public",
             "CREATE TYPE mood AS ENUM ({})".format(", ".join(map(_quoted, MOODS))),
             f"CREATE TABLE sample (id int PRIMARY KEY, {columns})",
             VERDICT,

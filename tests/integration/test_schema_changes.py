@@ -83,6 +83,26 @@ def test_changes_while_it_runs(changed: Changed) -> None:
         changed.wait(run, changed.is_same, "all of them are the same")
 
 
+def test_rows_that_do_not_fit_after_a_rewrite(changed: Changed) -> None:
+    """Values that only the rewrite made are in old rows: there is no row to remove, and the new one
+    meets the old one in a unique index.
+    """
+    for table in ("at_once", "apart"):
+        changed.pipeline.execute(
+            f"CREATE TABLE {table} (code int UNIQUE, note text)",
+            f"ALTER TABLE {table} REPLICA IDENTITY FULL",
+            f"INSERT INTO {table} SELECT n, 'old' FROM generate_series(1, 20) n",  # noqa: S608
+        )
+    rewrite, update = "ALTER TABLE {} ADD d float DEFAULT random()", "UPDATE {} SET note = 'new'"
+    with changed.running() as run:
+        changed.wait(run, changed.is_same, "the tables are copied")
+        changed.transaction(rewrite.format("at_once"), update.format("at_once"))
+        changed.transaction(rewrite.format("apart"))
+        changed.transaction(update.format("apart"))
+        changed.wait(run, changed.is_same, "both are copied anew")
+    assert not [line for line in changed.said if "is set aside" in line]
+
+
 def test_changes_that_only_rows_tell_of(changed: Changed) -> None:
     changed.rewrite(schema_changes={"track": False})
     changed.run_until_caught_up()

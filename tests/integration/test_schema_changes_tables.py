@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.pipeline.run.batch_committer import BatchCommitter
+from penstock.store import CopyProgress
 from tests.fix_changed import Changed
 
 MEASURES = (
@@ -89,6 +90,38 @@ def test_partitions_come_and_go(changed: Changed) -> None:
         changed.wait(run, is_same, "rows of an attached partition come")
         changed.transaction("DROP TABLE later")
         changed.wait(run, is_same, "rows of a partition's partition go with it")
+
+
+def test_partitions_are_emptied(changed: Changed) -> None:
+    changed.pipeline.execute(*MEASURES)
+
+    def is_same() -> bool:
+        return changed.is_equal("measures")
+
+    def copy() -> CopyProgress:
+        found = changed.copy_of("measures")
+        assert found is not None
+        return found
+
+    changed.run_until_caught_up()
+    assert is_same()
+    first = copy().copy_id
+    with changed.running() as run:
+        changed.transaction("TRUNCATE measures", "INSERT INTO measures VALUES (1, 'a'), (16, 'b')")
+        changed.wait(run, is_same, "all of it is emptied, and filled again")
+        changed.wait(run, lambda: bool(copy().plan.files), "its new files are known")
+        assert copy().copy_id == first, "the stream told all of it"
+        # Of this one Postgres tells nothing.
+        changed.transaction("TRUNCATE early")
+        changed.wait(run, is_same, "one partition is emptied")
+        assert copy().copy_id != first
+    changed.transaction("INSERT INTO measures VALUES (2, 'c'), (17, 'd')", "TRUNCATE measures")
+    changed.transaction("INSERT INTO measures VALUES (3, 'c'), (18, 'd')")
+    changed.run_until_caught_up()
+    assert is_same()
+    changed.transaction("TRUNCATE early")
+    changed.run_until_caught_up()
+    assert is_same(), "also while nobody looked"
 
 
 def test_tables_and_schemas_move(changed: Changed) -> None:

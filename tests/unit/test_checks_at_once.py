@@ -19,7 +19,7 @@ def test_they_wait_for_each_other_and_stay_in_order() -> None:
     together = threading.Barrier(3)
 
     def group(name: str) -> list[CheckResult]:
-        together.wait(30)
+        together.wait(120)
         return passed(name)
 
     names = ["source", "destination", "Java"]

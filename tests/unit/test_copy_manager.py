@@ -141,7 +141,7 @@ def test_a_snapshot_that_is_gone_is_not_used_again() -> None:
         elif chunk.number == 0:
             raise SnapshotGone("it has ended")
         else:
-            third.wait(30)
+            third.wait(120)
 
     _copied(chunks, copy_unit)
     first, later = calls[:2], calls[2:]

@@ -140,7 +140,7 @@ def test_a_table_joins_the_query_that_is_under_way(finishing: Finishing) -> None
     with ThreadPoolExecutor(1) as pool:
         finished = pool.submit(finishing.finish)
         wait_until(lambda: joins.floors_at(Frontier(10, 20)).tables == {7: 99}, "it asks to join")
-        assert finished.result(30) == "sync_done"
+        assert finished.result(120) == "sync_done"
     assert finishing.tables.is_delivered(7)
     # The next batches bring it on, from where it stands.
     finishing.committer(JobResult(), Frontier(50, 60))

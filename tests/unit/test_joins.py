@@ -36,7 +36,7 @@ def test_a_table_joins_where_the_next_batch_begins() -> None:
         assert not waiting.done()
         acted: list[bool] = []
         assert joins.join([7], lambda: acted.append(waiting.done()))
-        waiting.result(30)
+        waiting.result(120)
         assert acted == [False]
 
 
@@ -63,7 +63,7 @@ def test_a_query_that_ends_lets_nobody_wait() -> None:
         waiting = pool.submit(joins.wait_for, Frontier(50, 60), lambda: False)
         joins.end()
         with pytest.raises(BatchAgain):
-            waiting.result(30)
+            waiting.result(120)
     assert not joins.join([7], pytest.fail)
 
 

@@ -37,6 +37,7 @@ written = st.builds(
     seconds,
     st.integers(0, 4),
     st.integers(0, 2**60),
+    st.frozensets(st.tuples(st.integers(0, 2**32), st.integers(0, 2**32)), max_size=3),
 )
 
 

@@ -9,7 +9,9 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_state import (
     Catchup,
     DataSync,
+    Errored,
     FinishedCopy,
+    Init,
     Ready,
     SyncDone,
     SyncWait,
@@ -82,3 +84,31 @@ def test_nothing_waits_for_a_table_that_leaves() -> None:
     part = tables.take_part()
     assert part.set_aside == {TABLE.oid}
     assert part.waiting == {}
+
+
+@pytest.mark.parametrize("is_given_up", [True, False])
+def test_a_refusal_of_a_table_that_is_copied_anew_needs_nobody(*, is_given_up: bool) -> None:
+    """Be it that the copying thread has heard of the wish already, or not yet."""
+    store = MemoryStore("items")
+    store.open()
+    tables = TableRegistry(store, merges=True, copies=True)
+    tables.enrol([TABLE], 0)
+    store.update_table_states({TABLE.oid: Ready()})
+    tables.take_part()
+    store.set_wishes({TABLE.oid: "resync"})
+    if is_given_up:
+        store.update_table_states({TABLE.oid: Init()})
+        store.fulfil_wishes({TABLE.oid: "resync"})
+    tables.refuse_delivery(TableRefused("duplicate key", table=TABLE.oid))
+    assert store.get_table_state(TABLE.oid) == Init()
+    assert tables.take_part().set_aside == {TABLE.oid}, "the next query goes on without it"
+
+
+def test_a_refusal_of_any_other_table_sets_it_aside() -> None:
+    store = MemoryStore("items")
+    store.open()
+    tables = TableRegistry(store, merges=True, copies=True)
+    tables.enrol([TABLE], 0)
+    store.update_table_states({TABLE.oid: Ready()})
+    tables.refuse_delivery(TableRefused("duplicate key", table=TABLE.oid))
+    assert isinstance(store.get_table_state(TABLE.oid), Errored)

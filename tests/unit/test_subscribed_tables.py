@@ -14,6 +14,7 @@ from penstock.destination.memory import MemoryDestination, MemoryOptions
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
+from penstock.model.table_state import Errored, Init, Ready
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.tables import subscribed_tables
 from penstock.pipeline.tables.registry import TableRegistry
@@ -64,9 +65,14 @@ class Look:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, copy: bool) -> None:
         self.published: dict[int, TableName] = {}
+        self.added: dict[int, TableName] = {}
+        self.withdrawn: dict[int, str] = {}
         monkeypatch.setattr(subscribed_tables, "_LOOK_SECONDS", 0.0)
         self.session = SimpleNamespace(
-            reconcile=lambda _rules: Reconciled(self.published, {}, {}, {}, {}),
+            reconcile=lambda _rules: Reconciled(
+                self.published, self.added, {}, {}, {}, self.withdrawn
+            ),
+            leaf_files=lambda _tables: {},
             position=lambda: WAL,
             definitions=lambda _names: [AGAIN],
             published=lambda: {TABLE.oid},
@@ -162,3 +168,34 @@ def test_a_table_under_the_name_of_one_that_is_gone_takes_its_place(
     look()
     assert list(look.store.get_table_states()) == [AGAIN.oid]
     assert look.subscribed.is_settled
+
+
+def test_a_table_that_had_to_leave_the_publication_waits_and_is_copied_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look = Look(monkeypatch, copy=True)
+    look.store.update_table_states({TABLE.oid: Ready()})
+    look.tables.take_part()
+    look.withdrawn = {TABLE.oid: "its rows cannot be identified"}
+    assert look() == ([], 1), "it is not removed"
+    state = look.store.get_table_state(TABLE.oid)
+    assert isinstance(state, Errored)
+    assert "its rows cannot be identified" in state.reason
+    assert look() == ([], 1)
+    assert look.store.get_wish(TABLE.oid) is None
+    # Somebody gave it another identity.
+    look.withdrawn = {}
+    look.published = look.added = {TABLE.oid: TableName("public", "items")}
+    look.subscribed.look_soon()
+    assert look() == ([], 1)
+    assert look.store.get_wish(TABLE.oid) == "resync"
+
+
+def test_the_copy_of_a_table_that_had_to_leave_the_publication_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look = Look(monkeypatch, copy=True)
+    look.store.update_table_states({TABLE.oid: Init()})
+    look.withdrawn = {TABLE.oid: "its rows cannot be identified"}
+    assert look() == ([], 1)
+    assert look.store.get_wish(TABLE.oid) == "cancelled"

@@ -20,6 +20,7 @@ TABLE = CatalogueTable(
     primary_key=("id",),
     primary_key_deferrable=False,
     identity_index=False,
+    generated_identity=False,
     ancestors=(),
     owner="app",
     owned=True,

@@ -98,12 +98,17 @@ def shown_logs(pipeline: str, write: Write = to_stderr) -> Iterator[None]:
     as_json = os.environ.get(FORMAT) == "json"
     handler = _Lines(write)
     handler.setFormatter(JsonFormatter(pipeline) if as_json else TextFormatter(pipeline))
-    logger = logging.getLogger("penstock")
+    logger, root = logging.getLogger("penstock"), logging.getLogger()
     before = logger.level
     logger.setLevel(os.environ.get(LEVEL, "INFO").upper())
     logger.addHandler(handler)
+    # py4j logs by `logging.exception`, which gives a root logger without handlers one that shows
+    # all: its trace of a JVM that was stopped, and then every line of ours a second time.
+    silent = logging.NullHandler()
+    root.addHandler(silent)
     try:
         yield
     finally:
+        root.removeHandler(silent)
         logger.removeHandler(handler)
         logger.setLevel(before)

@@ -43,9 +43,11 @@ def run(
     from penstock.destination.registry import destination_class
     from penstock.metrics.pipeline_metrics import Metrics
     from penstock.metrics.service import shown_metrics
+    from penstock.model.errors import SparkLost
     from penstock.pipeline.run.pipeline import Observers, Pipeline
     from penstock.source.postgres.preflight.all_checks import require_passed
     from penstock.spark.engine import SparkEngine
+    from penstock.spark.jvm import JVM_GONE
     from penstock.spark.preflight import run_all_checks
 
     config = load_pipeline(file)
@@ -60,7 +62,14 @@ def run(
             _log.info("starting Spark and capture", extra={"event": "starting"})
             observers = Observers(RunReport(ChangeLog(config.change_log.path)), bars)
             pipeline = Pipeline(config, file, SparkEngine, observers=observers, metrics=metrics)
-            frontier = pipeline.run(stopping, until_caught_up=until_caught_up)
+            try:
+                frontier = pipeline.run(stopping, until_caught_up=until_caught_up)
+            except (SparkLost, *JVM_GONE):
+                # Whoever stops us may signal each of our processes: this is no loss.
+                if not stopping():
+                    raise
+                _log.info("stopped", extra={"event": "stopped"})
+                return
         _log.info("stopped; the destination holds %s", frontier, extra={"event": "stopped"})
 
 

@@ -85,6 +85,7 @@ class Metered:
         for event in changes.truncates:
             for truncated in event.tables:
                 counts[truncated.qualified_name, "truncate"] += 1
+            self.written.truncates |= {(table.oid, event.stamp.xid) for table in event.tables}
             last = max(last, event.stamp.commit_micros)
         for message in changes.messages:
             counts["", "message"] += 1

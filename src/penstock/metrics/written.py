@@ -22,7 +22,8 @@ class Written:
     those that the filter kept out, by table and reason. ``messages`` and ``message_bytes`` are what
     became of them for a queue, and ``resent`` those of them that it did not take at first.
     ``seconds`` are by stage (see metered.py). ``retries`` are attempts of tasks that failed.
-    ``commit_micros`` is when the last change was committed at the source.
+    ``commit_micros`` is when the last change was committed at the source. ``truncates`` are the
+    tables, by oid, that were emptied there, and the transactions that did it.
     """
 
     changes: Counter[Pair] = field(default_factory=Counter)
@@ -33,6 +34,7 @@ class Written:
     seconds: dict[str, float] = field(default_factory=dict)
     retries: int = 0
     commit_micros: int = 0
+    truncates: frozenset[tuple[int, int]] = frozenset()
 
     @property
     def is_empty(self) -> bool:
@@ -50,6 +52,7 @@ class Written:
             {s: self.seconds.get(s, 0.0) + other.seconds.get(s, 0.0) for s in stages},
             self.retries + other.retries,
             max(self.commit_micros, other.commit_micros),
+            self.truncates | other.truncates,
         )
 
     def to_json(self) -> str:
@@ -63,6 +66,7 @@ class Written:
                 "seconds": self.seconds,
                 "retries": self.retries,
                 "commit_micros": self.commit_micros,
+                "truncates": sorted(self.truncates),
             }
         )
 
@@ -71,6 +75,7 @@ class Written:
         value = json.loads(text)
         for name in ("changes", "filtered"):
             value[name] = Counter({(table, kind): count for table, kind, count in value[name]})
+        value["truncates"] = frozenset(map(tuple, value["truncates"]))
         return cls(**value)
 
 

@@ -25,6 +25,8 @@ PenstockError
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -141,11 +143,34 @@ class TableRefused(DestinationError):
         self.may_pass = may_pass
 
 
-def as_refusal(error: DestinationError, table: int) -> TableRefused:
-    """What went wrong with one table, so that it alone waits for a person."""
-    if isinstance(error, TableRefused):
-        return error
-    return TableRefused(error.message, remedy=error.remedy, table=table)
+@contextmanager
+def refused_alone(table: int) -> Iterator[None]:
+    """What a destination refuses inside of the block is refused of this table, so that it alone
+    waits for a person.
+    """
+    try:
+        yield
+    except (DestinationUnavailable, BatchAgain, TableRefused):
+        raise
+    except DestinationError as error:
+        remedy = f"{error.remedy.rstrip('.')}; then run `penstock tables retry` for the table"
+        raise TableRefused(error.message, remedy=remedy, table=table) from error
+
+
+@contextmanager
+def unreadable_alone(table: int, name: str) -> Iterator[None]:
+    """Rows of a table that cannot be made out inside of the block are refused of this table: the
+    same change would come with every new try, and only a copy passes it.
+    """
+    try:
+        yield
+    except DecodeError as error:
+        raise TableRefused(
+            error.message,
+            remedy=f"{error.remedy or 'mend the table'}; then run `penstock tables resync` for "
+            f"{name}, which copies it anew",
+            table=table,
+        ) from error
 
 
 class TableChanged(TableRefused):

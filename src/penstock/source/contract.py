@@ -52,7 +52,8 @@ class Reconciled:
     ``published`` are all tables, by oid, under their present names: one that was dropped at the
     source is not among them, one that was renamed has its new name. ``added`` and ``removed`` are
     what this call changed. ``moved`` were followed in another way before: whole, or inserts only.
-    ``skipped`` match and are not published, each with the reason.
+    ``skipped`` match and are not published, each with the reason. ``withdrawn``, by oid, are those
+    of them that must not be published as long as they are what they are, though they were.
     """
 
     published: Mapping[int, TableName]
@@ -60,6 +61,7 @@ class Reconciled:
     removed: Mapping[int, TableName]
     moved: Mapping[int, TableName]
     skipped: Mapping[TableName, str]
+    withdrawn: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def has_changed(self) -> bool:
@@ -68,6 +70,14 @@ class Reconciled:
     def gone(self, known: Iterable[int]) -> set[int]:
         """Those of the known tables that are not published (any more): removed, or dropped."""
         return set(known) - self.published.keys()
+
+
+@dataclass(frozen=True)
+class LeafFile:
+    """A partition's file node, and the transaction that last changed its entry in the catalogue."""
+
+    file: int
+    xid: int
 
 
 class SourceSession(ABC):
@@ -113,6 +123,10 @@ class SourceSession(ABC):
     @abstractmethod
     def reconcile(self, rules: Rules) -> Reconciled:
         """Let those tables be published that patterns and rules ask for."""
+
+    @abstractmethod
+    def leaf_files(self, tables: Collection[int]) -> dict[int, dict[int, LeafFile]]:
+        """The partitions with rows of those of the tables that are partitioned."""
 
     @abstractmethod
     def acknowledge(self, versions: Sequence[int]) -> None:
@@ -170,6 +184,10 @@ class CopySource(ABC):
     @abstractmethod
     def define(self, tables: Collection[int]) -> Mapping[int, TableDefinition]:
         """What tables (by oid) are like now; those that are gone are left out."""
+
+    def leaf_files(self, tables: Collection[int]) -> Mapping[int, Mapping[int, LeafFile]]:
+        """As that of a session."""
+        return {}
 
     @abstractmethod
     def plan(self, tables: Sequence[TableDefinition]) -> CopyPlans:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.model.stored import Stored
 
@@ -38,14 +39,21 @@ class CopyPlan(Stored):
     """All chunks of one table.
 
     ``where`` is SQL: the publication's row filter and what the pipeline file says, both; None for
-    all rows. ``columns`` are the columns that the stream sends, in the table's order.
+    all rows. ``columns`` are the columns that the stream sends, in the table's order. ``files`` are
+    relations with the files that they got since, by changes that the stream told of.
     """
 
     table: int
     columns: tuple[str, ...]
     where: str | None
     chunks: tuple[Chunk, ...]
+    files: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
         return sum(chunk.bytes for chunk in self.chunks)
+
+    @property
+    def leaf_files(self) -> dict[int, int]:
+        """The file node of each relation, as far as it is known."""
+        return {**{chunk.relation: chunk.file for chunk in self.chunks}, **self.files}

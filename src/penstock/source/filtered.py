@@ -19,6 +19,7 @@ from penstock.source.contract import (
     Capture,
     CopyPlans,
     CopySource,
+    LeafFile,
     OpenChunk,
     ReadKeys,
     Reconciled,
@@ -92,6 +93,9 @@ class FilteredSession(SourceSession):
             moved=self._passing(found.moved),
         )
 
+    def leaf_files(self, tables: Collection[int]) -> dict[int, dict[int, LeafFile]]:
+        return self._session.leaf_files(tables)
+
     def acknowledge(self, versions: Sequence[int]) -> None:
         self._session.acknowledge(versions)
 
@@ -110,6 +114,9 @@ class _FilteredCopies(CopySource):
 
     def define(self, tables: Collection[int]) -> Mapping[int, TableDefinition]:
         return _filtered(self._filter, self._copies.define(tables))
+
+    def leaf_files(self, tables: Collection[int]) -> Mapping[int, Mapping[int, LeafFile]]:
+        return self._copies.leaf_files(tables)
 
     def plan(self, tables: Sequence[TableDefinition]) -> CopyPlans:
         return self._copies.plan(tables)

@@ -37,7 +37,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.model.table_schema import TableSchema
 from penstock.source.copy_plan import Chunk
-from penstock.source.postgres.catalogue.definitions import read_definitions
+from penstock.source.postgres.catalogue.definitions import qualified_names, read_definitions
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.arrow_columns import typed_schema
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
@@ -193,13 +193,16 @@ def _check_where(conn: psycopg.Connection[Any], source: CopyRelations, where: st
         sql.Identifier(source.table.schema, source.table.name), written(where)
     )
     try:
-        conn.execute(query)
+        # As the tasks will have it.
+        with qualified_names(conn):
+            conn.execute(query)
     except psycopg.Error as error:
         said = error.diag.message_primary or str(error)
         raise ConfigError(
             f"option where of the penstock source: {source.table.qualified_name} does not take "
             f"{where!r}: {said}",
-            remedy="Write a condition as it would stand behind WHERE in Postgres.",
+            remedy="Write a condition as it would stand behind WHERE in Postgres, with the schema "
+            "of every name that is not built in.",
         ) from None
 
 

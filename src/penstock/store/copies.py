@@ -139,6 +139,18 @@ class CopyStore(ABC):
                 },
             }
 
+    def note_files(self, table: int, files: Mapping[int, int]) -> None:
+        """Relations of the table got other files, of which the stream told: the plan knows them.
+
+        A copy that was forgotten meanwhile needs no note.
+        """
+        with self._lock:
+            if (copy := self._copies.get(table)) is None:
+                return
+            copy = replace(copy, plan=replace(copy.plan, files={**copy.plan.files, **files}))
+            self._write_plan(copy)
+            self._copies = {**self._copies, table: copy}
+
     def chunks_done(self, chunks: Mapping[ChunkKey, tuple[int, int]]) -> None:
         """Record finished chunks, each with its rows and bytes, at once: all of them or none.
 
@@ -286,6 +298,10 @@ class CopyStore(ABC):
     @abstractmethod
     def _write_snapshot(self, ids: Mapping[int, str], lsn: int) -> None:
         """``ids`` are the copies that are meant; raises ``_copy_is_gone`` where one is another."""
+
+    @abstractmethod
+    def _write_plan(self, copy: CopyProgress) -> None:
+        """Nothing where the store has another copy of the table, or none."""
 
     @abstractmethod
     def _write_chunks(self, ids: Mapping[int, str], done: Mapping[ChunkKey, ChunkDone]) -> None:

@@ -107,6 +107,11 @@ class MemoryStore(Store):
             copy = self._mine.copies[table]
             self._mine.copies[table] = replace(copy, last_lsn=lsn, snapshots=copy.snapshots + 1)
 
+    def _write_plan(self, copy: CopyProgress) -> None:
+        held = self._mine.copies.get(copy.table)
+        if held is not None and held.copy_id == copy.copy_id:
+            self._mine.copies[copy.table] = replace(held, plan=copy.plan)
+
     def _write_chunks(self, ids: Mapping[int, str], done: Mapping[ChunkKey, ChunkDone]) -> None:
         self._require_copies(ids)
         for (table, number), chunk in done.items():

@@ -45,6 +45,11 @@ ON CONFLICT (pipeline, table_oid) DO UPDATE
 _DELETE_CHUNKS = """
 DELETE FROM penstock.copy_chunk WHERE pipeline = %s AND table_oid = ANY (%s::oid[])
 """
+_SET_PLAN = """
+UPDATE penstock.table_copy SET plan = %s
+ WHERE pipeline = %s AND table_oid = %s::oid AND copy_id = %s::uuid
+"""
+
 _SET_SNAPSHOT = """
 UPDATE penstock.table_copy c SET last_lsn = %s::pg_lsn, snapshots = snapshots + 1
   FROM unnest(%s::oid[], %s::uuid[]) AS meant (table_oid, copy_id)
@@ -164,6 +169,11 @@ class PostgresCopies(CopyStore):
         with self._transaction(f"recording a new snapshot of {len(ids)} copies") as conn:
             values = [format_lsn(lsn), list(ids), list(ids.values()), self.pipeline]
             self._require_all(ids, conn.execute(_SET_SNAPSHOT, values).fetchall())
+
+    def _write_plan(self, copy: CopyProgress) -> None:
+        values = [Json(copy.plan.to_json()), self.pipeline, copy.table, copy.copy_id]
+        with self._transaction("noting the files of a table") as conn:
+            conn.execute(_SET_PLAN, values)
 
     def _write_chunks(self, ids: Mapping[int, str], done: Mapping[ChunkKey, ChunkDone]) -> None:
         with self._transaction(f"recording {len(done)} copied chunks") as conn:

@@ -80,6 +80,10 @@ class Filter(Step):
         """Whether events about schema changes of the table pass."""
         return "schema" in self._operations and self.passes_table(schema, table)
 
+    @property
+    def passes_truncates(self) -> bool:
+        return "truncate" in self._operations
+
     def passing_columns(self, table: TableSchema) -> TableSchema:
         """The table with the columns that pass. Raises ConfigError where columns or conditions do
         not suit it.

@@ -313,8 +313,8 @@ def counted_rows(changes: TableChanges) -> CountedRows:
         raise DecodeError(
             f"table {changes.table.qualified_name} has no key, and an update or delete came "
             "without the whole old row",
-            remedy="ALTER TABLE … REPLICA IDENTITY FULL at the source makes Postgres send it; "
-            "a primary key is better",
+            remedy="ALTER TABLE … REPLICA IDENTITY FULL at the source, for a partitioned table and "
+            "for each of its partitions, makes Postgres send it; a primary key is better",
         )
     values = RowValues(changes)
     # One entry for each change and one for each old image; a delete's own entry counts nothing.

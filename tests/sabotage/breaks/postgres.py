@@ -150,4 +150,17 @@ BREAKS = (
             ("integration/test_postgres_refusals.py", "test_the_table_stops_and_the_others_go_on"),
         ),
     ),
+    Break(
+        name="a-right-stops-all",
+        guarantee="Tables fail alone",
+        without="A right that is missing on one target stops the whole pipeline.",
+        file=_TABLE_MERGE,
+        edits=(("and not is_passing(error))", "and is_refusal(error))"),),
+        noticed_by=(
+            (
+                "integration/test_postgres_targets.py",
+                "test_a_right_that_is_revoked_stops_one_table",
+            ),
+        ),
+    ),
 )

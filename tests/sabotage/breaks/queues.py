@@ -117,4 +117,17 @@ BREAKS = (
             ("unit/test_kinesis_calls.py", "test_order_is_kept_and_nothing_lost_whatever_fails"),
         ),
     ),
+    Break(
+        name="undecided-position",
+        guarantee="A position is decided before it counts",
+        without="A position whose transaction is not decided yet is taken for none.",
+        file="destination/kafka/positions.py",
+        edits=(("if high >= written:", "if high >= low:"),),
+        noticed_by=(
+            (
+                "integration/test_kafka_positions.py",
+                "test_what_nobody_decides_is_not_taken_for_an_answer",
+            ),
+        ),
+    ),
 )

@@ -28,4 +28,17 @@ BREAKS = (
             ("unit/test_schema_follower.py", "test_a_table_that_was_rewritten_is_copied_anew"),
         ),
     ),
+    Break(
+        name="emptied-partition-unseen",
+        guarantee="An emptied partition is noticed",
+        without="A partition that was made after the copy may be emptied without a word.",
+        file="pipeline/tables/partition_files.py",
+        edits=(("leaf.file != known.get(oid, oid)", "leaf.file != known.get(oid, leaf.file)"),),
+        noticed_by=(
+            (
+                "unit/test_partition_files.py",
+                "test_an_emptied_partition_has_its_table_copied_anew",
+            ),
+        ),
+    ),
 )

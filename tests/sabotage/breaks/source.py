@@ -32,7 +32,12 @@ BREAKS = (
         guarantee="Your application goes on",
         without="A table without an identity is published, and the application's UPDATE fails.",
         file="source/postgres/subscription/table_selection.py",
-        edits=(("if table.oid in need and table.missing_identity:", "if not need:"),),
+        edits=(
+            (
+                "if table.oid in need and (lacking := selection.why_unidentified(table)):",
+                "if not need and (lacking := ''):",
+            ),
+        ),
         noticed_by=(
             ("integration/test_reconcile.py", "TestLeftOut::test_the_applications_updates_go_on"),
         ),

@@ -101,7 +101,10 @@ BREAKS = (
             ),
         ),
         noticed_by=(
-            ("integration/test_planted_secrets.py", "test_planted_secrets_are_found_nowhere[postgres]"),
+            (
+                "integration/test_planted_secrets.py",
+                "test_planted_secrets_are_found_nowhere[postgres]",
+            ),
         ),
     ),
     Break(

@@ -22,6 +22,7 @@ from penstock.destination.kafka.positions import (
     DriverRecord,
     Sent,
     lane_partition,
+    lane_producer,
     lanes_left,
     lanes_text,
     read_driver,
@@ -71,6 +72,7 @@ class KafkaDestination(QueueDestination):
         self._partitions: dict[str, int] = {}
         self._topics = Topics(options)
         self._driver: TransactionalProducer | None = None
+        self._is_open = False
         self._record = DriverRecord(None, None, lanes_text(options.lanes))
 
     def check(self) -> Sequence[str]:
@@ -96,9 +98,13 @@ class KafkaDestination(QueueDestination):
         lanes = self.options.lanes.count
         self._topics.make_positions(self._positions, lane_partition(lanes))
         self._driver = self._new_driver()
+        self._is_open = True
         found = read_driver(self.options, self._positions)
         if found is not None and found.lanes != lanes_text(self.options.lanes):
             partitions = self._topics.partitions()[self._positions]
+            for lane in range(partitions - lane_partition(0)):
+                # Whatever a run with those lanes left open is given up.
+                TransactionalProducer(self.options, lane_producer(self._positions, lane)).discard()
             left = lanes_left(
                 read_lanes(self.options, self._positions, partitions),
                 found.frontier,
@@ -121,8 +127,11 @@ class KafkaDestination(QueueDestination):
 
     def committed(self) -> Watermarks | None:
         if self.options.transactional and self._driver is None:
-            # Not opened, or a commit failed: only the topic tells what is there.
+            # Not opened, or a commit failed: only the topic tells what is there. What the failed
+            # one left open is decided by the next.
+            driver = self._new_driver() if self._is_open else None
             self._take_up(self._read())
+            self._driver = driver
         frontier = self._record.frontier
         return None if frontier is None else Watermarks(frontier)
 
@@ -157,6 +166,7 @@ class KafkaDestination(QueueDestination):
         if self._driver is not None:
             self._driver.discard()
             self._driver = None
+        self._is_open = False
 
     def _own_topics(self) -> list[str]:
         options = self.options

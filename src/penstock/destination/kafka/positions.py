@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from penstock.model.lsn import Frontier
 
 DRIVER = 0
 _TIMEOUT_SECONDS = 30.0
+_DECISION_SECONDS = 30.0
 _PAUSE_SECONDS = 0.05
 # A topic that was just made has no leader for a moment.
 _PASSING = (
@@ -81,6 +84,11 @@ def lane_partition(lane: int) -> int:
     return lane + 1
 
 
+def lane_producer(topic: str, lane: int) -> str:
+    """Under which name the transactions of a lane are made."""
+    return f"{topic}.{lane}"
+
+
 def sent_to_json(sent: Sent, lanes: LaneOptions) -> bytes:
     return json.dumps({"sent": sent, "lanes": lanes_text(lanes)}).encode()
 
@@ -110,32 +118,64 @@ def read_driver(options: KafkaOptions, topic: str) -> DriverRecord | None:
 
 
 def _last_value(options: KafkaOptions, topic: str, partition: int) -> bytes | None:
-    """The value of the last committed record of a partition."""
+    """The value of the last committed record of a partition; waits for transactions there that
+    nobody has decided yet.
+    """
+    place = TopicPartition(topic, partition)
+    try:
+        with _consumer(options, "read_uncommitted") as consumer:
+            _, written = _bounds(consumer, place)
+        with _consumer(options, "read_committed") as consumer:
+            low, high = _decided(consumer, place, written)
+            width = _FIRST_LOOK
+            while low < high:
+                first = max(low, high - width)
+                value = _read_on(consumer, topic, partition, first)
+                if value is not None or first == low:
+                    return value
+                width *= 16
+            return None
+    except KafkaException as error:
+        raise failure(error, f"reading topic {topic}") from None
+
+
+@contextmanager
+def _consumer(options: KafkaOptions, isolation: str) -> Iterator[Consumer]:
     consumer = Consumer(
         {
             **options.connection,
             # Asked for by the client, and not used: nothing is committed under it.
             "group.id": "penstock",
             "enable.auto.commit": False,
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
         }
     )
     try:
-        low, high = _bounds(consumer, TopicPartition(topic, partition))
-        width = _FIRST_LOOK
-        while low < high:
-            first = max(low, high - width)
-            value = _read_on(consumer, topic, partition, first)
-            if value is not None or first == low:
-                return value
-            width *= 16
-        return None
-    except KafkaException as error:
-        raise failure(error, f"reading topic {topic}") from None
+        yield consumer
     finally:
         consumer.close()
+
+
+def _decided(consumer: Consumer, place: TopicPartition, written: int) -> tuple[int, int]:
+    """The bounds of what may be read, once that is all that was ``written``.
+
+    A commit is answered before its mark is in every partition: until then its records are not to
+    be seen, and the partition seems to end before them.
+    """
+    deadline = time.monotonic() + _DECISION_SECONDS
+    while True:
+        low, high = _bounds(consumer, place)
+        if high >= written:
+            return low, high
+        if time.monotonic() > deadline:
+            raise unavailable(
+                f"destination kafka: a transaction in partition {place.partition} of topic "
+                f"{place.topic} was neither committed nor given up in {_DECISION_SECONDS:g} s",
+                None,
+            )
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:

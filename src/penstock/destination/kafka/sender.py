@@ -23,6 +23,7 @@ from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import (
     Sent,
     lane_partition,
+    lane_producer,
     read_lane,
     sent_to_json,
 )
@@ -73,7 +74,7 @@ class _Lane:
         options = routes.options
         self._lane = lane
         self._topic = TOPICS.name(options.positions_topic, routes.pipeline)
-        self._producer = TransactionalProducer(options, f"{self._topic}.{lane}")
+        self._producer = TransactionalProducer(options, lane_producer(self._topic, lane))
         # Only now: no earlier transaction of this lane is open any more.
         self._sent = read_lane(options, self._topic, lane)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from penstock.model.errors import DestinationError, DestinationUnavailable, TableRefused, as_refusal
+from penstock.model.errors import TableRefused, refused_alone
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import DataSync, Init
@@ -12,6 +12,7 @@ from penstock.pipeline.copy.copy_settings import CopySettings
 from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.copy.copy_work import CopyWork
 from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.contract import LeafFile
 from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import CopyProgress, Store
 
@@ -56,9 +57,10 @@ class CopyAdmission:
             # From before the snapshot on: its point is where the stream may be already.
             frontier = self._positions.standing.frontier
             self._positions.place(dict.fromkeys(mine, frontier))
-        before = self._source.define(mine)
+        before, files = self._source.define(mine), self._source.leaf_files(mine)
         number, snapshot = self._source.snapshots.take()
         plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
+        plans = self._with_leaves_of(files, plans)
         if self._target.merges:
             self._positions.free([oid for oid in mine if oid not in plans])
             at = Frontier.before(snapshot.lsn)
@@ -94,6 +96,21 @@ class CopyAdmission:
         self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
         return [table for table in tables if table.oid not in refused]
 
+    def _with_leaves_of(
+        self, files: Mapping[int, Mapping[int, LeafFile]], plans: Mapping[int, CopyPlan]
+    ) -> dict[int, CopyPlan]:
+        """Without those that have a partition which was emptied since ``files`` were read, before
+        the snapshot: the stream tells nothing of that, and has rows that went with it.
+        """
+        steady = {
+            oid: plan
+            for oid, plan in plans.items()
+            if oid not in files or not set(plan.leaf_files.items()) - _expected(files[oid], plan)
+        }
+        why = "a partition was emptied just when its snapshot was taken"
+        self._start_again([oid for oid in plans if oid not in steady], why)
+        return steady
+
     def _start_again(self, tables: Collection[int], why: str) -> None:
         if tables:
             self._state.start_again(tables, why)
@@ -104,12 +121,11 @@ class CopyAdmission:
         for table in tables:
             former = [v.definition for v in self._store.get_schema_versions(table.oid)]
             try:
-                self._target.fit(table, former)
-            except DestinationUnavailable:
-                raise
-            except DestinationError as error:
+                with refused_alone(table.oid):
+                    self._target.fit(table, former)
+            except TableRefused as error:
                 refused.add(table.oid)
-                self._state.refuse(as_refusal(error, table.oid))
+                self._state.refuse(error)
         return refused
 
     def _is_known_to_stream(self, oid: int) -> bool:
@@ -130,7 +146,8 @@ class CopyAdmission:
         self._start_again(gone, "it was changed just now, or is gone from the source")
         for table in (table for table in tables if table.oid in there):
             try:
-                self._empty(table, made.refused.get(table.oid))
+                with refused_alone(table.oid):
+                    self._empty(table, made.refused.get(table.oid))
             except TableRefused as error:
                 self._state.refuse(error)
             else:
@@ -186,6 +203,12 @@ class CopyAdmission:
         for oid in oids:
             reading.tables.add(oid)
             self._state.queue.add(_missing(copies[oid]))
+
+
+def _expected(files: Mapping[int, LeafFile], plan: CopyPlan) -> set[tuple[int, int]]:
+    """Partitions with their files; a new one begins with a file that has its oid for a name."""
+    known = {oid: leaf.file for oid, leaf in files.items()}
+    return {(oid, known.get(oid, oid)) for oid in plan.leaf_files}
 
 
 def _missing(copy: CopyProgress) -> list[Chunk]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 
 from penstock.metrics.written import JobResult
-from penstock.model.errors import TableRefused
+from penstock.model.errors import TableRefused, refused_alone
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import (
@@ -125,7 +125,9 @@ class FinishCopies:
             for table in tables:
                 keys = self._target.replays.parked_keys(table.oid)
                 if keys:
-                    self._target.replays.settle_parked(read_keys(table, keys), keys)
+                    rows = read_keys(table, keys)
+                    with refused_alone(table.oid):
+                        self._target.replays.settle_parked(rows, keys)
 
 
 def go_on(
@@ -153,7 +155,8 @@ def each(
     done = []
     for table in tables:
         try:
-            step(table)
+            with refused_alone(table.oid):
+                step(table)
         except TableRefused as error:
             refuse(error)
         else:

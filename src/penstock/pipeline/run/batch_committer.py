@@ -20,6 +20,9 @@ from penstock.pipeline.tables.registry import TableRegistry
 
 Commit = Callable[[Watermarks], None]
 
+# They are asked for soon.
+_MOST_TRUNCATES = 10_000
+
 
 @dataclass(frozen=True)
 class Delivered:
@@ -62,6 +65,7 @@ class BatchCommitter:
         self.is_unsure = True
         """Whether nobody knows where the destination stands, until it is asked."""
         self._placed: dict[int, Frontier] = {}
+        self._truncates: dict[tuple[int, int], None] = {}
         self._kept: frozenset[int] = frozenset()
         """Those that were placed and not freed since, also if nobody else says that they wait."""
         self.lock = threading.RLock()
@@ -156,6 +160,7 @@ class BatchCommitter:
             self._in_doubt = (job, standing.frontier) if moves else None
             self._commit(commit, standing)
             self._in_doubt = None
+            self._note_truncates(job)
             failpoint("driver.committed")
             self._read_up_to = frontier
             self._record()
@@ -165,13 +170,26 @@ class BatchCommitter:
     def _settle_doubt(self, held: Watermarks | None) -> None:
         if self._in_doubt is not None and held is not None and held.frontier >= self._in_doubt[1]:
             self._metrics.committed(*self._in_doubt, time.monotonic())
+            self._note_truncates(self._in_doubt[0])
         self._in_doubt = None
+
+    def was_truncated(self, table: int, xid: int) -> bool:
+        """Whether the destination holds a TRUNCATE of the table by that transaction, as far as this
+        run has brought it.
+        """
+        return (table, xid) in self._truncates
+
+    def _note_truncates(self, job: JobResult) -> None:
+        self._truncates.update(dict.fromkeys(job.written.truncates))
+        for old in [*self._truncates][:-_MOST_TRUNCATES]:
+            del self._truncates[old]
 
     def commit_aside(self, job: JobResult, tables: Mapping[int, Frontier]) -> None:
         """Commit a batch that brings only ``tables`` on, each to where it stands then."""
         with self.lock:
             commit = partial(self._destination.commit, job.receipts)
             self._commit(commit, self.standing.placed(tables))
+            self._note_truncates(job)
             self._record()
         self._metrics.replayed(job.written)
 

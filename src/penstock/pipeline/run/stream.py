@@ -114,7 +114,7 @@ class Stream:
         self._failed(error)
         fails_alone = isinstance(self._context.destination, TablesFailAlone)
         if isinstance(error, TableRefused) and fails_alone:
-            self._tables.refuse(error)
+            self._tables.refuse_delivery(error)
         elif action in (Action.STOP, Action.SET_ASIDE):
             raise error from None
         else:

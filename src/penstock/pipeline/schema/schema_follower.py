@@ -204,7 +204,9 @@ class SchemaFollower:
         self._tell(changes)
         known = self._store.get_table_states()
         touched = [each for point in points for each in point.message.tables]
-        if any(oid not in known or document is None for oid, document in touched):
+        # A generated column may keep a table from being published.
+        generated = any(c.generated is not None for table in after for c in table.columns)
+        if generated or any(oid not in known or document is None for oid, document in touched):
             self._subscribed.look_soon()
         self._session.acknowledge([point.message.version for point in points])
 

@@ -143,6 +143,22 @@ class TableRegistry:
         with self._lock:
             self._refuse(error)
 
+    def refuse_delivery(self, error: TableRefused) -> None:
+        """The same for what the stream was refused. A table that is to be copied anew needs nobody
+        for that: its rows may not fit because of just what the copy is for.
+        """
+        with self._lock:
+            state = self._store.get_table_states().get(error.table)
+            is_awaited = isinstance(state, Init) or self._is_awaited(error.table)
+            if not (self._merges and is_awaited and self.copy_anew(error.table)):
+                self._refuse(error)
+                return
+        _log.info(
+            "%s; it is copied anew",
+            error.message,
+            extra={"event": "table_refused", "table": self.qualified_name(error.table)},
+        )
+
     def _refuse(self, error: TableRefused) -> None:
         self._tell()
         attempt = self._attempts[error.table] = self._attempts.get(error.table, 0) + 1
@@ -232,10 +248,14 @@ class TableRegistry:
     def are_settled(self) -> bool:
         """Whether no table is on its way to be ready by itself."""
         return all(
-            isinstance(state, Ready | Errored)
-            or self._store.get_wish(oid) in ("paused", "cancelled")
+            self._store.get_wish(oid) in ("paused", "cancelled")
+            or (isinstance(state, Ready | Errored) and not self._is_awaited(oid))
             for oid, state in self._store.get_table_states().items()
         )
+
+    def _is_awaited(self, oid: int) -> bool:
+        """Whether it is about to be copied anew."""
+        return self._copies and self._store.get_wish(oid) == "resync"
 
     def name(self, oid: int) -> str:
         """What to call a table in a sentence."""

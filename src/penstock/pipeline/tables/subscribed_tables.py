@@ -16,7 +16,8 @@ from penstock.model.errors import (
     DestinationUnavailable,
     SourceUnavailable,
     StoreUnavailable,
-    as_refusal,
+    TableRefused,
+    refused_alone,
 )
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
@@ -24,6 +25,7 @@ from penstock.model.table_name import TableName
 from penstock.model.table_state import Errored, Init, Ready, SyncDone, TableState
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.tables.partition_files import PartitionFiles
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import Reconciled, Subscription
 
@@ -51,6 +53,7 @@ class SubscribedTables:
         self._gone: dict[int, int] = {}
         self._held_back: frozenset[int] = frozenset()
         self._next_look = self._next_time = 0.0
+        self._partitions = PartitionFiles(context, tables, committer)
 
     def enrol(self, subscription: Subscription) -> None:
         """At the start: all tables that are published. Those that are so no longer are let go by
@@ -68,8 +71,8 @@ class SubscribedTables:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no table waits to come or to go."""
-        return not self._gone and not self._held_back
+        """Whether no table waits to come or to go, or to be looked at."""
+        return not self._gone and not self._held_back and self._partitions.is_settled
 
     def look_soon(self) -> None:
         """Something in the source tells that there may be other tables."""
@@ -82,6 +85,7 @@ class SubscribedTables:
             return
         self._next_look = now + _LOOK_SECONDS
         try:
+            self._partitions.look()
             rules = self._store.load_rules()
             if rules == self._rules and now < self._next_time:
                 return
@@ -118,18 +122,38 @@ class SubscribedTables:
                 self._committer.place(dict.fromkeys(new, before))
             self._take_in(list(new.values()), self._session.position())
             _log.info("following %s from now on", _listed(new.values()))
-        if back := self._leaving & found.published.keys():
+        if back := (self._leaving & found.published.keys()) | (found.added.keys() & known):
             # What changed meanwhile did not come.
             self._store.set_wishes(dict.fromkeys(back, "resync" if self._copies else None))
             self._leaving -= back
         if found.moved and self._copies:
             # Updates and deletes were not followed before, or will not be: begin with what is.
             self._store.set_wishes(dict.fromkeys(found.moved, "resync"))
-        gone = known - found.published.keys()
+        self._withdraw({oid: why for oid, why in found.withdrawn.items() if oid in known})
+        gone = known - found.published.keys() - found.withdrawn.keys()
         # What takes the name of a table that was dropped takes its place.
         names = {*found.published.values()}
         replaced = {oid for oid in gone if names & self._names([oid])}
         self._let_go(self._passed(gone), replaced)
+
+    def _withdraw(self, tables: Mapping[int, str]) -> None:
+        """Tables that had to leave the publication wait until they can be followed again."""
+        states = self._store.get_table_states()
+        for oid, why in tables.items():
+            if isinstance(states[oid], Ready | SyncDone):
+                self._tables.refuse(
+                    TableRefused(
+                        f"{self._tables.name(oid)} is not published any more: {why}, so that "
+                        "published its UPDATE and DELETE fail in the application, or come without "
+                        "a key",
+                        remedy="give it a replica identity without generated columns (ALTER TABLE "
+                        "… REPLICA IDENTITY DEFAULT or USING INDEX): then it is published and "
+                        "copied anew by itself; or exclude it",
+                        table=oid,
+                    )
+                )
+            elif not isinstance(states[oid], Errored) and self._store.get_wish(oid) is None:
+                self._store.set_wishes({oid: "cancelled"})
 
     def _names(self, oids: Collection[int] | None = None) -> set[TableName]:
         """What tables are called where the destination stands."""
@@ -194,12 +218,11 @@ class SubscribedTables:
         """
         for table in tables:
             try:
-                self._destination.prepare([table])
-            except DestinationUnavailable:
-                raise
-            except DestinationError as error:
+                with refused_alone(table.oid):
+                    self._destination.prepare([table])
+            except TableRefused as error:
                 if table.oid in states:
-                    self._tables.refuse(as_refusal(error, table.oid))
+                    self._tables.refuse(error)
                 elif self._copies:
                     self._tables.to_prepare([table.oid])
                 else:

@@ -15,9 +15,10 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
-from penstock.source.contract import CopyPlans, CopySource, Keys, OpenChunk, ReadKeys
+from penstock.source.contract import CopyPlans, CopySource, Keys, LeafFile, OpenChunk, ReadKeys
 from penstock.source.copy_plan import Chunk
 from penstock.source.postgres.catalogue.definitions import read_definitions_by_oid
+from penstock.source.postgres.catalogue.leaf_files import read_leaf_files
 from penstock.source.postgres.catalogue.trust import Trust
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
@@ -50,6 +51,10 @@ class PostgresCopySource(CopySource):
             found = read_definitions_by_oid(conn, list(tables), publications)
             trust = Trust.read(conn, self._config.schema_changes.trust)
             return {oid: trust.judged(table) for oid, table in found.items()}
+
+    def leaf_files(self, tables: Collection[int]) -> Mapping[int, Mapping[int, LeafFile]]:
+        with connect(self._config.source.url, application_name=self._application) as conn:
+            return read_leaf_files(conn, tables)
 
     def plan(self, tables: Sequence[TableDefinition]) -> CopyPlans:
         with connect(self._config.source.url, application_name=self._application) as conn:

@@ -21,6 +21,7 @@ from penstock.model.table_name import TableName
 from penstock.source.contract import (
     Capture,
     CopySource,
+    LeafFile,
     Reconciled,
     Source,
     SourceSession,
@@ -33,6 +34,7 @@ from penstock.source.postgres.catalogue.definitions import (
     read_definitions_by_oid,
 )
 from penstock.source.postgres.catalogue.described_tables import tables_in
+from penstock.source.postgres.catalogue.leaf_files import read_leaf_files
 from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.catalogue.trust import Trust
 from penstock.source.postgres.copy_source import PostgresCopySource
@@ -147,6 +149,9 @@ class PostgresSession(SourceSession):
                 # A lock or a statement that took too long: it is tried again soon.
                 raise SourceUnavailable(error.message, remedy=error.remedy) from error
             raise
+
+    def leaf_files(self, tables: Collection[int]) -> dict[int, dict[int, LeafFile]]:
+        return read_leaf_files(self._lock.conn, tables)
 
     def acknowledge(self, versions: Sequence[int]) -> None:
         with suppress(psycopg.Error):

@@ -10,4 +10,7 @@ VALUE_SETTINGS = (
     "SET timezone TO 'UTC'",
     "SET bytea_output TO 'hex'",
     "SET extra_float_digits TO 3",
+    "SET lc_monetary TO 'C'",
+    # regclass and its like are names, which say their schema where it is not on the path.
+    "SET search_path TO ''",
 )

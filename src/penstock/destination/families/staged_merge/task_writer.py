@@ -15,6 +15,7 @@ from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, Ta
 from penstock.destination.families.staged_merge.receipt import Kind, MergeBatch, MergePart, Run
 from penstock.destination.families.staged_merge.stage import FileStage
 from penstock.destination.families.target import Target, target_of
+from penstock.model.errors import unreadable_alone
 from penstock.model.table_rows import ChunkReader
 from penstock.transform.key_events import KeyEvents
 from penstock.transform.net_rows import DELETE, REKEY, UPDATE, counted_rows, net_rows
@@ -44,7 +45,8 @@ class StagedWriter(TaskWriter):
         parts = []
         for changes in in_table_order(run.tables):
             left = after(changes, ends.get(changes.table.oid, ()))
-            part = self._part(left) if len(left) else None
+            with unreadable_alone(changes.table.oid, changes.table.qualified_name):
+                part = self._part(left) if len(left) else None
             if part is not None:
                 parts.append(part)
         return Run(tuple(ends), tuple(parts))

@@ -34,7 +34,7 @@ from penstock.destination.families.versioned.documents import (
     document_ids,
     documents,
 )
-from penstock.model.errors import TableRefused
+from penstock.model.errors import TableRefused, unreadable_alone
 from penstock.model.lsn import Position
 from penstock.model.table_rows import ChunkReader
 from penstock.pgoutput import tuples
@@ -65,7 +65,8 @@ class VersionedWriter(LanedWriter):
             for found in in_table_order(run.tables):
                 left = after(found, ends.get(found.table.oid, ()))
                 if len(left):
-                    yield from self._parts(left)
+                    with unreadable_alone(found.table.oid, found.table.qualified_name):
+                        yield from self._parts(left)
 
     def sender(self) -> LaneSender:
         return DocumentSender(self.store, self.targets)

@@ -10,11 +10,13 @@ import psycopg
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.contract import ChunkReceipt, ChunkWriter
 from penstock.destination.postgres.copying.copied_rows import CopiedRows, copy_refusal
+from penstock.destination.postgres.merging.dead_letters import target_refusal
 from penstock.destination.postgres.own_tables import may_disable_triggers
 from penstock.destination.postgres.sessions.session import (
     Connection,
     as_destination_error,
     destination_errors,
+    is_passing,
     is_refusal,
     open_session,
     session_name,
@@ -26,6 +28,7 @@ from penstock.destination.postgres.staging.task_writer import (
 )
 from penstock.destination.postgres.targets.target_record import begin_chunk, end_chunk
 from penstock.failpoints import failpoint
+from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader
 
@@ -72,13 +75,17 @@ class PostgresChunkWriter(ChunkWriter):
     disable_triggers: bool
 
     def write(self, rows: ChunkReader) -> ChunkReceipt:
+        conn = kept_session(self.url, "copy", self._connect)
         try:
-            found = self._write(kept_session(self.url, "copy", self._connect), rows)
+            found = self._write(conn, rows)
         except psycopg.Error as error:
             if is_refusal(error):
                 raise copy_refusal(
                     self.stage, f"chunk {rows.chunk}", rows.snapshot, error
                 ) from error
+            if not is_passing(error):
+                at = Position(rows.snapshot.commit_lsn, 0)
+                raise target_refusal(conn.info.user, self.stage, at, error) from error
             forget_session(self.url, "copy")
             raise as_destination_error(error, "copying rows") from error
         failpoint("postgres.copy_chunk_written")

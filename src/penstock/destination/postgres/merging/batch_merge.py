@@ -8,14 +8,33 @@ import psycopg
 from psycopg import errors, sql
 
 from penstock.destination.postgres.merging import history
-from penstock.destination.postgres.merging.dead_letters import deliver_letters, refusal
+from penstock.destination.postgres.merging.dead_letters import (
+    deliver_letters,
+    refusal,
+    tables_refusals,
+)
 from penstock.destination.postgres.merging.merge_sql import count_parts
 from penstock.destination.postgres.merging.table_merge import Odd, TableMerge, is_odd
-from penstock.destination.postgres.sessions.session import Connection, is_refusal, said
+from penstock.destination.postgres.sessions.session import (
+    Connection,
+    is_passing,
+    is_refusal,
+    said,
+)
 from penstock.destination.postgres.staging.receipt import Part, StagedBatch, total
 from penstock.destination.postgres.staging.stage import Stage
 from penstock.model.errors import BatchAgain
 from penstock.model.lsn import Position
+
+_REFERRED = """
+SELECT rn.nspname::text, r.relname::text
+  FROM pg_constraint k
+  JOIN pg_class c ON c.oid = k.conrelid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN pg_class r ON r.oid = k.confrelid
+  JOIN pg_namespace rn ON rn.oid = r.relnamespace
+ WHERE n.nspname = %s AND c.relname = %s AND k.conname = %s
+"""
 
 # How many tables one counting statement names: one of all would take long to plan.
 _TABLES_A_COUNT = 100
@@ -113,6 +132,9 @@ class BatchMerge:
         except (Odd, psycopg.Error) as error:
             if not is_odd(error):
                 raise
+            if isinstance(error, psycopg.Error) and not is_refusal(error):
+                # No other way leads around a right that is missing.
+                raise merge.refused(error) from error
             merge.thorough(self._letters_of)
 
     def _count(self, parts: Mapping[int, Sequence[Part]]) -> None:
@@ -140,15 +162,20 @@ class BatchMerge:
         stages = [self._stages[oid] for oid in oids]
         if stages and stages[0].kind == "history":
             for event in truncates:
-                history.write_truncate(self._conn, [self._stages[o] for o in event.tables], event)
+                for stage in (self._stages[oid] for oid in event.tables):
+                    with tables_refusals(self._conn, stage, self._last_truncate):
+                        history.write_truncate(self._conn, stage, event)
             return
         if not stages:
             return
         restart = any(event.restart_identity for event in truncates)
         try:
             self._truncate_at_once(stages, restart=restart)
-        except errors.FeatureNotSupported:
-            # A table that we do not follow refers to one of them by a foreign key.
+        except psycopg.Error as error:
+            if is_passing(error):
+                raise
+            # A table that we do not follow refers to one of them by a foreign key; or one of them
+            # is at fault, and each by itself tells which.
             for stage in stages:
                 self._empty(stage)
 
@@ -167,12 +194,8 @@ class BatchMerge:
             self._truncate_at_once(stages, restart=False)
 
     def _empty(self, stage: Stage) -> None:
-        try:
+        with tables_refusals(self._conn, stage, self._last_truncate):
             self._conn.execute(sql.SQL("DELETE FROM {}").format(stage.target_id))
-        except psycopg.Error as error:
-            if not is_refusal(error):
-                raise
-            raise refusal(stage, None, self._last_truncate(), said(error)) from error
 
     def _last_truncate(self) -> Position:
         return max(Position(event.commit_lsn, event.ordinal) for event in self._batch.truncates)
@@ -180,13 +203,19 @@ class BatchMerge:
     def _check_deferred(self) -> None:
         """Constraints that wait for the commit: there nobody could tell which table they stop."""
         try:
-            self._conn.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            with self._conn.transaction():
+                self._conn.execute("SET CONSTRAINTS ALL IMMEDIATE")
         except psycopg.Error as error:
-            place = (error.diag.schema_name, error.diag.table_name)
-            stage = next((s for s in self._stages.values() if s.target == place), None)
-            if stage is None or not is_refusal(error):
+            if not is_refusal(error):
                 raise
-            raise refusal(stage, None, self._position, said(error)) from error
+            said_of = (error.diag.schema_name, error.diag.table_name)
+            # A foreign key of a table that we do not follow is broken by the one it refers to.
+            name = [*said_of, error.diag.constraint_name]
+            places = [said_of, *self._conn.execute(_REFERRED, name).fetchall()]
+            stages = [s for place in places for s in self._stages.values() if s.target == place]
+            if not stages:
+                raise
+            raise refusal(stages[0], None, self._position, said(error)) from error
 
 
 def _lost(what: str) -> BatchAgain:

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from penstock.destination.postgres.sessions.session import Connection
+import psycopg
+from psycopg import errors, sql
+
+from penstock.destination.postgres.sessions.session import (
+    Connection,
+    is_passing,
+    is_refusal,
+    said,
+)
 from penstock.destination.postgres.staging.stage import Stage
 from penstock.model.errors import TableRefused
 from penstock.model.lsn import Position, format_lsn
@@ -69,6 +78,47 @@ def refusal(stage: Stage, key: str | None, position: Position, cause: str) -> Ta
         "rows",
         table=stage.oid,
     )
+
+
+def target_refusal(
+    role: str, stage: Stage, position: Position, error: psycopg.Error
+) -> TableRefused:
+    """Where not a row is at fault but its table: it is gone, or is somebody else's now."""
+    target = stage.target_id.as_string(None)
+    message = f"table {stage.source}: the destination refused its changes up to {position}"
+    if isinstance(error, errors.InsufficientPrivilege):
+        schema = sql.Identifier(stage.target[0]).as_string(None)
+        to = f"TO {sql.Identifier(role).as_string(None)}"
+        return TableRefused(
+            f"{message}: {said(error)}",
+            remedy=f"GRANT USAGE ON SCHEMA {schema} {to}; "
+            f"GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON {target} {to}; "
+            f"it is tried again by itself, and at once with `penstock tables retry` for "
+            f"{stage.source}",
+            table=stage.oid,
+            may_pass=True,
+        )
+    return TableRefused(
+        f"{message}: {said(error)}",
+        remedy=f"mend the target {target}, then run `penstock tables retry` for {stage.source}",
+        table=stage.oid,
+    )
+
+
+@contextmanager
+def tables_refusals(
+    conn: Connection, stage: Stage, position: Callable[[], Position]
+) -> Iterator[None]:
+    """A savepoint; what the server refuses inside of it is refused of this table alone."""
+    try:
+        with conn.transaction():
+            yield
+    except psycopg.Error as error:
+        if is_passing(error):
+            raise
+        if is_refusal(error):
+            raise refusal(stage, None, position(), said(error)) from error
+        raise target_refusal(conn.info.user, stage, position(), error) from error
 
 
 def stage_letter(conn: Connection, pipeline: str, stage: Stage, part: int, letter: Letter) -> None:

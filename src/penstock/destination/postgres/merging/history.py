@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from psycopg import sql
@@ -93,14 +92,13 @@ def _table_change(change: TableChange) -> TableChange:
     return TableChange(before, after)
 
 
-def write_truncate(conn: Connection, stages: Sequence[Stage], event: Truncated) -> None:
-    """A row without values in the history of each table that was emptied."""
+def write_truncate(conn: Connection, stage: Stage, event: Truncated) -> None:
+    """A row without values in the history of a table that was emptied."""
     at = committed_at(event.commit_micros)
-    for stage in stages:
-        conn.execute(
-            sql.SQL(
-                "INSERT INTO {} (_op, _commit_lsn, _ordinal, _commit_time, _xid)"
-                " VALUES ('truncate', %s, %s, %s, %s)"
-            ).format(target(stage)),
-            [format_lsn(event.commit_lsn), event.ordinal, at, event.xid],
-        )
+    conn.execute(
+        sql.SQL(
+            "INSERT INTO {} (_op, _commit_lsn, _ordinal, _commit_time, _xid)"
+            " VALUES ('truncate', %s, %s, %s, %s)"
+        ).format(target(stage)),
+        [format_lsn(event.commit_lsn), event.ordinal, at, event.xid],
+    )

@@ -24,12 +24,24 @@ from penstock.destination.postgres.merging import (
     sql_pieces,
     thorough_sql,
 )
-from penstock.destination.postgres.merging.dead_letters import Letter, refusal, write_letter
+from penstock.destination.postgres.merging.dead_letters import (
+    Letter,
+    refusal,
+    tables_refusals,
+    target_refusal,
+    write_letter,
+)
 from penstock.destination.postgres.merging.halving import refused_rows
-from penstock.destination.postgres.sessions.session import Connection, is_refusal, said
+from penstock.destination.postgres.sessions.session import (
+    Connection,
+    is_passing,
+    is_refusal,
+    said,
+)
 from penstock.destination.postgres.staging.receipt import Part, total
 from penstock.destination.postgres.staging.stage import Stage
 from penstock.destination.postgres.staging.staged_rows import key_text, known_columns, op_name
+from penstock.model.errors import TableRefused
 from penstock.model.lsn import Position
 
 _NO_DATA = "P0002"
@@ -41,7 +53,7 @@ class Odd(Exception):
 
 def is_odd(error: Exception) -> bool:
     """Whether the thorough way is the answer to what the quick one raised."""
-    return isinstance(error, Odd) or (isinstance(error, psycopg.Error) and is_refusal(error))
+    return isinstance(error, Odd) or (isinstance(error, psycopg.Error) and not is_passing(error))
 
 
 @dataclass(frozen=True)
@@ -218,18 +230,20 @@ class TableMerge:
         """Merge whatever it takes; returns how many rows became dead letters.
 
         Raises TableRefused, which names the row, unless letters are wanted (by the pipeline of
-        that name).
+        that name); also where the table as a whole is at fault.
         """
+        # A key that is no value of the target's type, for one, or a right that is missing.
+        with tables_refusals(self._conn, self._stage, self._last_position):
+            return self._thorough(letters_of)
+
+    def refused(self, error: psycopg.Error) -> TableRefused:
+        """What to tell of the table where it is at fault as a whole."""
+        return target_refusal(self._conn.info.user, self._stage, self._last_position(), error)
+
+    def _thorough(self, letters_of: str | None) -> int:
         missing = 0
         if self._stage.kind == "keyed":
-            try:
-                with self._conn.transaction():
-                    missing = self._clear_way(letters_of)
-            except psycopg.Error as error:
-                if not is_refusal(error):
-                    raise
-                # A key that is no value of the target's type, for one.
-                raise refusal(self._stage, None, self._last_position(), said(error)) from error
+            missing = self._clear_way(letters_of)
         elif self._stage.kind == "counted":
             self._clear_counted()
         rows = self._rows(thorough_sql.row_ids)

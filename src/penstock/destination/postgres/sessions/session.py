@@ -107,7 +107,14 @@ def is_passing(error: psycopg.Error) -> bool:
 
 def is_refusal(error: psycopg.Error) -> bool:
     """Whether the server refused a row: a value, a constraint or a limit is at fault."""
-    return error.sqlstate is not None and error.sqlstate[:2] in ("22", "23", "44", "54", "P0")
+    if error.sqlstate is None or is_passing(error):
+        return False
+    # Whatever is wrong with a line: a regclass that names nothing here has the code of a statement
+    # that does.
+    lines = (error.diag.context or "").splitlines()
+    return error.sqlstate[:2] in ("22", "23", "44", "54", "P0") or any(
+        line.startswith("COPY ") for line in lines
+    )
 
 
 def said(error: psycopg.Error) -> str:

@@ -39,7 +39,7 @@ from penstock.destination.postgres.staging.staged_rows import (
     staged_rows,
 )
 from penstock.failpoints import failpoint
-from penstock.model.errors import TableRefused
+from penstock.model.errors import TableRefused, unreadable_alone
 from penstock.model.lsn import Position
 from penstock.model.table_schema import TableSchema
 from penstock.transform.table_order import after, in_table_order
@@ -146,14 +146,27 @@ class PostgresWriter(TaskWriter):
     def _loads(self, part: int, tables: Sequence[TableChanges]) -> Iterator[_Load]:
         stages = [self.stages[changes.table.oid] for changes in tables]
         places = stages[0].places(tables[0].table, int(tables[0].commit_lsn[0]))
-        if tables[0].table.oid in self.replayed and stages[0].kind == "keyed":
-            rows: StagedRows = ReplayedRows(stages[0], places, tables[0])
-        else:
-            rows = staged_rows(stages[0], places, tables)
+        try:
+            with unreadable_alone(stages[0].oid, stages[0].source):
+                rows = self._fold(stages[0], places, tables)
+        except TableRefused:
+            if len(tables) == 1:
+                raise
+            # Any of them may be the one.
+            for changes in tables:
+                yield from self._loads(part, [changes])
+            return
         lines = None if len(tables) == 1 else _lines(part, rows, 0, len(rows))
         for stage, (first, last) in zip(stages, pairwise(rows.bounds), strict=True):
             if last > first:
                 yield _Load(stage, part, rows, first, last, lines)
+
+    def _fold(
+        self, stage: Stage, places: Sequence[int], tables: Sequence[TableChanges]
+    ) -> StagedRows:
+        if stage.oid in self.replayed and stage.kind == "keyed":
+            return ReplayedRows(stage, places, tables[0])
+        return staged_rows(stage, places, tables)
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,16 @@ SELECT c.oid::bigint AS oid, n.nspname AS schema, c.relname AS name,
  ORDER BY c.oid
 """
 
+# From 18 on a column may be NOT NULL for new rows alone (NOT VALID); before, no constraint says so.
+_NOT_NULL = """a.attnotnull AND NOT EXISTS (
+           SELECT FROM pg_constraint k
+            WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated
+              AND a.attnum = ANY (k.conkey))"""
+
 # attmissingval is what rows have that are older than a column, as the text of an array.
-_COLUMNS = """
+_COLUMNS = f"""
 SELECT a.attrelid::bigint AS table, a.attnum, a.attname AS name, a.atttypid::bigint AS type,
-       a.atttypmod AS typmod, a.attnotnull AS not_null, pg_get_expr(d.adbin, d.adrelid) AS expr,
+       a.atttypmod AS typmod, {_NOT_NULL} AS not_null, pg_get_expr(d.adbin, d.adrelid) AS expr,
        a.attidentity::text AS identity, a.attgenerated::text AS generated,
        collation_schema.nspname AS collation_schema, c.collname AS collation_name,
        a.attmissingval::text AS missing,
@@ -42,10 +48,10 @@ SELECT a.attrelid::bigint AS table, a.attnum, a.attname AS name, a.atttypid::big
   LEFT JOIN pg_namespace collation_schema ON collation_schema.oid = c.collnamespace
  WHERE a.attrelid = ANY (:tables) AND a.attnum > 0 AND NOT a.attisdropped
  ORDER BY a.attrelid, a.attnum
-"""
+"""  # noqa: S608 (a constant)
 
 # Shortest unique key first: any will do, and it is what rows are found by.
-_KEYS = """
+_KEYS = f"""
 SELECT i.indrelid::bigint AS table, i.indisprimary AS is_primary, i.indisreplident AS is_identity,
        i.indimmediate AND i.indpred IS NULL AND keys.names_all AND keys.not_null AS identifies,
        keys.names
@@ -53,14 +59,14 @@ SELECT i.indrelid::bigint AS table, i.indisprimary AS is_primary, i.indisreplide
  CROSS JOIN LATERAL (
        SELECT array_agg(a.attname::text ORDER BY k.place) AS names,
               bool_and(a.attname IS NOT NULL) AS names_all,
-              bool_and(a.attnotnull) AS not_null
+              bool_and({_NOT_NULL}) AS not_null
          FROM unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)
          LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
         WHERE k.place <= i.indnkeyatts
        ) AS keys
  WHERE i.indrelid = ANY (:tables) AND i.indisunique AND i.indisvalid
  ORDER BY i.indrelid, i.indnkeyatts, keys.names
-"""
+"""  # noqa: S608 (a constant)
 
 # The head of an index's definition names the index and the table; both may be others elsewhere.
 _INDEXES = """

@@ -60,21 +60,21 @@ def tables(source: CheckedSource) -> Finding:
 
 
 def replica_identity(source: CheckedSource) -> Finding:
-    without = [table for table in source.selection.needing_identity if table.missing_identity]
+    selection = source.selection
+    without = [table for table in selection.needing_identity if selection.why_unidentified(table)]
     if not without:
         return Finding("passed", "every row can be identified")
-    reasons = listed(f"{_name(table)} ({table.missing_identity})" for table in without)
-    first = _identifier(without[0])
+    reasons = listed(f"{_name(table)} ({selection.why_unidentified(table)})" for table in without)
     remedy = (
-        f"Add a primary key that is not deferrable; or ALTER TABLE {first} REPLICA IDENTITY USING "
-        f"INDEX <unique index>; or ALTER TABLE {first} REPLICA IDENTITY FULL (larger WAL); or put "
+        f"{_identity_remedy(without[0])}; or put "
         "the table into source.tables.insert_only, which follows its inserts and truncates alone; "
         "or into source.tables.exclude."
     )
-    if source.subscription is not None and not any(_is_followed(source, t) for t in without):
+    if source.subscription is not None and not any(_breaks(source, table) for table in without):
         return Finding(
             "warning",
-            f"new tables are left out, because their rows cannot be identified: {reasons}",
+            "tables are left out, or have been followed so far, whose rows cannot be identified: "
+            f"{reasons}",
             remedy,
         )
     return Finding(
@@ -82,6 +82,26 @@ def replica_identity(source: CheckedSource) -> Finding:
         f"rows cannot be identified in {reasons}; once published, every UPDATE and DELETE there "
         "would fail in your application",
         remedy,
+    )
+
+
+def _breaks(source: CheckedSource, table: CatalogueTable) -> bool:
+    """Whether updates of a followed table fail. One with a generated identity leaves by itself."""
+    is_lacking = bool(table.missing_identity) and not table.generated_identity
+    return is_lacking and _is_followed(source, table)
+
+
+def _identity_remedy(table: CatalogueTable) -> str:
+    name = _identifier(table)
+    if table.generated_identity:
+        return (
+            f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT, with a primary key without generated "
+            f"columns; or ALTER TABLE {name} REPLICA IDENTITY USING INDEX <unique index without "
+            "generated columns>"
+        )
+    return (
+        f"Add a primary key that is not deferrable; or ALTER TABLE {name} REPLICA IDENTITY USING "
+        f"INDEX <unique index>; or ALTER TABLE {name} REPLICA IDENTITY FULL (larger WAL)"
     )
 
 

@@ -8,7 +8,7 @@ snapshot's point on count.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -28,7 +28,11 @@ from penstock.source.postgres.subscription.publications import (
     publication_name,
     read_membership,
 )
-from penstock.source.postgres.subscription.table_selection import select_tables, why_not_added
+from penstock.source.postgres.subscription.table_selection import (
+    select_tables,
+    why_not_added,
+    why_withdrawn,
+)
 
 LOCK_WAIT_SECONDS = 5.0
 """How long adding tables waits for locks that others hold; then it is left for the next time."""
@@ -51,6 +55,7 @@ class _Plan:
     after: Mapping[int, str]
     names: Mapping[int, TableName]
     skipped: Mapping[TableName, str]
+    withdrawn: Mapping[int, str] = field(default_factory=dict)
 
     def outcome(self) -> Reconciled:
         before, after = self.before.homes, self.after
@@ -62,6 +67,7 @@ class _Plan:
             self._named(removed),
             self._named(moved),
             self.skipped,
+            self.withdrawn,
         )
 
     def _named(self, oids: Iterable[int]) -> dict[int, TableName]:
@@ -80,6 +86,12 @@ class _Plan:
             if oid in before:
                 after[oid] = before[oid]
         return replace(self, after=after, skipped=skipped)
+
+    def withdrawing(self, reasons: Mapping[int, str]) -> _Plan:
+        """The same without these tables, whatever they are now."""
+        kept = {oid: home for oid, home in self.after.items() if oid not in reasons}
+        skipped = {**self.skipped, **{self.names[oid]: why for oid, why in reasons.items()}}
+        return replace(self, after=kept, skipped=skipped, withdrawn=reasons)
 
 
 def reconcile_publication(
@@ -144,7 +156,8 @@ def _plan(conn: psycopg.Connection[Any], config: PipelineConfig, rules: Rules) -
         and (above := set(catalogue[oid].ancestors) & after.keys())
         and not above & plan.after.keys()
     ]
-    return plan.without(dict.fromkeys(orphans, "its root cannot be published yet"))
+    plan = plan.without(dict.fromkeys(orphans, "its root cannot be published yet"))
+    return plan.withdrawing(why_withdrawn(selection))
 
 
 def _carry_out(conn: psycopg.Connection[Any], plan: _Plan) -> None:

@@ -41,6 +41,17 @@ class TableSelection:
             if not exempt & {table.oid, *table.ancestors}
         )
 
+    def why_unidentified(self, table: CatalogueTable) -> str:
+        """Why rows of one of these tables have no identity that can be relied on, else "".
+
+        What Postgres sends of an old row is the leaf's identity, under the root's name for it:
+        below a root with FULL, the rest of the row would be taken for nulls.
+        """
+        if table.missing_identity or table.replica_identity == "f":
+            return table.missing_identity
+        full = {root.oid for root in self.published if root.replica_identity == "f"}
+        return "not FULL, as its root is" if full & set(table.ancestors) else ""
+
 
 def why_not_added(selection: TableSelection, *, copied: bool) -> dict[int, str]:
     """The tables of ``published`` that must not be added to a publication, with the reason, by oid.
@@ -54,8 +65,8 @@ def why_not_added(selection: TableSelection, *, copied: bool) -> dict[int, str]:
         if not table.owned:
             reasons[table.oid] = f"only its owner {table.owner} may publish it"
     for table in selection.published + selection.through_root:
-        if table.oid in need and table.missing_identity:
-            why = f"its rows cannot be identified ({table.missing_identity})"
+        if table.oid in need and (lacking := selection.why_unidentified(table)):
+            why = f"its rows cannot be identified ({lacking})"
         elif copied and not table.selectable:
             why = "the role may not read it"
         else:
@@ -63,6 +74,21 @@ def why_not_added(selection: TableSelection, *, copied: bool) -> dict[int, str]:
         reasons.setdefault(table.oid, why)
         for root in table.ancestors:
             reasons.setdefault(root, f"its partition {table.table_name}: {why}")
+    return {table.oid: reasons[table.oid] for table in selection.published if table.oid in reasons}
+
+
+def why_withdrawn(selection: TableSelection) -> dict[int, str]:
+    """The tables of ``published`` that must not stay in a publication, with the reason, by oid.
+
+    Somebody has changed them, and their UPDATE and DELETE fail in the application since.
+    """
+    reasons: dict[int, str] = {}
+    for table in selection.needing_identity:
+        if table.generated_identity:
+            why = f"its rows cannot be identified ({table.missing_identity})"
+            reasons[table.oid] = why
+            for root in table.ancestors:
+                reasons.setdefault(root, f"its partition {table.table_name}: {why}")
     return {table.oid: reasons[table.oid] for table in selection.published if table.oid in reasons}
 
 

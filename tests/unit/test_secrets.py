@@ -1,0 +1,66 @@
+"""Nothing in the repository looks like a secret, but for what is explained here."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from detect_secrets.core.secrets_collection import SecretsCollection
+from detect_secrets.filters import common
+from detect_secrets.settings import default_settings
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# By file and the beginning of the hash that detect-secrets gives it, which does not tell it.
+EXPLAINED: dict[tuple[str, str], str] = {
+    ("bench/jdbc_driver.py", "d351a645"): "the checksum of a driver",
+    ("docs/change_json.md", "d5e67164"): "the version of a schema",
+    ("docs/pipeline_file.md", "5baa61e4"): "shows where a password stands",
+    ("src/penstock/cli/main.py", "e5e9fa1b"): "shows where a password stands",
+    ("src/penstock/spark/table_read_settings.py", "5baa61e4"): "shows where a password stands",
+    ("tests/golden/debezium/messages/numbers_precise.jsonl", "84f79784"): "a number",
+    ("tests/golden/debezium/messages/numbers_precise.jsonl", "ba9e6aa4"): "a number",
+    ("tests/golden/debezium/regenerate.py", "71f8e797"): "of a server that asks for none",
+    ("tests/integration/test_filtered_rows.py", "c2a6b03f"): "a value in a column of that name",
+    ("tests/integration/test_filtered_rows.py", "a68439d7"): "a value in a column of that name",
+    ("tests/integration/test_kafka_secured.py", "f3bbbd66"): "of a broker that lives for one test",
+    ("tests/kafka_server.py", "95797b2a"): "of a broker that lives for one test",
+    ("tests/unit/test_cli.py", "f3bbbd66"): "must not be printed",
+    ("tests/unit/test_config_connection_url.py", "2ed0f475"): "must not be printed",
+    ("tests/unit/test_config_load.py", "1a91d62f"): "must not be printed",
+    ("tests/unit/test_config_load.py", "f3bbbd66"): "must not be printed",
+    ("tests/unit/test_kafka_options.py", "e5e9fa1b"): "must not be printed",
+    ("tests/unit/test_types_numbers.py", "e5a2761d"): "a uuid",
+}
+
+
+def files(part: str) -> list[str]:
+    """What git knows below a folder, or with "" beside all folders of this list."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    found = [name for name in listed.stdout.split("\0") if name]
+    # Hashes of packages.
+    found = [name for name in found if not name.startswith("requirements/")]
+    folder = {name: name.partition("/")[0] for name in found}
+    return [name for name in found if (folder[name] if folder[name] in PARTS else "") == part]
+
+
+PARTS = ("", "src", "tests")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_no_secrets(part: str) -> None:
+    found = SecretsCollection(root=str(ROOT))
+    with default_settings() as settings:
+        # It would ask whoever the secret is for whether it is right.
+        settings.disable_filters(f"{common.__name__}.is_ignored_due_to_verification_policies")
+        for name in files(part):
+            found.scan_file(name)
+    unexplained = {
+        (name, secret.secret_hash[:8], secret.type, secret.line_number)
+        for name, secret in found
+        if (name, secret.secret_hash[:8]) not in EXPLAINED
+    }
+    assert not unexplained, "remove them; or explain them in EXPLAINED, if they are none"
