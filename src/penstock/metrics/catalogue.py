@@ -137,5 +137,10 @@ RETRIES = Metric(
     "What was begun again: batches, units of a copy, tasks, the capture process.",
     ("component",),
 )
+SETBACKS = Metric(
+    "penstock_destination_setbacks_total",
+    "counter",
+    "How often the destination held less than it had said before: it failed over and lost commits.",
+)
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

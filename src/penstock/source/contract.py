@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.table_patterns import Rules
 from penstock.model.errors import TableRefused
+from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.model.table_rows import ChunkReader, TableRows
@@ -80,6 +81,12 @@ class SourceSession(ABC):
     def keep(self) -> None:
         """Called often: connects anew where the session was lost. Raises SourceError where another
         driver has taken the pipeline meanwhile.
+        """
+
+    @abstractmethod
+    def seen(self) -> SeenSource:
+        """What the source says of itself: the same object until the session connects anew, or
+        subscribes.
         """
 
     @abstractmethod

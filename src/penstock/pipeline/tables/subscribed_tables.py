@@ -76,7 +76,12 @@ class SubscribedTables:
         self._next_look = self._next_time = 0.0
 
     def reconcile(self) -> None:
-        """Called often; looks now and then. What cannot be asked now is asked the next time."""
+        """Called often; looks now and then. What cannot be asked now is asked the next time.
+
+        Raises IdentityChanged where a session that was lost has found another source.
+        """
+        if not self._committer.heed_source():
+            return
         now = time.monotonic()
         if now < self._next_look:
             return

@@ -18,6 +18,7 @@ from penstock.config.models import PipelineConfig
 from penstock.model.error_transport import error_to_json
 from penstock.model.errors import PenstockError, SlotError, SourceUnavailable
 from penstock.model.lsn import Frontier
+from penstock.model.watermarks import Watermarks
 from penstock.source.contract import Subscription
 from penstock.source.postgres.capture.catalogue import CatalogueConnection
 from penstock.source.postgres.capture.relations import RelationDescriber
@@ -72,10 +73,10 @@ class Stop:
         os.write(self._wake_write, b"x")
 
 
-def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, stop: Stop) -> None:
+def run_capture(config: PipelineConfig, destination: Watermarks | None, stop: Stop) -> None:
     """Capture until ``stop``; reconnects by itself, raises what a person has to look at.
 
-    ``destination_frontier`` is what the destination holds; it counts where the log is empty.
+    ``destination`` is what the destination holds; it counts where the log is empty.
     """
     # The hot loop makes many objects and no cycles.
     gc.disable()
@@ -85,7 +86,7 @@ def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, s
     while not stop():
         began = time.monotonic()
         try:
-            _run_session(config, log, destination_frontier, stop)
+            _run_session(config, log, destination, stop)
             return
         except SlotBusy as error:
             busy_since = busy_since or began
@@ -112,7 +113,7 @@ def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, s
 
 
 def _run_session(
-    config: PipelineConfig, log: ChangeLog, destination_frontier: Frontier | None, stop: Stop
+    config: PipelineConfig, log: ChangeLog, destination: Watermarks | None, stop: Stop
 ) -> None:
     application = f"penstock {config.name} capture"
     with connect(config.source.url, application_name=application) as conn:
@@ -128,7 +129,7 @@ def _run_session(
                 VALUE_SETTINGS,
             )
             try:
-                _stream(config, conn, stream, subscription, log, destination_frontier, stop)
+                _stream(config, conn, stream, subscription, log, destination, stop)
             finally:
                 stream.close()
 
@@ -139,20 +140,30 @@ def _stream(
     stream: ReplicationStream,
     subscription: Subscription,
     log: ChangeLog,
-    destination_frontier: Frontier | None,
+    destination: Watermarks | None,
     stop: Stop,
 ) -> None:
-    source = stream.identify()
+    seen = stream.identify(subscription.uuid)
+    source = seen.identity
     log.claim_identity(
-        Identity(source.system_id, source.timeline, source.database, subscription.slot)
+        Identity(source.system_id, source.timeline, source.database, subscription.slot), seen.left
     )
+    reader = log.reader(config.name)
+    if destination is not None:
+        seen.expect(destination.source, destination.frontier.end_lsn, "The destination")
+    if reader is not None:
+        seen.expect(reader.source, reader.frontier.end_lsn, "The destination")
     writer = LogWriter(log)
     state = slot_state(conn, subscription.slot)
     confirmed = (state.confirmed_flush if state else None) or subscription.start_lsn
-    reader = log.reader(config.name)
     start = start_frontier(
-        writer.frontier, reader.frontier if reader else None, destination_frontier, confirmed
+        writer.frontier,
+        reader.frontier if reader else None,
+        destination.low if destination else None,
+        confirmed,
     ) or Frontier(0, subscription.start_lsn)
+    # What the log itself holds is of this source: claim_identity has seen to that.
+    seen.expect(None, start.end_lsn, f"The change log in {log.root.path}")
     judge_slot(state, subscription.slot, expected_start=start.end_lsn)
     writer.start_at(start)
     stream.start(subscription.slot, subscription.publications, start.end_lsn)
