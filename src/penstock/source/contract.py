@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.table_patterns import Rules
 from penstock.model.errors import TableRefused
+from penstock.model.publication_state import PublicationState
 from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
@@ -53,7 +54,9 @@ class Reconciled:
     ``published`` are all tables, by oid, under their present names: one that was dropped at the
     source is not among them, one that was renamed has its new name. ``added`` and ``removed`` are
     what this call changed. ``moved`` were followed in another way before: whole, or inserts only.
-    ``skipped`` match and are not published, each with the reason.
+    ``skipped`` match and are not published, each with the reason. ``narrowed`` were published only
+    in part until this call, each with what was done to it. ``state`` is what all of it is now.
+    ``columns`` are the numbers of the published tables' columns, by name.
     """
 
     published: Mapping[int, TableName]
@@ -61,6 +64,9 @@ class Reconciled:
     removed: Mapping[int, TableName]
     moved: Mapping[int, TableName]
     skipped: Mapping[TableName, str]
+    narrowed: Mapping[int, str] = field(default_factory=dict)
+    state: PublicationState = PublicationState()
+    columns: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def has_changed(self) -> bool:

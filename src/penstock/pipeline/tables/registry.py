@@ -190,6 +190,18 @@ class TableRegistry:
             self._store.forget_copy([oid])
         return self._copies
 
+    def copy_soon(self, oid: int, why: str) -> None:
+        """Let a table be copied again once what is under way with it has ended, and keep why it
+        has to be, for log and `penstock status`: until it is done, or where none are copied, for
+        ever.
+        """
+        if self._copies:
+            self._store.set_wishes({oid: "resync"})
+        heals = "it is copied anew" if self._copies else "rows are not copied, so it lacks them"
+        note, kept = f"{why}; {heals}", self._store.get_notes(oid)
+        if note not in kept:
+            self.note(oid, [*kept, note])
+
     def lose_copies(self, held: Watermarks | None) -> list[int]:
         """The destination has gone back to ``held``, or to nothing: let tables be copied anew whose
         rows had not all come by then; which those are. All are to be prepared again.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -34,7 +35,7 @@ from penstock.source.postgres.catalogue.definitions import (
     read_definitions_by_oid,
 )
 from penstock.source.postgres.catalogue.described_tables import tables_in
-from penstock.source.postgres.catalogue.tables import read_tables
+from penstock.source.postgres.catalogue.tables import column_numbers, read_tables
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.copy_source import PostgresCopySource
 from penstock.source.postgres.pipeline_lock import KeptLock
@@ -141,7 +142,8 @@ class PostgresSession(SourceSession):
     def reconcile(self, rules: Rules) -> Reconciled:
         try:
             with source_errors("comparing the publications with source.tables"):
-                return reconcile_publication(self._lock.conn, self._config, rules)
+                found = reconcile_publication(self._lock.conn, self._config, rules)
+                return replace(found, columns=column_numbers(self._lock.conn, found.published))
         except SourceError as error:
             if isinstance(error.__cause__, psycopg.OperationalError):
                 # A lock or a statement that took too long: it is tried again soon.
