@@ -121,7 +121,8 @@ COPY_REMAINING = Metric(
 NOTES = Metric(
     "penstock_table_notes",
     "gauge",
-    "What the destination could not make of tables (indexes, constraints): see `penstock status`.",
+    "What the destination could not make of tables (indexes, constraints), and what they lack: see "
+    "`penstock status`.",
 )
 TABLES = Metric("penstock_tables", "gauge", "Tables by their state.", ("phase",))
 

@@ -1,5 +1,5 @@
-"""What a pipeline's publications looked like, so that one can tell whether somebody else has changed
-them since, also if it was undone. Pure.
+"""What a pipeline's publications looked like, so that a change of them by somebody else is noticed,
+also one that was undone. Pure.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PublicationState(Stored):
     tables: Mapping[int, PublishedTable] = field(default_factory=dict)
 
     def lost(self, now: PublicationState) -> dict[int, str]:
-        """Tables of ``now`` of which changes may not have come since this was the state, and why."""
+        """Tables of ``now`` of which changes may not have come since this state, and why."""
         found = {}
         for oid, table in now.tables.items():
             before = self.tables.get(oid)

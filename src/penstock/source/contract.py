@@ -65,7 +65,7 @@ class Reconciled:
     moved: Mapping[int, TableName]
     skipped: Mapping[TableName, str]
     narrowed: Mapping[int, str] = field(default_factory=dict)
-    state: PublicationState = PublicationState()
+    state: PublicationState = field(default_factory=PublicationState)
     columns: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     @property

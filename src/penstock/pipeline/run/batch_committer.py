@@ -50,6 +50,7 @@ class BatchCommitter:
         """``wanted_lsn`` is where capture is to say that it has got; ``observe`` is called for
         every batch, by the thread that commits.
         """
+        self._context = context
         self._session = context.session
         self._destination = context.destination
         self._log = context.log
@@ -132,8 +133,7 @@ class BatchCommitter:
         self._meet(held or Watermarks())
         at = held.frontier if held else begin
         if at.end_lsn < self._said.end_lsn:
-            go_on_from(at, self._said, held, self._log, tables)
-            self._metrics.set_back()
+            go_on_from(at, self._said, held, self._context, tables)
         part = tables.take_part()
         standing = self._take_up(held, begin, part.known, part.set_aside, part.waiting)
         tables.joined(standing.behind)

@@ -28,7 +28,6 @@ from penstock.model.table_state import (
     TimedRetry,
     retry_policy,
 )
-from penstock.model.watermarks import Watermarks
 from penstock.store import Store
 
 _POLL_SECONDS = paced(0.5)
@@ -201,26 +200,6 @@ class TableRegistry:
         note, kept = f"{why}; {heals}", self._store.get_notes(oid)
         if note not in kept:
             self.note(oid, [*kept, note])
-
-    def lose_copies(self, held: Watermarks | None) -> list[int]:
-        """The destination has gone back to ``held``, or to nothing: let tables be copied anew whose
-        rows had not all come by then; which those are. All are to be prepared again.
-        """
-        states, copies = self._store.get_table_states(), self._store.get_copies()
-        lost = [
-            oid
-            for oid, copy in copies.items()
-            if not isinstance(states.get(oid, Init()), Init)
-            and (held is None or not held.has_joined(oid, copy.last_lsn))
-        ]
-        for oid in lost:
-            if isinstance(states[oid], Ready | SyncDone | Errored):
-                self.copy_anew(oid)
-            else:
-                # A copy that is under way comes to rest first.
-                self._store.set_wishes({oid: "resync"})
-        self.to_prepare(states.keys())
-        return lost
 
     def changed(self) -> bool:
         """Whether the query is for other tables than those that should take part now: a copy has

@@ -19,12 +19,12 @@ from penstock.model.errors import (
     as_refusal,
 )
 from penstock.model.lsn import Frontier
-from penstock.model.publication_state import PublicationState
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.model.table_state import Errored, Init, Ready, SyncDone, TableState
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.tables.lost_changes import LostChanges
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import Reconciled, Subscription
 
@@ -48,10 +48,9 @@ class SubscribedTables:
         self._copies = context.config.source.copy_rows is not None
         self._rules: dict[tuple[str, str], Any] | None = None
         self._skipped: dict[TableName, str] = {}
-        self._published: PublicationState | None = None
+        self._lost = LostChanges(context, tables, committer)
         self._leaving: set[int] = set()
         self._gone: dict[int, int] = {}
-        self._renewed: dict[int, int] = {}
         self._held_back: frozenset[int] = frozenset()
         self._next_look = self._next_time = 0.0
 
@@ -130,58 +129,18 @@ class SubscribedTables:
             # What changed meanwhile did not come.
             self._store.set_wishes(dict.fromkeys(back, "resync" if self._copies else None))
             self._leaving -= back
-        self._heed_losses(found, known - found.moved.keys())
+        self._lost.heed_publication(found, known - found.moved.keys())
         if found.moved and self._copies:
             # Updates and deletes were not followed before, or will not be: begin with what is.
             self._store.set_wishes(dict.fromkeys(found.moved, "resync"))
-        self._heed_numbers(found)
+        self._lost.heed_columns(found)
         gone = known - found.published.keys()
         # What takes the name of a table that was dropped takes its place.
         names = {*found.published.values()}
         replaced = {oid for oid in gone if names & self._names([oid])}
         self._let_go(self._passed(gone), replaced)
         # Last: whoever dies before that finds the same losses again.
-        if found.state != self._published:
-            self._store.set_publication(found.state)
-            self._published = found.state
-
-    def _heed_losses(self, found: Reconciled, known: Collection[int]) -> None:
-        """Somebody else has changed the publications: what ``known`` tables lack since is copied
-        anew, or told of.
-        """
-        if self._published is None:
-            self._published = self._store.load_publication()
-        before, states = self._published, self._store.get_table_states()
-        lost = found.narrowed if before is None else before.lost(found.state)
-        for oid, why in lost.items():
-            # One that waits for its copy lacks nothing that this will not bring.
-            if oid not in found.published or oid not in known or isinstance(states[oid], Init):
-                continue
-            self._tables.copy_soon(oid, f"changes were lost: {why}")
-
-    def _heed_numbers(self, found: Reconciled) -> None:
-        """A column that was dropped and added again under its name can look the same in the stream:
-        only its number in the catalogue is another. Where that is still so when the stream has
-        passed the point at which it was seen, nothing will tell of it.
-        """
-        renewed = {}
-        for oid, numbers in found.columns.items():
-            schema = self._store.get_table_schema(oid)
-            if schema is None or not self._tables.is_delivered(oid):
-                continue
-            other = [c.name for c in schema.columns if numbers.get(c.name, c.attnum) != c.attnum]
-            if other:
-                renewed[oid] = other
-        self._renewed = {oid: at for oid, at in self._renewed.items() if oid in renewed}
-        if new := renewed.keys() - self._renewed.keys():
-            lsn = self._session.position()
-            self._committer.want(lsn)
-            self._renewed.update(dict.fromkeys(new, lsn))
-        reached = self._committer.read_up_to.end_lsn
-        for oid, at in self._renewed.items():
-            if at <= reached:
-                names = ", ".join(renewed[oid])
-                self._tables.copy_soon(oid, f"columns under old names are others now: {names}")
+        self._lost.remember(found)
 
     def _names(self, oids: Collection[int] | None = None) -> set[TableName]:
         """What tables are called where the destination stands."""
