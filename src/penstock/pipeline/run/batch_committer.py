@@ -132,7 +132,8 @@ class BatchCommitter:
         held = self.held()
         self._meet(held or Watermarks())
         at = held.frontier if held else begin
-        if at.end_lsn < self._said.end_lsn:
+        remembers = self._destination.capabilities.remembers
+        if remembers and at.end_lsn < self._said.end_lsn:
             go_on_from(at, self._said, held, self._context, tables)
         part = tables.take_part()
         standing = self._take_up(held, begin, part.known, part.set_aside, part.waiting)
