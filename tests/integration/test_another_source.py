@@ -28,6 +28,7 @@ def into_files(pipeline: PipelineUnderTest) -> None:
     pipeline.execute(ITEMS)
 
 
+@pytest.mark.release
 def test_a_source_that_went_back_is_refused_and_the_remedy_works(
     fresh_server: FreshServer, make_pipeline: MakePipeline, spark: SparkSession
 ) -> None:

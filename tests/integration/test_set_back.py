@@ -13,6 +13,8 @@ from tests.fix_postgres import FreshServer
 from tests.integration.copied_tables import CopiedTables
 from tests.physical_copies import image_of, restore
 
+pytestmark = pytest.mark.release
+
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
 
 
@@ -39,7 +41,9 @@ def test_a_destination_that_lost_commits_goes_on_from_what_it_has(
     server = fresh_server()
     shop = Failing(pipeline, server, spark)
     with shop.running() as run:
-        shop.wait(run, lambda: shop.is_same("items"), "the table is copied")
+        shop.wait(run, lambda: shop.phases() == {"public.items": "ready"}, "the table is copied")
+        pipeline.execute("INSERT INTO items VALUES (150, 'with the others')")
+        shop.wait(run, lambda: shop.is_same("items"), "the table is followed")
         image = image_of(server)
         pipeline.execute(
             "UPDATE items SET name = 'new' WHERE id < 50",

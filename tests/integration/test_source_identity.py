@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import IdentityChanged
+from penstock.model.source_identity import SourceIdentity
 from tests.fix_pipeline import MakePipeline, PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer
 from tests.physical_copies import (
@@ -22,8 +23,6 @@ from tests.physical_copies import (
     standby_of,
     wait_for_standby,
 )
-
-pytestmark = pytest.mark.every_postgres
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY)"
 
@@ -62,6 +61,7 @@ def at_port_of(pipeline: PipelineUnderTest, server: EmbeddedPostgres) -> None:
     pipeline.configure()
 
 
+@pytest.mark.every_postgres
 def test_a_restored_image_is_noticed_and_the_remedy_works(
     fresh_server: FreshServer, make_pipeline: MakePipeline
 ) -> None:
@@ -82,6 +82,7 @@ def test_a_restored_image_is_noticed_and_the_remedy_works(
     assert captured(pipeline, 3) == [3]
 
 
+@pytest.mark.release
 def test_a_backup_that_was_recovered_to_an_earlier_point(
     fresh_server: FreshServer, make_pipeline: MakePipeline
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_backup_that_was_recovered_to_an_earlier_point(
     assert timeline(pipeline) == 1
 
 
+@pytest.mark.every_postgres
 def test_a_promoted_standby_that_lost_nothing_goes_on(
     fresh_server: FreshServer, make_pipeline: MakePipeline
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_promoted_standby_that_lost_what_we_hold(
     assert "the source left timeline 1 at" in refusal(pipeline).message
 
 
+@pytest.mark.release
 def test_a_standby_by_pg_basebackup_has_no_slot(
     fresh_server: FreshServer, make_pipeline: MakePipeline
 ) -> None:
@@ -146,19 +149,20 @@ def test_a_standby_by_pg_basebackup_has_no_slot(
     assert "failed over to one that never had it" in capture.report()["error"]
 
 
-def test_the_reader_of_the_log_says_of_which_source_it_is(
-    pipeline: PipelineUnderTest, pg_server: EmbeddedPostgres
+def test_what_the_destination_holds_of_another_source_is_not_gone_on_from(
+    pipeline: PipelineUnderTest,
 ) -> None:
-    """A destination that does not remember its position has nothing else."""
+    """One that does not remember its position has it beside the log, with the source."""
     pipeline.execute(ITEMS)
-    pipeline.subscribe()
+    uuid = pipeline.subscribe().uuid
     captured(pipeline, 1)
     frontier = pipeline.log.list().frontier
     assert frontier is not None
-    with psycopg.connect(pg_server.url()) as conn:
-        row = conn.execute("SELECT system_identifier::text FROM pg_control_system()").fetchone()
-    assert row is not None
-    pipeline.log.set_reader(pipeline.name, frontier)
-    assert captured(pipeline, 2) == [1, 2]
     known = json.loads(Path(pipeline.log.root.full("log.json")).read_text())
-    assert known["system_id"] == row[0]
+    own = SourceIdentity(known["system_id"], known["timeline"], known["database"], uuid)
+    for other in (replace(own, system_id="7"), replace(own, publication="other")):
+        pipeline.log.set_reader(pipeline.name, frontier, source=other)
+        assert "of another source" in refusal(pipeline).message
+    for same in (own, None):
+        pipeline.log.set_reader(pipeline.name, frontier, source=same)
+        captured(pipeline)

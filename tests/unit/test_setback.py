@@ -36,7 +36,6 @@ class Run:
     """A pipeline with one table, which was copied under a snapshot of ``copied``."""
 
     def __init__(self, folder: Path, copied: int) -> None:
-        self.told: Watermarks | None = None
         self.metrics = Metrics("shop")
         self.store = MemoryStore("shop")
         self.store.open()
@@ -45,8 +44,8 @@ class Run:
         self.store.start_copies({TABLE.oid: CopyPlan(TABLE.oid, ("id",), None, ())}, copied)
         self.store.update_table_state(TABLE.oid, Ready())
         self.log = ChangeLog(str(folder))
-        self.session = SimpleNamespace(seen=lambda: self.seen)
         self.seen = SeenSource(IDENTITY, 0x500)
+        self.session = SimpleNamespace(seen=lambda: self.seen)
         forget("shop")
         self.destination = MemoryDestination(MemoryOptions(), "shop")
         self.destination.open()

@@ -100,6 +100,7 @@ class Look:
 
     def __call__(self) -> tuple[list[str], int]:
         """What was emptied by now, and how many tables are known."""
+        self.subscribed.look_soon()
         self.subscribed.reconcile()
         return self.destination.emptied, len(self.store.get_table_states())
 

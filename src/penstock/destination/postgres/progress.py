@@ -138,8 +138,8 @@ def advance(conn: Connection, pipeline: str, held: Progress, to: Watermarks) -> 
         ],
     ).rowcount
     if changed != 1:
-        found = read_progress(conn, pipeline)
-        if found is None or found.epoch <= held.epoch:
+        found = read_progress(conn, pipeline) or Progress(0, None)
+        if found.epoch < held.epoch or (found.epoch == held.epoch and found.is_before(held)):
             raise DestinationUnavailable(
                 f"destination postgres: pipeline {pipeline} does not stand where it was left: this "
                 "server has lost commits; nothing of this batch was committed"

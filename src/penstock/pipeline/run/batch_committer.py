@@ -12,7 +12,13 @@ from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.protocols import FollowsSchema
 from penstock.failpoints import failpoint
 from penstock.metrics.written import JobResult
-from penstock.model.errors import BatchAgain, LogError, PenstockError, SourceUnavailable
+from penstock.model.errors import (
+    BatchAgain,
+    DestinationUnavailable,
+    LogError,
+    PenstockError,
+    SourceUnavailable,
+)
 from penstock.model.lsn import NOTHING, Frontier
 from penstock.model.source_identity import SeenSource
 from penstock.model.watermarks import Watermarks
@@ -76,6 +82,7 @@ class BatchCommitter:
         recorded = self._log.reader(self._reader)
         self._said = recorded.frontier if recorded else NOTHING
         """How far the destination was when it said that for the last time, in any run."""
+        self._begin = NOTHING
 
     def take_up(
         self,
@@ -129,15 +136,28 @@ class BatchCommitter:
 
         Raises IdentityChanged where it holds what came from another source.
         """
-        held = self.held()
+        self._begin, held = begin, self.held()
         self._meet(held or Watermarks())
-        at = held.frontier if held else begin
-        remembers = self._destination.capabilities.remembers
-        if remembers and at.end_lsn < self._said.end_lsn:
+        if self._lacks(held):
+            at = held.frontier if held else begin
             go_on_from(at, self._said, held, self._context, tables)
         part = tables.take_part()
         standing = self._take_up(held, begin, part.known, part.set_aside, part.waiting)
         tables.joined(standing.behind)
+
+    def is_set_back(self) -> bool:
+        """Whether the destination holds less than it has said before, or does not answer: then what
+        went wrong there means nothing until ``resume`` has asked it.
+        """
+        try:
+            return self._lacks(self.held())
+        except DestinationUnavailable:
+            return True
+
+    def _lacks(self, held: Watermarks | None) -> bool:
+        at = held.frontier if held else self._begin
+        remembers = self._destination.capabilities.remembers
+        return remembers and at.end_lsn < self._said.end_lsn
 
     def heed_source(self) -> bool:
         """Called by the main thread before the source is asked for anything that matters: whenever

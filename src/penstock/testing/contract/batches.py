@@ -73,10 +73,12 @@ class BatchTests:
             pytest.skip(f"{destination.name} does not remember its position")
         changes = insert_items(builder, 0, 3)
         deliver(destination, Frontier(2**40, 2**40), [changes])
+        destination.commit([], Watermarks(Frontier(2**40, 2**41)))
         destination.close()
         assert adapter.make().forget()
         assert adapter.make().committed() is None
-        again = opened(adapter)
+        again = adapter.make()
+        again.open()
         assert again.committed() is None
         again.commit([], Watermarks(Frontier(0x10, 0x20)))
         assert again.committed() == Watermarks(Frontier(0x10, 0x20))
