@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from tests.sabotage.a_break import Break
-from tests.sabotage.breaks import capture, copies, log, postgres, queues, rows, schema, source
+from tests.sabotage.breaks import (
+    capture,
+    copies,
+    identity,
+    log,
+    postgres,
+    queues,
+    rows,
+    schema,
+    source,
+)
 
 BREAKS: tuple[Break, ...] = (
     *log.BREAKS,
     *capture.BREAKS,
     *source.BREAKS,
+    *identity.BREAKS,
     *copies.BREAKS,
     *rows.BREAKS,
     *postgres.BREAKS,
