@@ -46,7 +46,7 @@ def captured(pipeline: PipelineUnderTest, *new: int) -> list[int]:
 def refusal(pipeline: PipelineUnderTest) -> IdentityChanged:
     """What capture ends with."""
     with pytest.raises(IdentityChanged) as caught, pipeline.capturing() as capture:
-        wait_until(capture.done, "capture gives up")
+        wait_until(capture.done, "capture gives up", timeout=60)
     return caught.value
 
 

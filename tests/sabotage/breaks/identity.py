@@ -160,8 +160,10 @@ BREAKS = (
         edits=(
             (
                 "        before, states = self._published, self._store.get_table_states()\n",
-                "        before, states = self._published, self._store.get_table_states()\n"
-                "        self._store.set_publication(found.state)\n",
+                (
+                    "        before, states = self._published, self._store.get_table_states()\n"
+                    "        self._store.set_publication(found.state)\n"
+                ),
             ),
         ),
         noticed_by=(
@@ -178,8 +180,10 @@ BREAKS = (
         file="destination/postgres/staging/stage.py",
         edits=(
             (
-                "        expect_announced(table, self.announced, "
-                "[names[place] for place in self.key], commit_lsn)\n",
+                (
+                    "        expect_announced(table, self.announced, "
+                    "[names[place] for place in self.key], commit_lsn)\n"
+                ),
                 "",
             ),
         ),
@@ -217,8 +221,10 @@ BREAKS = (
         file="destination/postgres/progress.py",
         edits=(
             (
-                "if found.epoch < held.epoch or (found.epoch == held.epoch and "
-                "found.is_before(held)):",
+                (
+                    "if found.epoch < held.epoch or (found.epoch == held.epoch and "
+                    "found.is_before(held)):"
+                ),
                 "if found.epoch < 0:",
             ),
         ),
