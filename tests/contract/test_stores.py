@@ -9,6 +9,11 @@ from datetime import UTC, datetime
 import pytest
 
 from penstock.model.errors import StoreError
+from penstock.model.publication_state import (
+    PublicationOptions,
+    PublicationState,
+    PublishedTable,
+)
 from penstock.model.table_definition import (
     ColumnDefinition,
     TableDefinition,
@@ -294,3 +299,24 @@ def test_a_reload_beside_writes_loses_none(store: Store) -> None:
             stop.set()
         reloading.result()
     assert len(store.get_table_states()) == 100
+
+
+class TestPublication:
+    STATE = PublicationState(
+        {"p": PublicationOptions("16400/733", "insert, update", via_root=True)},
+        {TABLE: PublishedTable("p", 4_000_000_002, "a row filter")},
+    )
+
+    def test_what_it_was_is_kept_until_it_is_another(
+        self, store: Store, make_store: MakeStore
+    ) -> None:
+        assert store.load_publication() is None
+        for state in (self.STATE, PublicationState()):
+            store.set_publication(state)
+            assert store.load_publication() == state
+            assert make_store().load_publication() == state
+
+    def test_it_goes_with_the_pipeline(self, store: Store, make_store: MakeStore) -> None:
+        store.set_publication(self.STATE)
+        assert store.forget_pipeline()
+        assert make_store().load_publication() is None

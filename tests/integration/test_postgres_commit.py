@@ -15,6 +15,7 @@ from penstock.destination.postgres import progress as progress_module
 from penstock.destination.postgres.destination import PostgresDestination
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced
+from penstock.model.source_identity import SourceIdentity
 from penstock.model.watermarks import Watermarks
 from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
@@ -93,6 +94,52 @@ def test_rows_are_counted_table_by_table(
             destination.commit([receipt], Watermarks(builder.frontier))
     deliver(destination, builder.frontier, [run])
     assert (target.rows("few").total(), target.rows("many").total()) == (2, 4)
+
+
+def test_a_server_that_lost_commits_is_asked_and_goes_on(
+    target: Target, builder: ChangeBuilder
+) -> None:
+    """Its epoch, its position, rows and staging tables are those of before."""
+    destination = opened(target)
+    write(builder, 1)
+    deliver_cut(destination, builder)
+    early = target.all("SELECT epoch, commit_lsn, end_lsn FROM penstock.progress")[0]
+    first = destination.committed()
+    write(builder, 2)
+    second = builder.cut()
+    deliver(destination, builder.frontier, [second])
+    target.conn.execute(
+        "UPDATE penstock.progress SET epoch = %s - 1, commit_lsn = %s, end_lsn = %s", early
+    )
+    target.execute("DELETE FROM items WHERE id = 2")
+    target.execute("DELETE FROM loose WHERE ctid = (SELECT max(ctid) FROM loose)")
+    for (name,) in _staging(target, ITEMS.oid):
+        target.execute(f"DROP TABLE {name}")
+    with pytest.raises(DestinationUnavailable, match="this server has lost commits"):
+        destination.commit([], Watermarks(builder.frontier))
+    assert destination.committed() == first
+    destination.prepare([definition(ITEMS), definition(LOOSE)])
+    deliver(destination, builder.frontier, [second])
+    assert held(target) == (2, 2)
+    # A later driver is one still.
+    later = opened(target)
+    with pytest.raises(Fenced):
+        destination.commit([], Watermarks(builder.frontier))
+    later.commit([], Watermarks(builder.frontier))
+
+
+def test_a_position_of_an_older_version_gets_its_source(
+    target: Target, builder: ChangeBuilder
+) -> None:
+    destination = opened(target)
+    write(builder, 1)
+    deliver_cut(destination, builder)
+    target.execute("ALTER TABLE penstock.progress DROP COLUMN source")
+    assert target.make().committed() == Watermarks(builder.frontier)
+    again = opened(target)
+    at = Watermarks(builder.frontier, source=SourceIdentity("7", 1, "shop", "uuid"))
+    again.commit([], at)
+    assert target.make().committed() == at
 
 
 def test_rows_that_a_later_run_truncates_are_not_missed(

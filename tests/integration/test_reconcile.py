@@ -443,3 +443,78 @@ class TestTrouble:
             assert sorted(names(done[0].added) + names(done[1].added)) == sorted(new)
             assert done[0].published == done[1].published
             assert not followed.reconcile().has_changed
+
+
+class TestNarrowed:
+    """Somebody else has changed what is published."""
+
+    @pytest.fixture
+    def publication(self, followed: Followed) -> str:
+        return f"penstock_{followed.name}"
+
+    def test_nothing_is_lost_where_nobody_touched_it(self, followed: Followed) -> None:
+        before = followed.reconcile()
+        followed.execute("CREATE TABLE b (id int PRIMARY KEY)")
+        after = followed.reconcile()
+        assert names(after.added) == ["b"]
+        assert before.narrowed == after.narrowed == {}
+        # The new one is not among those that were there.
+        assert before.state.lost(after.state).keys() == {followed.oid("b")}
+        assert followed.reconcile().state == after.state
+
+    def test_a_table_that_left_comes_back_and_is_another_entry(
+        self, followed: Followed, publication: str
+    ) -> None:
+        before = followed.reconcile()
+        followed.execute(f"ALTER PUBLICATION {publication} DROP TABLE a")
+        after = followed.reconcile()
+        assert names(after.added) == ["a"]
+        assert before.state.lost(after.state).keys() == {followed.oid("a")}
+        followed.execute(
+            f"ALTER PUBLICATION {publication} DROP TABLE a;"
+            f"ALTER PUBLICATION {publication} ADD TABLE a"
+        )
+        again = followed.reconcile()
+        assert not again.has_changed
+        assert after.state.lost(again.state).keys() == {followed.oid("a")}
+
+    @pytest.mark.parametrize("option", ["publish = 'insert'", "publish_via_partition_root = false"])
+    def test_options_are_set_back(self, followed: Followed, publication: str, option: str) -> None:
+        before = followed.reconcile()
+        followed.execute(f"ALTER PUBLICATION {publication} SET ({option})")
+        found = followed.reconcile()
+        assert found.narrowed.keys() == {followed.oid("a")}
+        assert publication in found.narrowed[followed.oid("a")]
+        assert before.state.lost(found.state).keys() == {followed.oid("a")}
+        again = followed.reconcile()
+        assert again.narrowed == {}
+        assert again.state == found.state
+        options = again.state.publications[publication]
+        assert options.publish == "insert, update, delete, truncate"
+        assert options.via_root
+
+    def test_options_that_somebody_set_back_are_noticed(
+        self, followed: Followed, publication: str
+    ) -> None:
+        before = followed.reconcile()
+        followed.execute(f"ALTER PUBLICATION {publication} SET (publish = 'insert')")
+        followed.execute(
+            f"ALTER PUBLICATION {publication} SET (publish = 'insert, update, delete, truncate')"
+        )
+        assert before.state.lost(followed.reconcile().state).keys() == {followed.oid("a")}
+
+    @pytest.mark.parametrize("limit", ["(id)", "WHERE (id > 5)"])
+    def test_limits_of_a_table_are_taken_away(
+        self, followed: Followed, publication: str, limit: str
+    ) -> None:
+        if followed.conn.info.server_version < 150000:
+            pytest.skip("Postgres 14 knows no such limits")
+        before = followed.reconcile()
+        followed.execute(f"ALTER PUBLICATION {publication} SET TABLE a {limit}")
+        found = followed.reconcile()
+        assert found.narrowed.keys() == {followed.oid("a")}
+        assert before.state.lost(found.state).keys() == {followed.oid("a")}
+        again = followed.reconcile()
+        assert again.narrowed == {}
+        assert again.state == found.state
+        assert found.published == before.published

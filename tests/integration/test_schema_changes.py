@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.fix_changed import Changed
 
 # Each of them one transaction.
@@ -108,8 +110,70 @@ def test_changes_that_only_rows_tell_of(changed: Changed) -> None:
     changed.run_until_caught_up()
     changed.transaction(*TRANSACTIONS[0][1:])
     changed.transaction("ALTER TABLE parts RENAME note TO remark", "DELETE FROM parts WHERE id = 3")
+    # Under the same names.
+    changed.transaction(
+        "ALTER TABLE items RENAME label TO passing",
+        "ALTER TABLE items RENAME code TO label",
+        "ALTER TABLE items RENAME passing TO code",
+        "UPDATE items SET label = 'l' WHERE id = 4",
+    )
     changed.run_until_caught_up()
     changed.expect_equal()
+
+
+# Each for a table of its own: id, a, b and code.
+SAME_NAMES = {
+    "swapped": (
+        "ALTER TABLE swapped RENAME a TO passing",
+        "ALTER TABLE swapped RENAME b TO a",
+        "ALTER TABLE swapped RENAME passing TO b",
+        "UPDATE swapped SET a = 'after' WHERE id = 1",
+    ),
+    "made_anew": (
+        "ALTER TABLE made_anew DROP COLUMN a",
+        "ALTER TABLE made_anew ADD COLUMN a text",
+        "UPDATE made_anew SET a = 'after' WHERE id = 1",
+    ),
+    "widened": (
+        "ALTER TABLE widened ALTER code TYPE varchar(9)",
+        "UPDATE widened SET code = 'longer' WHERE id = 1",
+    ),
+    "retyped": (
+        "ALTER TABLE retyped ALTER code TYPE int USING length(code)",
+        "UPDATE retyped SET a = 'after' WHERE id = 1",
+    ),
+    "rekeyed": (
+        "ALTER TABLE rekeyed DROP CONSTRAINT rekeyed_pkey",
+        "ALTER TABLE rekeyed ALTER a SET NOT NULL",
+        "ALTER TABLE rekeyed ADD PRIMARY KEY (a)",
+        "DELETE FROM rekeyed WHERE a = 'a1'",
+    ),
+    # The last column, and of the same type: in the stream it looks the same.
+    "looks_same": (
+        "ALTER TABLE looks_same DROP COLUMN code",
+        "ALTER TABLE looks_same ADD COLUMN code varchar(3)",
+        "UPDATE looks_same SET a = 'after' WHERE id = 1",
+    ),
+}
+
+
+@pytest.mark.release
+def test_columns_that_are_others_under_the_same_names(changed: Changed) -> None:
+    """Nothing tells of it but types, places, keys and, of one, a number in the catalogue."""
+    changed.configure(tables={"reconcile": "500ms"})
+    changed.rewrite(schema_changes={"track": False})
+    for name in SAME_NAMES:
+        changed.pipeline.execute(
+            f"CREATE TABLE {name} (id int PRIMARY KEY, a text, b text, code varchar(3))",
+            f"INSERT INTO {name} SELECT n, 'a' || n, 'b', 'c' FROM generate_series(1, 9) n",  # noqa: S608
+        )
+    changed.run_until_caught_up()
+    changed.expect_equal()
+    for statements in SAME_NAMES.values():
+        changed.transaction(*statements)
+    with changed.running() as run:
+        changed.wait(run, changed.is_same, "all are the same again")
+    assert "columns under old names are others now: code" in " ".join(changed.said)
 
 
 def test_what_is_ignored_and_what_stops(changed: Changed) -> None:

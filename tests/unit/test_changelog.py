@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -324,6 +325,25 @@ def test_another_source_is_refused(log: ChangeLog, other: Identity) -> None:
     assert f"{name} {getattr(IDENTITY, name)}" in str(found.value)
     assert f"{name} {value}" in str(found.value)
     assert found.value.remedy
+
+
+def test_after_a_promotion_a_log_goes_on_that_ends_before_it(log: ChangeLog) -> None:
+    log.claim_identity(IDENTITY)
+    session = Session(log, build([ONE_INSERT]))
+    session.receive(100)
+    session.publish()
+    end = log.list().frontier
+    assert end is not None
+    promoted = replace(IDENTITY, timeline=2)
+    with pytest.raises(IdentityChanged, match="left timeline 1 at"):
+        log.claim_identity(promoted, {1: end.end_lsn - 1})
+    with pytest.raises(IdentityChanged, match="not in the history"):
+        log.claim_identity(promoted, {3: end.end_lsn})
+    log.claim_identity(promoted, {1: end.end_lsn})
+    # It is of that timeline from then on.
+    log.claim_identity(promoted)
+    with pytest.raises(IdentityChanged):
+        log.claim_identity(IDENTITY)
 
 
 def test_a_log_of_another_format_is_refused(log: ChangeLog) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from penstock.destination.memory import MemoryDestination, MemoryOptions
 from penstock.model.lsn import Frontier
+from penstock.model.publication_state import PublicationState, PublishedTable
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
-from penstock.model.table_state import Errored, Init, Ready
+from penstock.model.table_state import DataSync, Errored, Init, Ready
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.tables import subscribed_tables
 from penstock.pipeline.tables.registry import TableRegistry
@@ -53,6 +54,9 @@ class Stream(Positions):
         self.read_up_to = Frontier(0, WAL)
         self.wanted = 0
 
+    def heed_source(self) -> bool:
+        return True
+
     def want(self, lsn: int) -> None:
         self.wanted = lsn
 
@@ -63,14 +67,17 @@ class Stream(Positions):
 class Look:
     """Lets a look at the publication find what is ``published``, as often as it is called."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, copy: bool) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, copy: bool, waits: bool = False) -> None:
+        """``waits``: the table is not copied yet."""
         self.published: dict[int, TableName] = {}
         self.added: dict[int, TableName] = {}
         self.withdrawn: dict[int, str] = {}
+        self.state = PublicationState()
+        self.columns: dict[int, dict[str, int]] = {}
         monkeypatch.setattr(subscribed_tables, "_LOOK_SECONDS", 0.0)
         self.session = SimpleNamespace(
             reconcile=lambda _rules: Reconciled(
-                self.published, self.added, {}, {}, {}, self.withdrawn
+                self.published, self.added, {}, {}, {}, self.withdrawn, {}, self.state, self.columns
             ),
             leaf_files=lambda _tables: {},
             position=lambda: WAL,
@@ -79,7 +86,7 @@ class Look:
         )
         self.store = MemoryStore("items")
         self.store.open()
-        self.tables = TableRegistry(self.store, merges=False, copies=False)
+        self.tables = TableRegistry(self.store, merges=False, copies=waits)
         self.tables.enrol([TABLE], 0)
         self.destination = Emptied()
         self.stream = Stream()
@@ -96,6 +103,7 @@ class Look:
 
     def __call__(self) -> tuple[list[str], int]:
         """What was emptied by now, and how many tables are known."""
+        self.subscribed.look_soon()
         self.subscribed.reconcile()
         return self.destination.emptied, len(self.store.get_table_states())
 
@@ -199,3 +207,81 @@ def test_the_copy_of_a_table_that_had_to_leave_the_publication_is_given_up(
     look.withdrawn = {TABLE.oid: "its rows cannot be identified"}
     assert look() == ([], 1)
     assert look.store.get_wish(TABLE.oid) == "cancelled"
+
+
+def published(entry: int, *, publication: str = "p") -> PublicationState:
+    return PublicationState({}, {TABLE.oid: PublishedTable(publication, entry)})
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_table_that_left_the_publication_by_hand_and_came_back(
+    monkeypatch: pytest.MonkeyPatch, *, copy: bool
+) -> None:
+    look = Look(monkeypatch, copy=copy, waits=copy)
+    look.published, look.state = {TABLE.oid: TableName("public", "items")}, published(1)
+    if copy:
+        look.store.update_table_state(TABLE.oid, DataSync())
+    look()
+    assert look.store.get_wish(TABLE.oid) is None
+    assert look.store.load_publication() == published(1)
+    look.state = published(2)
+    look()
+    assert look.store.get_wish(TABLE.oid) == ("resync" if copy else None)
+    (note,) = look.store.get_notes(TABLE.oid)
+    assert note.startswith("changes were lost: it left publication p and came back; ")
+    assert note.endswith("copied anew" if copy else "so it lacks them")
+    assert look.store.load_publication() == published(2)
+    look()
+    assert len(look.store.get_notes(TABLE.oid)) == 1
+
+
+def test_a_loss_that_a_crash_kept_from_being_noted_is_found_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look = Look(monkeypatch, copy=True, waits=True)
+    look.published, look.state = {TABLE.oid: TableName("public", "items")}, published(1)
+    look.store.update_table_state(TABLE.oid, DataSync())
+    look()
+    look.state = published(2)
+    with monkeypatch.context() as patch:
+        patch.setattr(look.store, "set_wishes", _die)
+        with pytest.raises(RuntimeError):
+            look()
+    assert look.store.load_publication() == published(1)
+    look()
+    assert look.store.get_wish(TABLE.oid) == "resync"
+
+
+def _die(*_: object) -> None:
+    raise RuntimeError("killed")
+
+
+def test_a_table_that_waits_for_its_copy_has_lost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Look(monkeypatch, copy=True, waits=True)
+    look.published, look.state = {TABLE.oid: TableName("public", "items")}, published(1)
+    look()
+    look.state = published(2)
+    look()
+    assert look.store.get_table_state(TABLE.oid) == Init()
+    assert look.store.get_wish(TABLE.oid) is None
+    assert look.store.get_notes(TABLE.oid) == ()
+
+
+def test_a_column_that_was_dropped_and_added_again_under_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stream may still tell of it: until it has passed that point, nothing is said."""
+    look = Look(monkeypatch, copy=False)
+    look.published, look.state = {TABLE.oid: TableName("public", "items")}, published(1)
+    look.columns = {TABLE.oid: {"id": 1}}
+    look.stream.read_up_to = Frontier(0, WAL - 1)
+    look.tables.take_part()
+    look()
+    look.columns = {TABLE.oid: {"id": 2}}
+    look()
+    assert look.store.get_notes(TABLE.oid) == ()
+    assert look.stream.wanted == WAL
+    look.stream.read_up_to = Frontier(0, WAL)
+    look()
+    (note,) = look.store.get_notes(TABLE.oid)
+    assert note.startswith("columns under old names are others now: id; ")

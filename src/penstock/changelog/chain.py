@@ -155,6 +155,13 @@ def between(
     return tuple(pointers)
 
 
+def lacks(segments: Sequence[SegmentName], start: Frontier) -> bool:
+    """Whether something is gone that a reader at ``start`` needs. Of an empty log nothing is known:
+    there the slot tells.
+    """
+    return bool(segments) and segments[0].after > start.commit_lsn
+
+
 def _after(segments: Sequence[SegmentName], start: Frontier) -> Sequence[SegmentName]:
     index = len(segments)
     while index and segments[index - 1].frontier > start:

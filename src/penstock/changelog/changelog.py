@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from penstock.changelog import chain
 from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.storage import Storage
 from penstock.model.errors import ConfigError, Fenced, IdentityChanged, LogError
-from penstock.model.lsn import Frontier
+from penstock.model.lsn import NOTHING, Frontier, format_lsn
+from penstock.model.source_identity import START_ANEW, SourceIdentity, not_an_ancestor
 from penstock.model.table_schema import TableSchema
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ class ReaderState:
     frontier: Frontier
     wanted_lsn: int = 0
     updated_at: float = 0.0
+    source: SourceIdentity | None = None
+    """Of which source the frontier is, where the reader has said so."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +91,12 @@ class ChangeLog:
 
     # -- what it is made from ------------------------------------------------------------------
 
-    def claim_identity(self, identity: Identity) -> None:
-        """Write down what the log is made from; IdentityChanged if it was made from another."""
+    def claim_identity(self, identity: Identity, left: Mapping[int, int] | None = None) -> None:
+        """Write down what the log is made from; IdentityChanged if it was made from another.
+
+        ``left`` says where the source has left earlier timelines: a log that ends before that goes
+        on in the timeline of now.
+        """
         data = json.dumps(identity.to_json(), indent=1).encode()
         if self.root.create("log.json", data):
             return
@@ -100,15 +108,25 @@ class ChangeLog:
                 remedy="go on with the Penstock version that made it, or give the pipeline a new "
                 "change_log.path",
             )
+        timeline = known.get("timeline", 0)
         for name, value in vars(identity).items():
-            if known.get(name) != value:
+            if name != "timeline" and known.get(name) != value:
                 raise IdentityChanged(
                     f"the change log in {self.root.path} was made from {name} {known.get(name)}, "
                     f"but the source now has {name} {value}: its positions mean something else "
                     "(a failover, a restored backup, or another server behind the same address)",
-                    remedy="point the pipeline at the original server; or give it a new start "
-                    "with `penstock destroy` and `penstock run`",
+                    remedy=START_ANEW,
                 )
+        if timeline != identity.timeline:
+            frontier = self.list().frontier or NOTHING
+            why = not_an_ancestor(timeline, identity.timeline, left or {}, frontier.end_lsn)
+            if why is not None:
+                raise IdentityChanged(
+                    f"the change log in {self.root.path} ends at {format_lsn(frontier.end_lsn)}, "
+                    f"and {why}",
+                    remedy=START_ANEW,
+                )
+            self.root.write("log.json", data, durable=True)
 
     # -- segments --------------------------------------------------------------------------------
 
@@ -172,7 +190,13 @@ class ChangeLog:
         return {name: state for name, state in states.items() if state is not None}
 
     def set_reader(
-        self, name: str, frontier: Frontier, wanted_lsn: int = 0, *, durable: bool = False
+        self,
+        name: str,
+        frontier: Frontier,
+        wanted_lsn: int = 0,
+        source: SourceIdentity | None = None,
+        *,
+        durable: bool = False,
     ) -> None:
         """Record what the reader's destination durably holds: capture may confirm it.
 
@@ -182,6 +206,7 @@ class ChangeLog:
             **frontier.to_json(),
             "wanted_lsn": wanted_lsn,
             "updated_at": time.time(),
+            "source": None if source is None else source.to_json(),
         }
         file, data = _reader_file(name), json.dumps(value).encode()
         if durable:
@@ -345,4 +370,10 @@ def _reader_file(name: str) -> str:
 
 
 def _reader_state(value: dict[str, Any]) -> ReaderState:
-    return ReaderState(Frontier.from_json(value), value["wanted_lsn"], value["updated_at"])
+    source = value.get("source")
+    return ReaderState(
+        Frontier.from_json(value),
+        value["wanted_lsn"],
+        value["updated_at"],
+        None if source is None else SourceIdentity.from_json(source),
+    )

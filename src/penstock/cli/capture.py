@@ -11,10 +11,10 @@ import typer
 
 from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
 from penstock.model.errors import PenstockError
-from penstock.model.lsn import Frontier
 
 if TYPE_CHECKING:
     from penstock.config import PipelineConfig
+    from penstock.model.watermarks import Watermarks
 
 
 class _WithoutPandas(MetaPathFinder):
@@ -69,13 +69,12 @@ def capture(
         raise
 
 
-def _held(config: PipelineConfig) -> Frontier | None:
-    """What every table of the destination holds; None where it does not remember."""
+def _held(config: PipelineConfig) -> Watermarks | None:
+    """What the destination holds; None where it does not remember."""
     from penstock.destination.registry import make_destination
 
     destination = make_destination(config.destination_type, config.destination_options, config.name)
     try:
-        committed = destination.committed()
-        return None if committed is None else committed.low
+        return destination.committed()
     finally:
         destination.close()

@@ -100,7 +100,7 @@ def _show_tables(tables: TableStatus) -> None:
         say(f"errored       {table}: {reason}")
     for table, notes in tables.notes.items():
         for note in notes:
-            say(f"not made      {table}: {note}")
+            say(f"note          {table}: {note}")
     for table, count in tables.dead_letters.items():
         say(f"dead letters  {count} of {table}")
 

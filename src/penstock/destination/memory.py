@@ -21,7 +21,7 @@ from penstock.destination.contract import (
 )
 from penstock.destination.families.append import AppendDestination
 from penstock.model.errors import Fenced
-from penstock.model.lsn import Frontier, Position
+from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
@@ -62,7 +62,7 @@ class MemoryDeliveries:
     changes: list[MemoryChange] = field(default_factory=list)
     copied: list[MemoryChange] = field(default_factory=list)
     chunks: set[tuple[TableName, str]] = field(default_factory=set)
-    frontier: Frontier | None = None
+    watermarks: Watermarks | None = None
     driver: int = 0
 
 
@@ -124,8 +124,7 @@ class MemoryDestination(AppendDestination):
         self._driver = store.driver
 
     def committed(self) -> Watermarks | None:
-        frontier = memory_store(self.pipeline).frontier
-        return None if frontier is None else Watermarks(frontier)
+        return memory_store(self.pipeline).watermarks
 
     def writer(self) -> MemoryWriter:
         return MemoryWriter()
@@ -135,7 +134,8 @@ class MemoryDestination(AppendDestination):
         # Receipts come from our own writer, in this very process tree.
         found = [change for receipt in receipts for change in pickle.loads(receipt)]  # noqa: S301
         store.changes += found
-        store.frontier = watermarks.frontier
+        # It keeps no tables that fail alone: those that are behind are none of its business.
+        store.watermarks = Watermarks(watermarks.frontier, source=watermarks.source)
 
     def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
         names = tuple((t.schema, t.name) for c in change.tables if (t := c.after or c.before))
@@ -157,6 +157,11 @@ class MemoryDestination(AppendDestination):
             if chunk not in store.chunks:
                 store.chunks.add(chunk)
                 store.copied += found
+
+    def forget(self) -> Sequence[str]:
+        store = memory_store(self.pipeline)
+        held, store.watermarks = store.watermarks, None
+        return [] if held is None else ["its position"]
 
     def _own_store(self) -> MemoryDeliveries:
         store = memory_store(self.pipeline)

@@ -131,7 +131,8 @@ COPY_REMAINING = Metric(
 NOTES = Metric(
     "penstock_table_notes",
     "gauge",
-    "What the destination could not make of tables (indexes, constraints): see `penstock status`.",
+    "What the destination could not make of tables (indexes, constraints), and what they lack: see "
+    "`penstock status`.",
 )
 TABLES = Metric("penstock_tables", "gauge", "Tables by their state.", ("phase",))
 
@@ -146,6 +147,11 @@ RETRIES = Metric(
     "counter",
     "What was begun again: batches, units of a copy, tasks, the capture process.",
     ("component",),
+)
+SETBACKS = Metric(
+    "penstock_destination_setbacks_total",
+    "counter",
+    "How often the destination held less than it had said before: it failed over and lost commits.",
 )
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

@@ -75,6 +75,10 @@ class Metrics:
         self.registry.add(c.RETRIES, written.retries, component="task")
         self.registry.add(c.RESENT, written.resent)
 
+    def set_back(self) -> None:
+        """The destination holds less than it has said before."""
+        self.registry.add(c.SETBACKS)
+
     def schema_changed(self) -> None:
         """The destination holds a change of one table's definition."""
         self.registry.add(c.SCHEMA_CHANGES)

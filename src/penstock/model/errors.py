@@ -8,7 +8,7 @@ PenstockError
 │   ├── SnapshotGone       the snapshot of a copy ended: a new one is taken
 │   ├── TableRewritten     blocks mean something else now: the table's copy starts again
 │   ├── SlotError          slot missing, invalidated, moved or busy: never worth a loop
-│   └── IdentityChanged    another system, timeline or database than the log was made from
+│   └── IdentityChanged    another source than positions are of, or one that went back
 ├── LogError               the change log cannot be trusted or written
 │   ├── CorruptSegment     torn, truncated or altered
 │   └── Fenced             another writer or driver has taken over
@@ -84,7 +84,7 @@ class SlotError(SourceError):
 
 
 class IdentityChanged(SourceError):
-    """The source is another system or timeline than the one the log was made from."""
+    """The source is another one than log and destination got what they hold from, or went back."""
 
 
 class LogError(PenstockError):

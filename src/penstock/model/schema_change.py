@@ -154,6 +154,23 @@ class TableChange:
         old, new = {*self.before.partitions}, {*self.after.partitions}
         return bool(old - new) or (bool(new - old) and not are_new)
 
+    def may_rewrite(self) -> bool:
+        """Whether rows may have got other values, of which nothing tells but the definitions: by a
+        new type, by a new expression, or by a default that each row takes for itself.
+        """
+        for old, new in self.columns:
+            if new is None:
+                continue
+            if old is None:
+                is_filled = new.default is not None or new.identity or new.generated is not None
+                if is_filled and new.missing is None:
+                    return True
+            elif self.renamed.type(old.type) != new.type or not self.renamed.is_same(
+                old.generated, new.generated
+            ):
+                return True
+        return False
+
     def is_changed(self, before: Part, after: Part) -> bool:
         """Whether an index, a constraint or a type has to be changed or renamed: a text that is
         another only because of what was renamed in it is not.

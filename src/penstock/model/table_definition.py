@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from penstock.model.stored import Stored
 from penstock.model.table_schema import ReplicaIdentity
@@ -78,7 +78,8 @@ class ColumnDefinition:
     ``collation`` is None for the type's own. ``published`` is False where the stream leaves the
     column out: a generated one, or one that the publication's column list does not name.
     ``missing`` is the text of an array with the value of rows that are older than the column.
-    ``type_oid`` is the type's in the source, 0 where it is not known; it is not compared.
+    ``type_oid`` is the type's in the source, 0 where it is not known, and ``typmod`` its modifier
+    there, None where it is not known; they are not compared.
     ``ignored`` is True where the pipeline leaves it out (schema_policy.py).
     """
 
@@ -96,11 +97,22 @@ class ColumnDefinition:
     missing: str | None = field(default=None, compare=False)
     ignored: bool = False
     type_oid: int = field(default=0, compare=False)
+    typmod: int | None = field(default=None, compare=False)
 
     @property
     def is_delivered(self) -> bool:
         """Whether its values come and are wanted."""
         return self.published and not self.ignored
+
+
+class Announced(NamedTuple):
+    """A column as a Relation message should announce it: its type's oid and modifier in the source,
+    None for a modifier that is not known.
+    """
+
+    name: str
+    type_oid: int
+    typmod: int | None
 
 
 @dataclass(frozen=True)
@@ -163,6 +175,16 @@ class TableDefinition(Stored):
     @property
     def qualified_name(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @cached_property
+    def announced(self) -> tuple[Announced, ...]:
+        """How the stream announces the columns that are delivered, in their order; empty where that
+        is not known.
+        """
+        found = [c for c in self.columns if c.is_delivered and c.attnum > 0]
+        if not all(column.type_oid for column in found):
+            return ()
+        return tuple(Announced(column.name, column.type_oid, column.typmod) for column in found)
 
     @cached_property
     def merge_key(self) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.table_patterns import Rules
 from penstock.model.errors import TableRefused
+from penstock.model.publication_state import PublicationState
+from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.model.table_rows import ChunkReader, TableRows
@@ -54,6 +56,9 @@ class Reconciled:
     what this call changed. ``moved`` were followed in another way before: whole, or inserts only.
     ``skipped`` match and are not published, each with the reason. ``withdrawn``, by oid, are those
     of them that must not be published as long as they are what they are, though they were.
+    ``narrowed`` were published only in part until this call, each with what was done to it.
+    ``state`` is what all of it is now. ``columns`` are the numbers of the published tables'
+    columns, by name.
     """
 
     published: Mapping[int, TableName]
@@ -62,6 +67,9 @@ class Reconciled:
     moved: Mapping[int, TableName]
     skipped: Mapping[TableName, str]
     withdrawn: Mapping[int, str] = field(default_factory=dict)
+    narrowed: Mapping[int, str] = field(default_factory=dict)
+    state: PublicationState = field(default_factory=PublicationState)
+    columns: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def has_changed(self) -> bool:
@@ -90,6 +98,12 @@ class SourceSession(ABC):
     def keep(self) -> None:
         """Called often: connects anew where the session was lost. Raises SourceError where another
         driver has taken the pipeline meanwhile.
+        """
+
+    @abstractmethod
+    def seen(self) -> SeenSource:
+        """What the source says of itself: the same object until the session connects anew, or
+        subscribes.
         """
 
     @abstractmethod

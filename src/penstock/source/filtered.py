@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.table_patterns import Rules
+from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.model.table_schema import TableSchema
@@ -60,6 +61,9 @@ class FilteredSession(SourceSession):
 
     def keep(self) -> None:
         self._session.keep()
+
+    def seen(self) -> SeenSource:
+        return self._session.seen()
 
     def subscribe(self) -> Subscription:
         found = self._session.subscribe()

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.model.errors import StoreError
+from penstock.model.publication_state import PublicationState
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Errored, TableState, transition
 from penstock.store.copies import CopyStore
@@ -215,6 +216,18 @@ class Store(CopyStore):
             self._write_notes(table, notes)
             self._notes = {**self._notes, table: tuple(notes)}
 
+    # -- the publications ------------------------------------------------------------------------
+
+    def load_publication(self) -> PublicationState | None:
+        """What the publications were when this was last written; None before that."""
+        with self._lock:
+            return self._read_publication()
+
+    def set_publication(self, state: PublicationState) -> None:
+        """All that was lost before the publications came to this has been seen to."""
+        with self._lock:
+            self._write_publication(state)
+
     # -- whole tables, and the pipeline as a whole ------------------------------------------------
 
     def forget_tables(self, tables: Iterable[int]) -> None:
@@ -265,6 +278,12 @@ class Store(CopyStore):
 
     @abstractmethod
     def _write_notes(self, table: int, notes: Sequence[str]) -> None: ...
+
+    @abstractmethod
+    def _read_publication(self) -> PublicationState | None: ...
+
+    @abstractmethod
+    def _write_publication(self, state: PublicationState) -> None: ...
 
     @abstractmethod
     def _remove_tables(self, tables: Collection[int]) -> None: ...

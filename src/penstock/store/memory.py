@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.config.table_patterns import Rule
+from penstock.model.publication_state import PublicationState
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Errored, TableState
 from penstock.source.copy_plan import CopyPlan
@@ -23,6 +24,7 @@ class PipelineRecords:
     states: dict[int, list[StateRecord]] = field(default_factory=dict)
     schemas: dict[int, dict[int, TableDefinition]] = field(default_factory=dict)
     notes: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    publication: PublicationState | None = None
     copies: dict[int, CopyProgress] = field(default_factory=dict)
     worker: str | None = None
     claims: dict[int, str] = field(default_factory=dict)
@@ -87,6 +89,12 @@ class MemoryStore(Store):
 
     def _write_notes(self, table: int, notes: Sequence[str]) -> None:
         self._mine.notes[table] = tuple(notes)
+
+    def _read_publication(self) -> PublicationState | None:
+        return self._mine.publication
+
+    def _write_publication(self, state: PublicationState) -> None:
+        self._mine.publication = state
 
     # -- copies ----------------------------------------------------------------------------------
 

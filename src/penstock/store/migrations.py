@@ -159,6 +159,19 @@ CREATE TABLE penstock.table_notes (
 );
 """,
     ),
+    Migration(
+        4,
+        "what the publications were",
+        """
+-- What a pipeline's publications were when they were last compared: one that differs from this was
+-- changed by somebody else, and changes were lost.
+CREATE TABLE penstock.publication (
+    pipeline text PRIMARY KEY,
+    state jsonb NOT NULL,
+    since timestamptz NOT NULL DEFAULT now()
+);
+""",
+    ),
 )
 
 TABLES_BY_OID = (
@@ -172,7 +185,7 @@ TABLES_BY_OID = (
 )
 """Those that hold what is kept of single tables; one that refers to another comes before it."""
 
-TABLES = (*TABLES_BY_OID, "copy_worker", "table_rule")
+TABLES = (*TABLES_BY_OID, "copy_worker", "table_rule", "publication")
 """All that hold something of a pipeline."""
 
 

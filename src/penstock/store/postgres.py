@@ -16,6 +16,7 @@ from psycopg.types.json import Json, Jsonb
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import StoreError, StoreUnavailable
 from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.model.publication_state import PublicationState
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import (
     Errored,
@@ -73,6 +74,10 @@ SELECT table_oid, lsn::text, definition::text
 _SET_NOTES = """
 INSERT INTO penstock.table_notes (pipeline, table_oid, notes) VALUES (%s, %s::oid, %s)
 ON CONFLICT (pipeline, table_oid) DO UPDATE SET notes = excluded.notes, since = now()
+"""
+_SET_PUBLICATION = """
+INSERT INTO penstock.publication (pipeline, state) VALUES (%s, %s)
+ON CONFLICT (pipeline) DO UPDATE SET state = excluded.state, since = now()
 """
 
 
@@ -200,6 +205,19 @@ class PostgresStore(PostgresCopies, Store):
     def _write_notes(self, table: int, notes: Sequence[str]) -> None:
         with self._transaction("recording the notes of a table") as conn:
             conn.execute(_SET_NOTES, [self.pipeline, table, list(notes)])
+
+    # -- the publications ------------------------------------------------------------------------
+
+    def _read_publication(self) -> PublicationState | None:
+        with self._transaction("reading what the publications were") as conn:
+            row = conn.execute(
+                "SELECT state FROM penstock.publication WHERE pipeline = %s", [self.pipeline]
+            ).fetchone()
+        return None if row is None else PublicationState.from_json(row[0])
+
+    def _write_publication(self, state: PublicationState) -> None:
+        with self._transaction("recording what the publications are") as conn:
+            conn.execute(_SET_PUBLICATION, [self.pipeline, Jsonb(state.to_json())])
 
     # -- whole tables, and the pipeline as a whole ------------------------------------------------
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.decode.changes import TableChanges
 from penstock.model.errors import TableChanged
+from penstock.model.table_definition import Announced
 from penstock.model.table_schema import TableSchema
 
 
@@ -67,16 +68,53 @@ def column_places(
     if set(places) - left_out != wanted:
         missing = sorted(wanted - set(places))
         new = sorted(set(places) - left_out - wanted)
-        raise TableChanged(
-            f"table {table.qualified_name} has changed at the source: "
-            + "; ".join(
+        raise _changed(
+            table,
+            "; ".join(
                 f"columns {what}: {', '.join(names)}"
                 for what, names in (("gone", missing), ("new", new))
                 if names
             ),
-            remedy="copy it anew: `penstock tables resync`; or change the target in the same way, "
-            f"then run `penstock tables retry` for {table.qualified_name}",
-            table=table.oid,
-            commit_lsn=commit_lsn,
+            commit_lsn,
         )
     return [places[name] for name in columns]
+
+
+def expect_announced(
+    table: TableSchema,
+    announced: Sequence[Announced],
+    key: Collection[str],
+    commit_lsn: int = 0,
+) -> None:
+    """Compare a table as the stream announced it with what the target was made for: a column is
+    another one if its type or its place is, whatever it is called. ``key`` are the columns that
+    rows are found by.
+
+    Raises TableChanged, for rows that were committed at ``commit_lsn``, where they differ.
+    """
+    found = {column.name: column for column in table.columns}
+    order = [column.name for column in table.columns if column.name in {a.name for a in announced}]
+    if order != [name for name, _, _ in announced if name in found]:
+        raise _changed(table, f"its columns come as {', '.join(order)}", commit_lsn)
+    others = [
+        name
+        for name, type_oid, typmod in announced
+        if name in found
+        and (found[name].type.oid != type_oid or typmod not in (None, found[name].typmod))
+    ]
+    if others:
+        raise _changed(table, f"columns of another type: {', '.join(others)}", commit_lsn)
+    identity = {column.name for column in table.columns if column.is_key}
+    if table.replica_identity in ("d", "i") and not identity.issuperset(key):
+        names = ", ".join(sorted(identity)) or "nothing"
+        raise _changed(table, f"its rows are identified by {names}", commit_lsn)
+
+
+def _changed(table: TableSchema, what: str, commit_lsn: int) -> TableChanged:
+    return TableChanged(
+        f"table {table.qualified_name} has changed at the source: {what}",
+        remedy="copy it anew: `penstock tables resync`; or change the target in the same way, "
+        f"then run `penstock tables retry` for {table.qualified_name}",
+        table=table.oid,
+        commit_lsn=commit_lsn,
+    )

@@ -6,6 +6,7 @@ from tests.sabotage.a_break import Break
 from tests.sabotage.breaks import (
     capture,
     copies,
+    identity,
     log,
     postgres,
     queues,
@@ -19,6 +20,7 @@ BREAKS: tuple[Break, ...] = (
     *log.BREAKS,
     *capture.BREAKS,
     *source.BREAKS,
+    *identity.BREAKS,
     *copies.BREAKS,
     *rows.BREAKS,
     *postgres.BREAKS,

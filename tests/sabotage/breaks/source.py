@@ -47,7 +47,7 @@ BREAKS = (
         guarantee="Your application goes on",
         without="Updates of a table that is followed by its inserts alone are published, and fail.",
         file="source/postgres/subscription/publications.py",
-        edits=(('insert_only, "insert, truncate")', 'insert_only, "insert, update, truncate")'),),
+        edits=(('_INSERTS = "insert, truncate"', '_INSERTS = "insert, update, truncate"'),),
         noticed_by=(
             (
                 "integration/test_insert_only.py",

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
 from penstock.model.errors import Fenced
-from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 
 
@@ -47,12 +46,9 @@ def fenced(destination: str, pipeline: str) -> Fenced:
 
 def watermarks_text(watermarks: Watermarks) -> str:
     """Watermarks as a note."""
-    behind = {str(oid): at.to_json() for oid, at in watermarks.behind.items()}
-    return json.dumps({"frontier": watermarks.frontier.to_json(), "behind": behind})
+    return json.dumps(watermarks.to_json())
 
 
 def watermarks_from(text: str) -> Watermarks:
     """The watermarks that a note holds."""
-    value = json.loads(text)
-    behind = {int(oid): Frontier.from_json(at) for oid, at in value["behind"].items()}
-    return Watermarks(Frontier.from_json(value["frontier"]), behind)
+    return Watermarks.from_json(json.loads(text))

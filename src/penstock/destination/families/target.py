@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.model.errors import TableRefused
-from penstock.model.table_definition import TableDefinition
+from penstock.model.table_definition import Announced, TableDefinition
 from penstock.model.table_schema import TableSchema
-from penstock.transform.table_order import column_places
+from penstock.transform.table_order import column_places, expect_announced
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,15 @@ class Target:
     columns: tuple[str, ...]
     key: tuple[int, ...]
     left_out: tuple[str, ...] = ()
+    announced: tuple[Announced, ...] = field(default=(), compare=False)
+    """How the stream announces the columns. Not stored: it is as old as the definition."""
 
     @classmethod
     def of(cls, table: TableDefinition) -> Target:
         names = tuple(column.name for column in table.columns if column.is_delivered)
         key = tuple(names.index(name) for name in table.merge_key)
         left_out = tuple(c.name for c in table.columns if c.published and c.ignored)
-        return cls(table.oid, table.schema, table.name, names, key, left_out)
+        return cls(table.oid, table.schema, table.name, names, key, left_out, table.announced)
 
     @property
     def qualified_name(self) -> str:
@@ -40,10 +42,13 @@ class Target:
 
     def places(self, table: TableSchema, commit_lsn: int = 0) -> list[int]:
         """As ``column_places``: where its columns are in the table that rows come with."""
-        return column_places(self.columns, table, commit_lsn, self.left_out)
+        places = column_places(self.columns, table, commit_lsn, self.left_out)
+        key = [self.columns[place] for place in self.key]
+        expect_announced(table, self.announced, key, commit_lsn)
+        return places
 
     def to_text(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps({k: v for k, v in asdict(self).items() if k != "announced"})
 
     @classmethod
     def from_text(cls, text: str) -> Target:

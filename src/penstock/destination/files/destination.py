@@ -35,7 +35,6 @@ from penstock.destination.files.options import FilesOptions
 from penstock.destination.files.writers import FilesChunkWriter, FilesWriter
 from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationError, Fenced
-from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
 
@@ -68,7 +67,7 @@ class FilesDestination(AppendDestination):
         # Batches and chunks are committed by different threads, into one series of manifests.
         self._committing = threading.Lock()
         self._number: int | None = None
-        self._frontier: Frontier | None = None
+        self._held: Watermarks | None = None
         self._moving: tuple[StagedFile, ...] = ()
 
     def check(self) -> tuple[str, ...]:
@@ -110,16 +109,15 @@ class FilesDestination(AppendDestination):
             if last is not None:
                 self._move(last.files)
             number = 1 if last is None else last.number + 1
-            frontier = None if last is None else last.frontier
-            if self._manifests.create(Manifest(number, self._epoch, frontier, ())):
-                self._frontier = frontier
+            held = None if last is None else last.watermarks
+            if self._manifests.create(self._manifest(number, held)):
+                self._held = held
                 return number
         raise self._fenced()
 
     def committed(self) -> Watermarks | None:
         last = self._manifests.newest()
-        frontier = None if last is None else last.frontier
-        return None if frontier is None else Watermarks(frontier)
+        return None if last is None else last.watermarks
 
     def writer(self) -> FilesWriter:
         return FilesWriter(self._root, self.pipeline, self.options)
@@ -128,7 +126,7 @@ class FilesDestination(AppendDestination):
         files = [file for receipt in receipts for file in files_from_json(json.loads(receipt))]
         with self._committing, durable.explained(self._root):
             self._move_rest()
-            self._commit(files, watermarks.frontier)
+            self._commit(files, watermarks)
 
     def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
         """The event has a file of its own, which is the same if it is written again."""
@@ -179,16 +177,33 @@ class FilesDestination(AppendDestination):
                 elif new.setdefault(file.final, file).staged != file.staged:
                     staged.unlink()
             if new:
-                self._commit(list(new.values()), self._frontier)
+                self._commit(list(new.values()), self._held)
 
-    def _commit(self, files: Sequence[StagedFile], frontier: Frontier | None) -> None:
+    def forget(self) -> Sequence[str]:
+        """Its place is taken by a commit of nothing, which knows no position."""
+        last = self._manifests.newest()
+        if last is None or last.frontier is None:
+            return ()
+        with durable.explained(self._root):
+            self._move(last.files)
+            if not self._manifests.create(self._manifest(last.number + 1, None)):
+                raise self._fenced()
+        return [f"position in {self._control.manifests}"]
+
+    def _manifest(
+        self, number: int, held: Watermarks | None, files: Sequence[StagedFile] = ()
+    ) -> Manifest:
+        at, source = (held.frontier, held.source) if held else (None, None)
+        return Manifest(number, self._epoch, at, tuple(files), source)
+
+    def _commit(self, files: Sequence[StagedFile], held: Watermarks | None) -> None:
         """Write the next manifest, and then move the files. The lock is held."""
         if self._number is None:
             raise DestinationError("destination files: commit() before open()")
-        manifest = Manifest(self._number + 1, self._epoch, frontier, tuple(files))
+        manifest = self._manifest(self._number + 1, held, files)
         if not self._manifests.create(manifest):
             raise self._fenced()
-        self._number, self._frontier, self._moving = manifest.number, frontier, manifest.files
+        self._number, self._held, self._moving = manifest.number, held, manifest.files
         failpoint("files.manifest_written")
         self._move_rest()
 

@@ -17,6 +17,8 @@ from penstock.destination.families import durable
 from penstock.destination.files.layout import ControlFolder
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
+from penstock.model.source_identity import SourceIdentity
+from penstock.model.watermarks import Watermarks
 
 VERSION = 1
 # As many are kept behind the newest, for people who look; nothing reads them again.
@@ -42,12 +44,18 @@ class Manifest:
     """One commit: the files that it added and the frontier that it reached.
 
     ``epoch`` names the driver. Its first manifest adds no files: it takes the destination over.
+    ``source`` says of which source the frontier is; manifests of older versions do not.
     """
 
     number: int
     epoch: str
     frontier: Frontier | None
     files: tuple[StagedFile, ...]
+    source: SourceIdentity | None = None
+
+    @property
+    def watermarks(self) -> Watermarks | None:
+        return None if self.frontier is None else Watermarks(self.frontier, source=self.source)
 
     def to_bytes(self) -> bytes:
         value = {
@@ -56,6 +64,7 @@ class Manifest:
             "epoch": self.epoch,
             "frontier": None if self.frontier is None else self.frontier.to_json(),
             "files": files_to_json(self.files),
+            "source": None if self.source is None else self.source.to_json(),
         }
         return json.dumps(value, indent=1).encode()
 
@@ -69,12 +78,13 @@ class Manifest:
                     f"Penstock reads version {VERSION}",
                     remedy="run the Penstock version that wrote it",
                 )
-            frontier = value["frontier"]
+            frontier, source = value["frontier"], value.get("source")
             return cls(
                 value["number"],
                 value["epoch"],
                 None if frontier is None else Frontier.from_json(frontier),
                 files_from_json(value["files"]),
+                None if source is None else SourceIdentity.from_json(source),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise DestinationError(

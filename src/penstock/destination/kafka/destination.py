@@ -19,6 +19,7 @@ from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import (
     DRIVER,
+    NOTHING_SENT,
     DriverRecord,
     Sent,
     lane_partition,
@@ -132,15 +133,15 @@ class KafkaDestination(QueueDestination):
             driver = self._new_driver() if self._is_open else None
             self._take_up(self._read())
             self._driver = driver
-        frontier = self._record.frontier
-        return None if frontier is None else Watermarks(frontier)
+        return self._record.watermarks
 
     def writer(self) -> KafkaWriter:
         return KafkaWriter(self._encoder(), self._routes())
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         if self.options.transactional:
-            self._tell(replace(self._record, frontier=watermarks.frontier), None)
+            at = watermarks.frontier
+            self._tell(replace(self._record, frontier=at, source=watermarks.source), None)
 
     # -- schema changes ------------------------------------------------------------------------
 
@@ -159,6 +160,23 @@ class KafkaDestination(QueueDestination):
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> KafkaChunkWriter:
         return KafkaChunkWriter(self._encoder(), self._routes())
+
+    def forget(self) -> Sequence[str]:
+        """Positions are written over: what was sent stays, and a slot made anew begins anew."""
+        partitions = self._topics.partitions().get(self._positions, 0)
+        if not self.options.transactional or not partitions:
+            return ()
+        messages = Outgoing.empty()
+        nothing = DriverRecord(None, None, lanes_text(self.options.lanes))
+        messages.append(self._positions, DRIVER, b"driver", nothing.to_json())
+        for partition in range(DRIVER + 1, partitions):
+            messages.append(self._positions, partition, b"lane", NOTHING_SENT)
+        driver = self._new_driver()
+        try:
+            driver.send(messages)
+        finally:
+            driver.discard()
+        return [f"positions in topic {self._positions}"]
 
     def close(self) -> None:
         forget_producer(self.options)

@@ -20,6 +20,8 @@ from penstock.destination.kafka.failures import failure, failure_of, unavailable
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.model.errors import DestinationError, DestinationUnavailable
 from penstock.model.lsn import Frontier
+from penstock.model.source_identity import SourceIdentity
+from penstock.model.watermarks import Watermarks
 
 DRIVER = 0
 _TIMEOUT_SECONDS = 30.0
@@ -50,29 +52,37 @@ class Sent(NamedTuple):
 class DriverRecord:
     """What all lanes hold, and up to which change schema events were sent.
 
-    ``lanes`` is what the lanes were when it was written: they count only together.
+    ``lanes`` is what the lanes were when it was written: they count only together. ``source`` says
+    of which source the frontier is; what older versions wrote does not.
     """
 
     frontier: Frontier | None
     schema: Sent | None
     lanes: str
+    source: SourceIdentity | None = None
+
+    @property
+    def watermarks(self) -> Watermarks | None:
+        return None if self.frontier is None else Watermarks(self.frontier, source=self.source)
 
     def to_json(self) -> bytes:
         value = {
             "frontier": None if self.frontier is None else self.frontier.to_json(),
             "schema": self.schema,
             "lanes": self.lanes,
+            "source": None if self.source is None else self.source.to_json(),
         }
         return json.dumps(value).encode()
 
     @classmethod
     def from_json(cls, value: bytes) -> DriverRecord:
         found = json.loads(value)
-        frontier, schema = found["frontier"], found["schema"]
+        frontier, schema, source = found["frontier"], found["schema"], found.get("source")
         return cls(
             None if frontier is None else Frontier.from_json(frontier),
             None if schema is None else Sent(*schema),
             found["lanes"],
+            None if source is None else SourceIdentity.from_json(source),
         )
 
 
@@ -87,6 +97,10 @@ def lane_partition(lane: int) -> int:
 def lane_producer(topic: str, lane: int) -> str:
     """Under which name the transactions of a lane are made."""
     return f"{topic}.{lane}"
+
+
+NOTHING_SENT = json.dumps({"sent": Sent(0, 0, 0), "lanes": ""}).encode()
+"""What stands in place of a lane's position that means nothing any more."""
 
 
 def sent_to_json(sent: Sent, lanes: LaneOptions) -> bytes:

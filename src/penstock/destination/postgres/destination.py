@@ -34,7 +34,13 @@ from penstock.destination.postgres.own_tables import (
     has_own_tables,
     refuse_actions,
 )
-from penstock.destination.postgres.progress import Progress, advance, read_progress, take_over
+from penstock.destination.postgres.progress import (
+    Progress,
+    advance,
+    read_progress,
+    take_back,
+    take_over,
+)
 from penstock.destination.postgres.sessions.commit_watch import CommitWatch
 from penstock.destination.postgres.sessions.driver_session import DriverSession
 from penstock.destination.postgres.sessions.session import (
@@ -121,6 +127,8 @@ class PostgresDestination(
         self._lane = LANES[0]
         # Replaced, never changed: other threads read them while tables are prepared.
         self._stages: dict[int, dict[int, Stage]] = {lane: {} for lane in (*LANES, CATCHUP_LANE)}
+        self._lost: frozenset[int] = frozenset()
+        """Tables whose staging tables may be gone: the server has lost commits."""
         self._catching_up: set[int] = set()
         self._replaying: frozenset[int] = frozenset()
         self._replayed: dict[int, frozenset[int]] = {}
@@ -180,13 +188,19 @@ class PostgresDestination(
                 has_history=self._has_history,
             )
             # Those that are known may be in use by tasks.
-            new = [s for lane in LANES for s in stages[lane] if self._stages[lane].get(s.oid) != s]
+            new = [
+                stage
+                for lane in LANES
+                for stage in stages[lane]
+                if stage.oid in self._lost or self._stages[lane].get(stage.oid) != stage
+            ]
             ensure_stages(conn, new)
             known = self._stages[CATCHUP_LANE]
             drop_stages(conn, [s for s in stages[CATCHUP_LANE] if s.oid not in known])
             is_new = self._progress(conn).watermarks is None
             self._copies.prepared(conn, definitions, targets, is_new=is_new)
         self._targets = {**self._targets, **{target.source_oid: target for target in targets}}
+        self._lost -= {stage.oid for stage in new}
         for lane in lanes:
             made = {stage.oid: stage for stage in stages[lane]}
             self._stages[lane] = {**self._stages[lane], **made}
@@ -485,7 +499,14 @@ class PostgresDestination(
             answered_within(conn, silence_limit(self._options.url)),
         ):
             found = self._progress(conn)
+            if found.epoch < self._held.epoch:
+                # Epochs only rise: this server has lost what came after, as far as our own.
+                ensure_own_tables(conn)
+                take_back(conn, self.pipeline, self._held.epoch)
+                found = self._progress(conn)
         if found.epoch == self._held.epoch:
+            if found.is_before(self._held):
+                self._lost, self._catching_up = frozenset(self._targets), set()
             # A commit whose answer was lost has happened, or has not: this tells.
             self._held = found
         return found

@@ -28,6 +28,7 @@ def ensure_own_tables(conn: Connection) -> None:
         for statement in (progress.TABLE, *dead_letters.TABLES, *target_record.TABLES):
             conn.execute(statement.encode())
         target_record.add_chunk_counts(conn)
+        progress.add_source(conn)
 
 
 def has_own_tables(conn: Connection) -> bool:

@@ -14,8 +14,8 @@ from penstock.destination.postgres.sessions.session import (
     has_settings,
     session_name,
 )
-from penstock.model.errors import Fenced
-from penstock.model.lsn import Frontier, format_lsn, parse_lsn
+from penstock.model.errors import DestinationUnavailable, Fenced
+from penstock.model.lsn import format_lsn
 from penstock.model.watermarks import Watermarks
 
 _PATIENCE = "15s"
@@ -26,7 +26,8 @@ TABLE = """CREATE TABLE IF NOT EXISTS penstock.progress (
     commit_lsn pg_lsn,
     end_lsn pg_lsn,
     behind jsonb NOT NULL DEFAULT '{}',
-    committed_at timestamptz NOT NULL DEFAULT now()
+    committed_at timestamptz NOT NULL DEFAULT now(),
+    source jsonb
 )"""
 
 
@@ -37,21 +38,36 @@ class Progress:
     epoch: int
     watermarks: Watermarks | None
 
+    def is_before(self, other: Progress) -> bool:
+        """Whether it holds less than the other one."""
+        if self.watermarks is None or other.watermarks is None:
+            return self.watermarks is None and other.watermarks is not None
+        return self.watermarks.frontier < other.watermarks.frontier
+
+
+def add_source(conn: Connection) -> None:
+    """Of which source a position is was not kept at first. Asked before: ALTER TABLE would wait for
+    every commit that is under way.
+    """
+    row = conn.execute(
+        "SELECT count(*) FROM pg_attribute WHERE attname = 'source'"
+        " AND attrelid = to_regclass('penstock.progress')"
+    ).fetchone()
+    if row == (0,):
+        conn.execute("ALTER TABLE penstock.progress ADD COLUMN source jsonb")
+
 
 def read_progress(conn: Connection, pipeline: str) -> Progress | None:
+    # As JSON: whoever only looks may meet a table that has no such column yet.
     row = conn.execute(
-        "SELECT epoch, commit_lsn::text, end_lsn::text, behind FROM penstock.progress"
-        " WHERE pipeline = %s",
-        [pipeline],
+        "SELECT to_jsonb(p) FROM penstock.progress p WHERE pipeline = %s", [pipeline]
     ).fetchone()
     if row is None:
         return None
-    epoch, commit_lsn, end_lsn, behind = row
-    if commit_lsn is None:
-        return Progress(epoch, None)
-    frontier = Frontier(parse_lsn(commit_lsn), parse_lsn(end_lsn))
-    tables = {int(oid): Frontier.from_json(value) for oid, value in behind.items()}
-    return Progress(epoch, Watermarks(frontier, tables))
+    found = row[0]
+    if found["commit_lsn"] is None:
+        return Progress(found["epoch"], None)
+    return Progress(found["epoch"], Watermarks.from_json({**found, "frontier": found}))
 
 
 def take_over(conn: Connection, pipeline: str) -> int:
@@ -90,15 +106,29 @@ def _next_epoch(conn: Connection, pipeline: str, patience: str) -> int:
     return int(row[0]) if row else 0
 
 
+def take_back(conn: Connection, pipeline: str, epoch: int) -> None:
+    """Let this driver be the one again at a server that has forgotten it; no effect where a later
+    one has come meanwhile.
+    """
+    conn.execute(
+        "INSERT INTO penstock.progress AS p (pipeline, epoch) VALUES (%s, %s)"
+        " ON CONFLICT (pipeline) DO UPDATE SET epoch = excluded.epoch"
+        " WHERE p.epoch < excluded.epoch",
+        [pipeline, epoch],
+    )
+
+
 def advance(conn: Connection, pipeline: str, held: Progress, to: Watermarks) -> None:
-    """Go on from ``held``; raises Fenced where the destination stands elsewhere by now, and
+    """Go on from ``held``; raises Fenced where another driver goes on from there,
+    DestinationUnavailable where the destination has to be asked again, because it went back, and
     DestinationError where a pooler has put us on a server connection without our settings.
 
     The row stays locked until the transaction ends, so a second driver waits for its outcome.
     """
     expected = None if held.watermarks is None else held.watermarks.frontier
+    told = to.to_json()
     changed = conn.execute(
-        "UPDATE penstock.progress SET commit_lsn = %s, end_lsn = %s, behind = %s,"
+        "UPDATE penstock.progress SET commit_lsn = %s, end_lsn = %s, behind = %s, source = %s,"
         " committed_at = clock_timestamp() WHERE pipeline = %s AND epoch = %s"
         " AND commit_lsn IS NOT DISTINCT FROM %s::pg_lsn"
         " AND end_lsn IS NOT DISTINCT FROM %s::pg_lsn"
@@ -106,7 +136,8 @@ def advance(conn: Connection, pipeline: str, held: Progress, to: Watermarks) -> 
         [
             format_lsn(to.frontier.commit_lsn),
             format_lsn(to.frontier.end_lsn),
-            json.dumps({str(oid): place.to_json() for oid, place in to.behind.items()}),
+            json.dumps(told["behind"]),
+            json.dumps(told["source"]),
             pipeline,
             held.epoch,
             None if expected is None else format_lsn(expected.commit_lsn),
@@ -117,6 +148,12 @@ def advance(conn: Connection, pipeline: str, held: Progress, to: Watermarks) -> 
     if changed != 1:
         if not has_settings(conn, session_name(pipeline, "driver")):
             raise pooled("before the destination")
+        found = read_progress(conn, pipeline) or Progress(0, None)
+        if found.epoch < held.epoch or (found.epoch == held.epoch and found.is_before(held)):
+            raise DestinationUnavailable(
+                f"destination postgres: pipeline {pipeline} does not stand where it was left: this "
+                "server has lost commits; nothing of this batch was committed"
+            )
         raise Fenced(
             f"destination postgres: another driver of pipeline {pipeline} has taken over; nothing "
             "of this batch was committed",

@@ -5,17 +5,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.protocols import FollowsSchema
 from penstock.failpoints import failpoint
 from penstock.metrics.written import JobResult
-from penstock.model.errors import BatchAgain, LogError, PenstockError
+from penstock.model.errors import (
+    BatchAgain,
+    DestinationUnavailable,
+    LogError,
+    PenstockError,
+    SourceUnavailable,
+)
 from penstock.model.lsn import NOTHING, Frontier
+from penstock.model.source_identity import SeenSource
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.run.held import expect_source, held_by
+from penstock.pipeline.run.setback import go_on_from
 from penstock.pipeline.tables.registry import TableRegistry
 
 Commit = Callable[[Watermarks], None]
@@ -50,6 +59,8 @@ class BatchCommitter:
         """``wanted_lsn`` is where capture is to say that it has got; ``observe`` is called for
         every batch, by the thread that commits.
         """
+        self._context = context
+        self._session = context.session
         self._destination = context.destination
         self._log = context.log
         self._reader = context.config.name
@@ -71,6 +82,11 @@ class BatchCommitter:
         self.lock = threading.RLock()
         """Held while something is committed: who changes the destination otherwise takes it."""
         self.standing = Watermarks()
+        self._seen: SeenSource | None = None
+        recorded = self._log.reader(self._reader)
+        self._said = recorded.frontier if recorded else NOTHING
+        """How far the destination was when it said that for the last time, in any run."""
+        self._begin = NOTHING
 
     def take_up(
         self,
@@ -85,8 +101,17 @@ class BatchCommitter:
         those that are set aside while their changes wait, and where they stood when that began, as
         far as known.
         """
+        return self._take_up(self.held(), begin, known, set_aside, waiting)
+
+    def _take_up(
+        self,
+        held: Watermarks | None,
+        begin: Frontier,
+        known: Collection[int],
+        set_aside: Collection[int],
+        waiting: Mapping[int, Frontier | None],
+    ) -> Watermarks:
         with self.lock:
-            held = self.held()
             # What was placed since the last commit is newer than what the destination knows, and so
             # is that a table was let go: the destination hears of that with the next commit.
             told = {**(held.behind if held else {}), **self._placed}
@@ -95,11 +120,13 @@ class BatchCommitter:
             standing = Watermarks(
                 held.frontier if held else begin,
                 {oid: at for oid, at in told.items() if oid in wanted},
+                self._seen.identity if self._seen else None,
             )
             for oid, at in waiting.items():
                 places = [*filter(None, [at, told.get(oid)])]
                 standing = standing.placed({oid: max(places, default=standing.frontier)})
             self.standing = standing = standing.together(set_aside)
+            self._said = standing.frontier
             self._settle_doubt(held)
             self._set_aside = frozenset(set_aside)
             self._read_up_to = standing.start(set_aside)
@@ -110,19 +137,55 @@ class BatchCommitter:
     def resume(self, begin: Frontier, tables: TableRegistry) -> None:
         """Go on where the destination stands, or if it does not know, where it was last seen; at
         ``begin`` where nobody has seen it. Called by the main thread while no query is under way.
+
+        Raises IdentityChanged where it holds what came from another source.
         """
+        self._begin, held = begin, self.held()
+        self._meet(held or Watermarks())
+        if self._lacks(held):
+            at = held.frontier if held else begin
+            go_on_from(at, self._said, held, self._context, tables)
         part = tables.take_part()
-        standing = self.take_up(begin, part.known, part.set_aside, part.waiting)
+        standing = self._take_up(held, begin, part.known, part.set_aside, part.waiting)
         tables.joined(standing.behind)
+
+    def is_set_back(self) -> bool:
+        """Whether the destination holds less than it has said before, or does not answer: then what
+        went wrong there means nothing until ``resume`` has asked it.
+        """
+        try:
+            return self._lacks(self.held())
+        except DestinationUnavailable:
+            return True
+
+    def _lacks(self, held: Watermarks | None) -> bool:
+        at = held.frontier if held else self._begin
+        remembers = self._destination.capabilities.remembers
+        return remembers and at.end_lsn < self._said.end_lsn
+
+    def heed_source(self) -> bool:
+        """Called by the main thread before the source is asked for anything that matters: whenever
+        it was connected anew, it must still be the one that positions are of. False where that
+        cannot be said now. Raises IdentityChanged where it is another one.
+        """
+        return self._meet(self.standing)
+
+    def _meet(self, held: Watermarks) -> bool:
+        try:
+            seen = self._session.seen()
+        except SourceUnavailable:
+            return False
+        if seen is not self._seen:
+            expect_source(seen, held, self._log)
+            with self.lock:
+                self._seen = seen
+                self.standing = replace(self.standing, source=seen.identity)
+        return True
 
     def held(self) -> Watermarks | None:
         """Where the destination stands or, if it does not know, where it was last seen."""
         with self._metrics.health.asking("the destination"):
-            held = self._destination.committed()
-        if held is None and not self._destination.capabilities.remembers:
-            recorded = self._log.reader(self._reader)
-            held = Watermarks(recorded.frontier) if recorded else None
-        return held
+            return held_by(self._destination, self._log)
 
     @property
     def read_up_to(self) -> Frontier:
@@ -232,6 +295,7 @@ class BatchCommitter:
             self.is_unsure = True
             raise
         self.standing = standing
+        self._said = standing.frontier
         self._placed = {}
 
     def _record(self) -> None:
@@ -241,4 +305,6 @@ class BatchCommitter:
         held = min(self.standing.low, self._read_up_to)
         # What the destination does not remember, this alone knows.
         durable = not self._destination.capabilities.remembers
-        self._log.set_reader(self._reader, held, self._wanted_lsn, durable=durable)
+        self._log.set_reader(
+            self._reader, held, self._wanted_lsn, self.standing.source, durable=durable
+        )

@@ -14,6 +14,8 @@ from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import MakeEngine
 from penstock.pipeline.run.filtering import check_filter, pipeline_filter, seen_by
+from penstock.pipeline.run.held import expect_source, held_by
+from penstock.source.contract import SourceSession
 from penstock.source.registry import make_source
 from penstock.store import Store
 
@@ -21,11 +23,16 @@ OpenStore = Callable[[Destination], AbstractContextManager[Store]]
 
 
 @contextmanager
-def opened_destination(config: PipelineConfig) -> Iterator[Destination]:
-    """The pipeline's destination, taken over."""
+def opened_destination(config: PipelineConfig, session: SourceSession) -> Iterator[Destination]:
+    """The pipeline's destination, taken over; not where it holds what came from another source:
+    whoever brings that must not be fenced.
+    """
     destination = make_destination(config.destination_type, config.destination_options, config.name)
+    log = ChangeLog(config.change_log.path)
     try:
         check_filter(config, destination)
+        if (held := held_by(destination, log)) is not None:
+            expect_source(session.seen(), held, log)
         destination.open()
         yield destination
     finally:
@@ -50,7 +57,7 @@ def opened_context(
     log.root.make_private()
     with (
         source.session(purpose) as session,
-        opened_destination(config) as destination,
+        opened_destination(config, session) as destination,
         open_store(destination) as store,
     ):
         seen, asked = seen_by(destination, wanted, source, session)

@@ -94,6 +94,8 @@ class Pipeline:
         subscribed.enrol(subscription)
         begin = Frontier(0, subscription.start_lsn)
         committer.resume(begin, tables)
+        # Before anything is delivered: somebody may have changed the publications meanwhile.
+        subscribed.reconcile()
         with (
             context.engine,
             DestinationWatch(context),

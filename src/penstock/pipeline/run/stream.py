@@ -12,7 +12,13 @@ from penstock.destination.contract import TaskWriter
 from penstock.destination.protocols import TablesFailAlone
 from penstock.metrics.written import JobResult
 from penstock.model.error_policy import Action, decide
-from penstock.model.errors import PenstockError, SparkLost, TableChanged, TableRefused
+from penstock.model.errors import (
+    DestinationError,
+    PenstockError,
+    SparkLost,
+    TableChanged,
+    TableRefused,
+)
 from penstock.model.lsn import Frontier
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.context import RunContext
@@ -113,7 +119,10 @@ class Stream:
         action = decide(error)
         self._failed(error)
         fails_alone = isinstance(self._context.destination, TablesFailAlone)
-        if isinstance(error, TableRefused) and fails_alone:
+        if isinstance(error, DestinationError) and self._committer.is_set_back():
+            # It lacks what the batch was written for: no table is at fault.
+            _log.warning(error.message, extra={"event": "stream_failed"})
+        elif isinstance(error, TableRefused) and fails_alone:
             self._tables.refuse_delivery(error)
         elif action in (Action.STOP, Action.SET_ASIDE):
             raise error from None
@@ -193,9 +202,12 @@ class Stream:
         try:
             self._resume()
             self._schema.notice(seen)
+            self._resume()
+        except TableChanged as other:
+            # Of what comes before it, another table may have changed, too: that is followed first.
+            return self._after_a_change(other) if other.commit_lsn < seen.commit_lsn else other
         except PenstockError as error:
             return error
-        self._resume()
         return None
 
     def _has_reached_target(self) -> bool:

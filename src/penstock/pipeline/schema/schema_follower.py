@@ -113,6 +113,8 @@ class SchemaFollower:
         before = self._store.get_table_schema(seen.table, seen.commit_lsn - 1)
         now = self._session.definitions_of([seen.table])
         change = TableChange(before, now.get(seen.table))
+        # Whether rows were rewritten with it only triggers tell.
+        change = replace(change, is_rewrite=change.may_rewrite())
         position = Position(seen.commit_lsn - 1, 0)
         change = self._judged(change, position, "seen in its rows")
         if change.after is None or not change.differences():
@@ -120,6 +122,8 @@ class SchemaFollower:
                 raise seen
             _log.warning("%s, and the catalogue does not say how; it is copied anew", seen.message)
             return
+        if change.is_rewrite:
+            self._tables.copy_soon(seen.table, f"{seen.message}, and its rows may be others")
         self._store.store_table_schemas([change.after], position.commit_lsn)
         told = SchemaChange(
             position, 0, "seen in its rows", (change,), _silent(self._filter, [change])

@@ -211,6 +211,18 @@ class TableRegistry:
             self._store.forget_copy([oid])
         return self._copies
 
+    def copy_soon(self, oid: int, why: str) -> None:
+        """Let a table be copied again once what is under way with it has ended, and keep why it
+        has to be, for log and `penstock status`: until it is done, or where none are copied, for
+        ever.
+        """
+        if self._copies:
+            self._store.set_wishes({oid: "resync"})
+        heals = "it is copied anew" if self._copies else "rows are not copied, so it lacks them"
+        note, kept = f"{why}; {heals}", self._store.get_notes(oid)
+        if note not in kept:
+            self.note(oid, [*kept, note])
+
     def changed(self) -> bool:
         """Whether the query is for other tables than those that should take part now: a copy has
         come to its end, or somebody, or time, wants a table retried.

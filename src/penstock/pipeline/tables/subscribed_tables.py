@@ -25,6 +25,7 @@ from penstock.model.table_name import TableName
 from penstock.model.table_state import Errored, Init, Ready, SyncDone, TableState
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.tables.lost_changes import LostChanges
 from penstock.pipeline.tables.partition_files import PartitionFiles
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import Reconciled, Subscription
@@ -49,6 +50,7 @@ class SubscribedTables:
         self._copies = context.config.source.copy_rows is not None
         self._rules: dict[tuple[str, str], Any] | None = None
         self._skipped: dict[TableName, str] = {}
+        self._lost = LostChanges(context, tables, committer)
         self._leaving: set[int] = set()
         self._gone: dict[int, int] = {}
         self._held_back: frozenset[int] = frozenset()
@@ -79,7 +81,12 @@ class SubscribedTables:
         self._next_look = self._next_time = 0.0
 
     def reconcile(self) -> None:
-        """Called often; looks now and then. What cannot be asked now is asked the next time."""
+        """Called often; looks now and then. What cannot be asked now is asked the next time.
+
+        Raises IdentityChanged where a session that was lost has found another source.
+        """
+        if not self._committer.heed_source():
+            return
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -126,15 +133,19 @@ class SubscribedTables:
             # What changed meanwhile did not come.
             self._store.set_wishes(dict.fromkeys(back, "resync" if self._copies else None))
             self._leaving -= back
+        self._lost.heed_publication(found, known - found.moved.keys())
         if found.moved and self._copies:
             # Updates and deletes were not followed before, or will not be: begin with what is.
             self._store.set_wishes(dict.fromkeys(found.moved, "resync"))
         self._withdraw({oid: why for oid, why in found.withdrawn.items() if oid in known})
+        self._lost.heed_columns(found)
         gone = known - found.published.keys() - found.withdrawn.keys()
         # What takes the name of a table that was dropped takes its place.
         names = {*found.published.values()}
         replaced = {oid for oid in gone if names & self._names([oid])}
         self._let_go(self._passed(gone), replaced)
+        # Last: whoever dies before that finds the same losses again.
+        self._lost.remember(found)
 
     def _withdraw(self, tables: Mapping[int, str]) -> None:
         """Tables that had to leave the publication wait until they can be followed again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,7 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.config.table_patterns import Rules
 from penstock.model.errors import SourceError, SourceUnavailable
+from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.source.contract import (
@@ -35,16 +37,21 @@ from penstock.source.postgres.catalogue.definitions import (
 )
 from penstock.source.postgres.catalogue.described_tables import tables_in
 from penstock.source.postgres.catalogue.leaf_files import read_leaf_files
-from penstock.source.postgres.catalogue.tables import read_tables
+from penstock.source.postgres.catalogue.tables import column_numbers, read_tables
 from penstock.source.postgres.catalogue.trust import Trust
+from penstock.source.postgres.connect import connect
 from penstock.source.postgres.copy_source import PostgresCopySource
 from penstock.source.postgres.pipeline_lock import KeptLock
+from penstock.source.postgres.seen_source import seen_source
 from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.publications import read_membership
 from penstock.source.postgres.subscription.reconcile import reconcile_publication
 from penstock.source.postgres.subscription.slot import current_wal_lsn
-from penstock.source.postgres.subscription.subscription import ensure_subscription
+from penstock.source.postgres.subscription.subscription import (
+    ensure_subscription,
+    find_subscription,
+)
 from penstock.source.postgres.subscription.table_selection import select_tables
 from penstock.source.postgres.tracking.schema_tracking import NOT_TRACKED, ensure_tracking
 
@@ -72,8 +79,10 @@ class PostgresSession(SourceSession):
 
     def __init__(self, config: PipelineConfig, purpose: str) -> None:
         self._config = config
-        self._lock = KeptLock(config.source.url, config.name, f"penstock {config.name} {purpose}")
+        self._application = f"penstock {config.name} {purpose}"
+        self._lock = KeptLock(config.source.url, config.name, self._application)
         self._publications: tuple[str, ...] = ()
+        self._seen: SeenSource | None = None
 
     def __enter__(self) -> Self:
         self._lock.__enter__()
@@ -88,7 +97,18 @@ class PostgresSession(SourceSession):
         self._lock.__exit__(kind, error, trace)
 
     def keep(self) -> None:
+        before = self._lock.conn
         self._lock.keep()
+        if self._lock.conn is not before:
+            self._seen = None
+
+    def seen(self) -> SeenSource:
+        if self._seen is None:
+            url, name = self._config.source.url, self._config.name
+            found = find_subscription(self._lock.conn, name)
+            with connect(url, replication=True, application_name=self._application) as conn:
+                self._seen = seen_source(conn, found.uuid if found else "")
+        return self._seen
 
     def subscribe(self) -> Subscription:
         # First of all: what the slot brings is told completely.
@@ -96,6 +116,7 @@ class PostgresSession(SourceSession):
             _log.warning(NOT_TRACKED)
         subscription = ensure_subscription(self._lock.conn, self._config)
         self._publications = subscription.publications
+        self._seen = None
         return subscription
 
     def position(self) -> int:
@@ -143,7 +164,8 @@ class PostgresSession(SourceSession):
                 source_errors("comparing the publications with source.tables"),
                 answered_within(conn, max(self._lock.limit, SILENCE_SECONDS)),
             ):
-                return reconcile_publication(conn, self._config, rules)
+                found = reconcile_publication(conn, self._config, rules)
+                return replace(found, columns=column_numbers(conn, found.published))
         except SourceError as error:
             if isinstance(error.__cause__, psycopg.OperationalError):
                 # A lock or a statement that took too long: it is tried again soon.

@@ -11,6 +11,7 @@ from penstock.destination.contract import Destination
 from penstock.destination.protocols import TablesFailAlone
 from penstock.model.errors import Fenced
 from penstock.model.lsn import Frontier
+from penstock.model.source_identity import SourceIdentity
 from penstock.model.watermarks import Watermarks
 from penstock.testing.adapter import Adapter
 from penstock.testing.change_builder import ChangeBuilder, Column, table
@@ -52,6 +53,35 @@ class BatchTests:
             assert destination.committed() == remembered
             assert adapter.make().committed() == remembered
         assert_delivered(adapter, [])
+
+    def test_the_source_of_a_position_is_remembered_with_it(self, adapter: Adapter) -> None:
+        destination = opened(adapter)
+        if not destination.capabilities.remembers:
+            pytest.skip(f"{destination.name} does not remember its position")
+        first, second = (SourceIdentity("7", line, "shop", "some uuid") for line in (1, 2))
+        for end, source in ((0x10, None), (0x20, first), (0x30, second)):
+            at = Watermarks(Frontier(0x10, end), source=source)
+            destination.commit([], at)
+            assert destination.committed() == at
+            assert adapter.make().committed() == at
+        assert opened(adapter).committed() == at
+
+    def test_what_is_forgotten_begins_anew(self, adapter: Adapter, builder: ChangeBuilder) -> None:
+        """After `penstock destroy`: positions of another slot, or server, may be lower."""
+        destination = opened(adapter)
+        if not destination.capabilities.remembers:
+            pytest.skip(f"{destination.name} does not remember its position")
+        changes = insert_items(builder, 0, 3)
+        deliver(destination, Frontier(2**40, 2**40), [changes])
+        destination.commit([], Watermarks(Frontier(2**40, 2**41)))
+        destination.close()
+        assert adapter.make().forget()
+        assert adapter.make().committed() is None
+        again = adapter.make()
+        again.open()
+        assert again.committed() is None
+        again.commit([], Watermarks(Frontier(0x10, 0x20)))
+        assert again.committed() == Watermarks(Frontier(0x10, 0x20))
 
     def test_every_change_once_and_in_order(self, adapter: Adapter, builder: ChangeBuilder) -> None:
         destination = opened(adapter)

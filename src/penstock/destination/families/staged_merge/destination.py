@@ -231,6 +231,7 @@ class StagedMergeDestination(KeptTables, TakesReplays):
 
     def forget(self) -> Sequence[str]:
         self.stage.clean()
+        self.stage.note("{}")
         return super().forget()
 
 

@@ -26,7 +26,12 @@ from penstock.destination.postgres.targets.target_record import TargetRecord, re
 from penstock.destination.postgres.targets.target_sequences import advance_sequences
 from penstock.destination.postgres.targets.target_table import TargetTable, wanted_targets
 from penstock.failpoints import failpoint
-from penstock.model.errors import DestinationError, Fenced, TableRefused
+from penstock.model.errors import (
+    DestinationError,
+    DestinationUnavailable,
+    Fenced,
+    TableRefused,
+)
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 
@@ -233,7 +238,11 @@ class TableCopies:
             f"SELECT epoch FROM penstock.progress WHERE pipeline = %s{lock}".encode(),  # noqa: S608
             [self._pipeline],
         ).fetchone()
-        if row != (self._epoch(),):
+        if row is None or row[0] < self._epoch():
+            raise DestinationUnavailable(
+                f"destination postgres: the server has forgotten pipeline {self._pipeline}'s driver"
+            )
+        if row[0] > self._epoch():
             raise Fenced(
                 f"destination postgres: another driver of pipeline {self._pipeline} has taken over",
                 remedy="stop this one; the other goes on where it stood",

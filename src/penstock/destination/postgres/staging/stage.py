@@ -15,8 +15,9 @@ from typing import Literal
 from psycopg import sql
 
 from penstock.destination.postgres.sessions.session import Connection
+from penstock.model.table_definition import Announced
 from penstock.model.table_schema import TableSchema
-from penstock.transform.table_order import column_places
+from penstock.transform.table_order import column_places, expect_announced
 
 SCHEMA = "penstock"
 
@@ -52,6 +53,8 @@ class Stage:
     """Other columns that no two rows share, by index."""
     left_out: frozenset[str] = frozenset()
     """Columns that rows may come with and that the target does not have."""
+    announced: tuple[Announced, ...] = ()
+    """How the stream announces the columns."""
 
     def __hash__(self) -> int:
         # Statements are looked up by it all the time; hashing every column shows.
@@ -68,7 +71,9 @@ class Stage:
     def places(self, table: TableSchema, commit_lsn: int = 0) -> list[int]:
         """As ``column_places``: where its columns are in the table that rows come with."""
         names = [column.name for column in self.columns]
-        return column_places(names, table, commit_lsn, self.left_out)
+        places = column_places(names, table, commit_lsn, self.left_out)
+        expect_announced(table, self.announced, [names[place] for place in self.key], commit_lsn)
+        return places
 
     def layout(self) -> list[tuple[str, str]]:
         """Name and type of each column of the staging table."""

@@ -53,6 +53,7 @@ def _stage(
             if kind == "keyed" and set(names).issuperset(key)
         ),
         left_out=frozenset(target.left_out),
+        announced=target.announced,
     )
 
 

@@ -32,7 +32,7 @@ from penstock.destination.postgres.targets.table_differences import (
 from penstock.destination.postgres.targets.table_names import TableNames
 from penstock.destination.postgres.targets.target_keys import shared_keys, unique_columns
 from penstock.model.errors import DestinationError
-from penstock.model.table_definition import TableDefinition, TypeDefinition
+from penstock.model.table_definition import Announced, TableDefinition, TypeDefinition
 from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of, qualified_names, types_of
 
@@ -72,7 +72,7 @@ class TargetTable:
     ``oid`` is the target's own. ``unique`` are columns that no two rows share, neither here nor in
     the source, beside the merge key; only of targets that we did not make. ``notes`` say what could
     not be made as it is in the source. ``left_out`` are columns of the source that are not
-    delivered.
+    delivered; ``announced`` says how the stream announces the others.
     """
 
     source_oid: int
@@ -88,6 +88,7 @@ class TargetTable:
     oid: int = 0
     unique: tuple[tuple[str, ...], ...] = ()
     left_out: tuple[str, ...] = ()
+    announced: tuple[Announced, ...] = ()
 
     @property
     def source_qualified_name(self) -> str:
@@ -397,6 +398,7 @@ def _target_table(
         merge_key=wanted.merge_key,
         oid=target.oid,
         left_out=tuple(c.name for c in source.columns if not c.is_delivered),
+        announced=source.announced,
         sequences=tuple((name, sequences[name]) for name in names if name in sequences),
     )
 

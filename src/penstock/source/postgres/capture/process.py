@@ -19,6 +19,7 @@ from penstock.config.models import PipelineConfig
 from penstock.model.error_transport import error_to_json
 from penstock.model.errors import PenstockError, SlotError, SourceUnavailable
 from penstock.model.lsn import Frontier
+from penstock.model.watermarks import Watermarks
 from penstock.source.contract import Subscription
 from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.catalogue import CatalogueConnection
@@ -82,10 +83,10 @@ class Stop:
         os.write(self._wake_write, b"x")
 
 
-def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, stop: Stop) -> None:
+def run_capture(config: PipelineConfig, destination: Watermarks | None, stop: Stop) -> None:
     """Capture until ``stop``; reconnects by itself, raises what a person has to look at.
 
-    ``destination_frontier`` is what the destination holds; it counts where the log is empty.
+    ``destination`` is what the destination holds; it counts where the log is empty.
     """
     # The hot loop makes many objects and no cycles.
     gc.disable()
@@ -97,7 +98,7 @@ def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, s
         began = time.monotonic()
         insist = busy_since is not None and began - busy_since > _SLOT_BUSY_SECONDS
         try:
-            _run_session(config, log, destination_frontier, stop, insist=insist)
+            _run_session(config, log, destination, stop, insist=insist)
             return
         except SlotBusy as error:
             if insist:
@@ -126,7 +127,7 @@ def run_capture(config: PipelineConfig, destination_frontier: Frontier | None, s
 def _run_session(
     config: PipelineConfig,
     log: ChangeLog,
-    destination_frontier: Frontier | None,
+    destination: Watermarks | None,
     stop: Stop,
     *,
     insist: bool,
@@ -155,7 +156,7 @@ def _run_session(
                 VALUE_SETTINGS,
             )
             try:
-                _stream(config, conn, stream, subscription, log, destination_frontier, stop)
+                _stream(config, conn, stream, subscription, log, destination, stop)
             finally:
                 stream.close()
 
@@ -166,20 +167,30 @@ def _stream(
     stream: ReplicationStream,
     subscription: Subscription,
     log: ChangeLog,
-    destination_frontier: Frontier | None,
+    destination: Watermarks | None,
     stop: Stop,
 ) -> None:
-    source = stream.identify()
+    seen = stream.identify(subscription.uuid)
+    source = seen.identity
     log.claim_identity(
-        Identity(source.system_id, source.timeline, source.database, subscription.slot)
+        Identity(source.system_id, source.timeline, source.database, subscription.slot), seen.left
     )
+    reader = log.reader(config.name)
+    if destination is not None:
+        seen.expect(destination.source, destination.frontier.end_lsn, "The destination")
+    if reader is not None:
+        seen.expect(reader.source, reader.frontier.end_lsn, "The destination")
     writer = LogWriter(log)
     state = slot_state(conn, subscription.slot)
     confirmed = (state.confirmed_flush if state else None) or subscription.start_lsn
-    reader = log.reader(config.name)
     start = start_frontier(
-        writer.frontier, reader.frontier if reader else None, destination_frontier, confirmed
+        writer.frontier,
+        reader.frontier if reader else None,
+        destination.low if destination else None,
+        confirmed,
     ) or Frontier(0, subscription.start_lsn)
+    # What the log itself holds is of this source: claim_identity has seen to that.
+    seen.expect(None, start.end_lsn, f"The change log in {log.root.path}")
     judge_slot(state, subscription.slot, expected_start=start.end_lsn)
     writer.start_at(start)
     stream.start(subscription.slot, subscription.publications, start.end_lsn)

@@ -11,15 +11,16 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 from psycopg import pq, sql
 
 from penstock.model.errors import SlotError, SourceError, SourceUnavailable
-from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.model.lsn import format_lsn
+from penstock.model.source_identity import SeenSource
 from penstock.pgoutput.messages import POSTGRES_EPOCH_MICROS
+from penstock.source.postgres.seen_source import seen_source
 
 _XLOG_DATA = ord("w")
 _KEEPALIVE = ord("k")
@@ -39,16 +40,6 @@ _NEAR_MICROS = 200
 _TCP_INFO_MIN_RTT = 148
 
 
-@dataclass(frozen=True)
-class SystemIdentity:
-    """What IDENTIFY_SYSTEM says."""
-
-    system_id: str
-    timeline: int
-    flushed_lsn: int
-    database: str
-
-
 class ReplicationStream:
     """One replication session on one slot."""
 
@@ -62,10 +53,9 @@ class ReplicationStream:
         for setting in settings:
             self._exec(setting, pq.ExecStatus.COMMAND_OK)
 
-    def identify(self) -> SystemIdentity:
-        result = self._exec("IDENTIFY_SYSTEM")
-        values = [(result.get_value(0, column) or b"").decode() for column in range(4)]
-        return SystemIdentity(values[0], int(values[1]), parse_lsn(values[2]), values[3])
+    def identify(self, publication: str) -> SeenSource:
+        """What the server says of itself; ``publication`` is the uuid of ours."""
+        return seen_source(self._connection, publication)
 
     def start(self, slot: str, publications: Sequence[str], start_lsn: int) -> None:
         """Begin streaming all transactions whose commit record lies at or after ``start_lsn``."""

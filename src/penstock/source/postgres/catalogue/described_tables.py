@@ -181,6 +181,7 @@ def _column(row: Any, types: _Types, *, is_published: bool) -> ColumnDefinition:
         published=is_published,
         missing=row.missing,
         type_oid=row.type,
+        typmod=row.typmod,
     )
 
 

@@ -201,6 +201,22 @@ _KINDS: dict[str, TypeKind] = {
 }
 
 
+def column_numbers(
+    conn: psycopg.Connection[Any], tables: Iterable[int]
+) -> dict[int, dict[str, int]]:
+    """The numbers of the columns of tables (by oid), by name."""
+    with source_errors("reading columns"):
+        rows = conn.execute(
+            "SELECT attrelid::bigint, attname::text, attnum FROM pg_attribute"
+            " WHERE attrelid = ANY (%s::oid[]) AND attnum > 0 AND NOT attisdropped",
+            [list(tables)],
+        ).fetchall()
+    found: dict[int, dict[str, int]] = {}
+    for oid, name, number in rows:
+        found.setdefault(oid, {})[name] = number
+    return found
+
+
 def resolve_types(conn: psycopg.Connection[Any], oids: Iterable[int]) -> dict[int, PgType]:
     """The types behind the oids, with the element of each array and the base of each domain.
 

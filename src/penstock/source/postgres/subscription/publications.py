@@ -22,9 +22,16 @@ from psycopg import sql
 
 from penstock.model.errors import SourceError
 from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.model.publication_state import (
+    PublicationOptions,
+    PublicationState,
+    PublishedTable,
+)
 from penstock.model.table_name import TableName
 
 _COMMENT_VERSION = 1
+_ALL = "insert, update, delete, truncate"
+_INSERTS = "insert, truncate"
 
 
 @dataclass(frozen=True)
@@ -48,11 +55,38 @@ class Membership:
     names: tuple[str, ...]
     homes: Mapping[int, str]
     tables: Mapping[int, TableName]
+    state: PublicationState
+
+    def narrowed(self) -> dict[str, str]:
+        """Publications that do not publish what they were made for, each with what they do."""
+        return {
+            name: f"publication {name} published only: {options.publish or 'nothing'}"
+            if options.via_root
+            else f"publication {name} did not publish partitions as their root"
+            for name, options in self.state.publications.items()
+            if (options.publish, options.via_root) != (published_by(name, self.names), True)
+        }
+
+    def limited(self) -> dict[int, str]:
+        """Tables that are published only in part, each with the limits."""
+        return {
+            oid: f"publication {table.publication} had {table.limits} for it"
+            for oid, table in self.state.tables.items()
+            if table.limits
+        }
 
 
+# What a table is limited by is JSON: Postgres 14 knows no such limits.
 _MEMBERSHIP = """
 SELECT p.pubname::text, coalesce(obj_description(p.oid, 'pg_publication'), ''),
-       c.oid::bigint, n.nspname::text, c.relname::text
+       c.oid::bigint, n.nspname::text, c.relname::text,
+       p.oid || '/' || p.xmin,
+       concat_ws(', ', CASE WHEN p.pubinsert THEN 'insert' END,
+                 CASE WHEN p.pubupdate THEN 'update' END, CASE WHEN p.pubdelete THEN 'delete' END,
+                 CASE WHEN p.pubtruncate THEN 'truncate' END),
+       p.pubviaroot, r.oid::bigint,
+       concat_ws(' and ', CASE WHEN to_jsonb(r) ->> 'prattrs' IS NOT NULL THEN 'a column list' END,
+                 CASE WHEN to_jsonb(r) ->> 'prqual' IS NOT NULL THEN 'a row filter' END)
   FROM pg_publication p
   LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid
   LEFT JOIN pg_class c ON c.oid = r.prrelid
@@ -81,7 +115,7 @@ def create_publications(
     # Without tables, too: what belongs to a pipeline is found by this one's name and comment.
     apart = set(insert_only)
     followed = [table for table in tables if table not in apart]
-    _create(conn, names[0], followed, "insert, update, delete, truncate")
+    _create(conn, names[0], followed, _ALL)
     second = inserts_publication_name(name)
     is_free = _read_comment(conn, second) is None
     if insert_only and not is_free:
@@ -92,7 +126,7 @@ def create_publications(
         )
     if is_free:
         names.append(second)
-        _create(conn, second, insert_only, "insert, truncate")
+        _create(conn, second, insert_only, _INSERTS)
         _comment(conn, second, {**_remark(uuid), "inserts_of": name})
     made = Publications(tuple(names), uuid, None, tuple(tables), tuple(insert_only))
     record_start(conn, made, None)
@@ -156,11 +190,22 @@ def read_membership(conn: psycopg.Connection[Any], name: str) -> Membership:
         names.append(second)
     homes: dict[int, str] = {}
     tables: dict[int, TableName] = {}
-    for publication, _comment_text, oid, schema, table in rows:
-        if publication in names and oid is not None:
+    publications: dict[str, PublicationOptions] = {}
+    entries: dict[int, PublishedTable] = {}
+    for publication, _text, oid, schema, table, *options, entry, limits in rows:
+        if publication not in names:
+            continue
+        publications[publication] = PublicationOptions(*options)
+        if oid is not None:
             homes[oid] = publication
             tables[oid] = TableName(schema, table)
-    return Membership(tuple(names), homes, tables)
+            entries[oid] = PublishedTable(publication, entry, limits)
+    return Membership(tuple(names), homes, tables, PublicationState(publications, entries))
+
+
+def published_by(publication: str, names: Sequence[str]) -> str:
+    """What the first, or the second, of a pipeline's publications is made to publish."""
+    return _ALL if publication == names[0] else _INSERTS
 
 
 def alter_publication(
@@ -177,6 +222,15 @@ def alter_publication(
     ):
         if tables:
             conn.execute(sql.SQL(statement).format(sql.Identifier(publication), _listed(tables)))
+
+
+def widen_publication(conn: psycopg.Connection[Any], publication: str, what: str) -> None:
+    """Let it publish again what it was made for."""
+    conn.execute(
+        sql.SQL(
+            "ALTER PUBLICATION {} SET (publish = {}, publish_via_partition_root = true)"
+        ).format(sql.Identifier(publication), sql.Literal(what))
+    )
 
 
 def own_publications(conn: psycopg.Connection[Any], name: str) -> dict[str, str]:

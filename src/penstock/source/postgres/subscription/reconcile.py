@@ -16,6 +16,7 @@ from psycopg import errors
 
 from penstock.config.models import PipelineConfig
 from penstock.config.table_patterns import Rules
+from penstock.model.publication_state import PublicationState
 from penstock.model.table_name import TableName
 from penstock.source.contract import Reconciled
 from penstock.source.postgres.catalogue.tables import read_tables
@@ -26,7 +27,9 @@ from penstock.source.postgres.subscription.publications import (
     alter_publication,
     inserts_publication_name,
     publication_name,
+    published_by,
     read_membership,
+    widen_publication,
 )
 from penstock.source.postgres.subscription.table_selection import (
     select_tables,
@@ -55,9 +58,16 @@ class _Plan:
     after: Mapping[int, str]
     names: Mapping[int, TableName]
     skipped: Mapping[TableName, str]
+    limited: Mapping[int, str]
+    """Published tables of which not all is published, with the reason: they leave and come back."""
     withdrawn: Mapping[int, str] = field(default_factory=dict)
 
-    def outcome(self) -> Reconciled:
+    @property
+    def has_work(self) -> bool:
+        return self.outcome().has_changed or bool(self.limited or self.before.narrowed())
+
+    def outcome(self, state: PublicationState | None = None) -> Reconciled:
+        """``state`` is what it has come to, where something was changed."""
         before, after = self.before.homes, self.after
         added, removed = after.keys() - before.keys(), before.keys() - after.keys()
         moved = {oid for oid in after.keys() & before.keys() if after[oid] != before[oid]}
@@ -68,7 +78,15 @@ class _Plan:
             self._named(moved),
             self.skipped,
             self.withdrawn,
+            self._narrowed(),
+            state or self.before.state,
         )
+
+    def _narrowed(self) -> dict[int, str]:
+        publications = self.before.narrowed()
+        homes = self.before.homes.items()
+        found = {oid: publications[home] for oid, home in homes if home in publications}
+        return {**self.before.limited(), **found}
 
     def _named(self, oids: Iterable[int]) -> dict[int, TableName]:
         return {oid: self.names[oid] for oid in oids}
@@ -85,7 +103,8 @@ class _Plan:
                 del after[oid]
             if oid in before:
                 after[oid] = before[oid]
-        return replace(self, after=after, skipped=skipped)
+        limited = {oid: why for oid, why in self.limited.items() if oid not in reasons}
+        return replace(self, after=after, skipped=skipped, limited=limited)
 
     def withdrawing(self, reasons: Mapping[int, str]) -> _Plan:
         """The same without these tables, whatever they are now."""
@@ -97,29 +116,29 @@ class _Plan:
 def reconcile_publication(
     conn: psycopg.Connection[Any], config: PipelineConfig, rules: Rules
 ) -> Reconciled:
-    """Add and remove tables, all in one transaction, which is committed when this returns.
+    """Add and remove tables, all in one transaction, which is committed when this returns. What
+    somebody else has narrowed publishes all again.
 
     ``conn`` is in autocommit mode. Without differences it takes two queries and no lock. A table
     whose updates would fail in the application, or that cannot be published or read, is skipped;
     so is one that somebody has locked, until the next time. Raises SourceError where the
     publications are gone.
     """
-    if not (outcome := _plan(conn, config, rules).outcome()).has_changed:
-        return outcome
+    if not (plan := _plan(conn, config, rules)).has_work:
+        return plan.outcome()
     with PipelineLock(conn, config.name, what="set-up"):
         # Another one may have been quicker.
         plan = _plan(conn, config, rules)
         with source_errors(f"changing the publications of pipeline {config.name}"):
             try:
-                _carry_out(conn, plan)
+                return plan.outcome(_carry_out(conn, config.name, plan))
             except _NOT_NOW as error:
                 # The others need not wait for it.
                 plan = plan.without(dict.fromkeys(_locked(conn, plan.names), _later(error)))
-                try:
-                    _carry_out(conn, plan)
-                except _NOT_NOW as again:
-                    plan = plan.without(dict.fromkeys(plan.names, _later(again)))
-    return plan.outcome()
+            try:
+                return plan.outcome(_carry_out(conn, config.name, plan))
+            except _NOT_NOW as again:
+                return plan.without(dict.fromkeys(plan.names, _later(again))).outcome()
 
 
 def _plan(conn: psycopg.Connection[Any], config: PipelineConfig, rules: Rules) -> _Plan:
@@ -145,6 +164,7 @@ def _plan(conn: psycopg.Connection[Any], config: PipelineConfig, rules: Rules) -
             # Views under a wildcard are no surprise; a table that is left out is.
             if table.kind not in ("v", "m") or patterns.names(table.schema, table.name)
         },
+        {oid: why for oid, why in before.limited().items() if oid in after},
     )
     # What is published stays so, whatever it lacks by now: only what would be changed is judged.
     plan = plan.without(reasons)
@@ -160,8 +180,11 @@ def _plan(conn: psycopg.Connection[Any], config: PipelineConfig, rules: Rules) -
     return plan.withdrawing(why_withdrawn(selection))
 
 
-def _carry_out(conn: psycopg.Connection[Any], plan: _Plan) -> None:
+def _carry_out(conn: psycopg.Connection[Any], name: str, plan: _Plan) -> PublicationState:
+    """What it has come to, as nobody else can have changed it since."""
     before, after = plan.before.homes, plan.after
+    kept = {oid: home for oid, home in before.items() if oid not in plan.limited}
+    staying = {oid: home for oid, home in after.items() if oid not in plan.limited}
     with conn.transaction():
         conn.execute(
             "SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_WAIT_SECONDS * 1000:.0f}"]
@@ -170,9 +193,12 @@ def _carry_out(conn: psycopg.Connection[Any], plan: _Plan) -> None:
             alter_publication(
                 conn,
                 publication,
-                add=_changed(plan, publication, after, before),
-                drop=_changed(plan, publication, before, after),
+                add=_changed(plan, publication, after, kept),
+                drop=_changed(plan, publication, before, staying),
             )
+        for publication in plan.before.narrowed():
+            widen_publication(conn, publication, published_by(publication, plan.before.names))
+        return read_membership(conn, name).state
 
 
 def _changed(

@@ -142,7 +142,7 @@ def judge_slot(state: SlotState | None, slot_name: str, *, expected_start: int) 
         raise SlotError(
             f"The replication slot {slot_name} was moved: changes between "
             f"{format_lsn(expected_start)} and {format_lsn(state.confirmed_flush)} are gone for "
-            "us. Another consumer read from it, somebody advanced it, or our change log was "
-            "replaced by an older one.",
+            "us. Another consumer read from it, somebody advanced it, our change log was replaced "
+            "by an older one, or the destination lost what it had confirmed.",
             remedy=_START_OVER,
         )
