@@ -283,5 +283,7 @@ def test_a_column_that_was_dropped_and_added_again_under_its_name(
     assert look.stream.wanted == WAL
     look.stream.read_up_to = Frontier(0, WAL)
     look()
-    (note,) = look.store.get_notes(TABLE.oid)
-    assert note.startswith("columns under old names are others now: id; ")
+    notes = look.store.get_notes(TABLE.oid)
+    assert [note.partition(";")[0] for note in notes] == [
+        "columns under old names are others now: id"
+    ]
