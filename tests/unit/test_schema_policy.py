@@ -248,7 +248,7 @@ def test_an_identity_is_ignored_with_the_default_that_comes_from_its_sequence() 
 
 # -- the pipeline file ---------------------------------------------------------------------------
 
-NAMED = sorted(set(SchemaChangesConfig.model_fields) - {"track", "default"})
+NAMED = sorted(set(SchemaChangesConfig.model_fields) - {"track", "trust", "default"})
 FILE = """\
 name: shop
 source: {{url: postgresql://penstock@db/shop}}
