@@ -245,6 +245,26 @@ class TestRights:
         assert execute(database, "SELECT FROM pg_namespace WHERE nspname = 'penstock'") == []
 
 
+def test_a_store_that_another_role_could_write_is_not_believed(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("CREATE ROLE squatter; CREATE ROLE keeper")
+        try:
+            conn.execute("CREATE SCHEMA penstock AUTHORIZATION squatter")
+            conn.execute("GRANT ALL ON SCHEMA penstock TO keeper; SET ROLE keeper")
+            with pytest.raises(StoreError, match="belongs to squatter") as found:
+                migrate(conn)
+            assert "ALTER SCHEMA penstock OWNER TO" in (found.value.remedy or "")
+            conn.execute("RESET ROLE; ALTER SCHEMA penstock OWNER TO keeper; SET ROLE keeper")
+            assert migrate(conn) == [migration.number for migration in MIGRATIONS]
+            conn.execute("RESET ROLE; ALTER TABLE penstock.table_schema OWNER TO squatter")
+            conn.execute("SET ROLE keeper")
+            with pytest.raises(StoreError, match="belongs to squatter"):
+                migrate(conn)
+        finally:
+            conn.execute("RESET ROLE; DROP OWNED BY squatter, keeper CASCADE")
+            conn.execute("DROP ROLE squatter; DROP ROLE keeper")
+
+
 def test_starting_again_waits_for_a_chunk_that_is_being_recorded(
     postgres: PostgresStore, database: str
 ) -> None:
