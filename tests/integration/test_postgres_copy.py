@@ -29,7 +29,7 @@ from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 from penstock.testing.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, table_schema
 from penstock.testing.contract.deliveries import definition, deliver_cut
 from tests.fix_pipeline import wait_until
-from tests.fix_target import Target, end_task_sessions
+from tests.fix_target import Target, as_texts, end_task_sessions
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("v", "text"))
 LATER = table("later", Column("id", "int8", key=True), Column("v", "text"))
@@ -74,8 +74,7 @@ def source_table(url: str, statements: str) -> TableDefinition:
     with connect(url) as conn:
         conn.execute(statements.encode())
         names = [found.table_name for found in read_tables(conn)]
-        (found,) = read_definitions(conn, names, ())
-    return found
+        return as_texts(*read_definitions(conn, names, ()))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.connect import connect
 from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
-from tests.fix_target import Target
+from tests.fix_target import Target, as_texts
 
 # The child's oid is the lower one, so that it is merged before its parent.
 CHILD = table("child", Column("id", "int8", key=True), Column("parent", "int8"), oid=30_001)
@@ -164,7 +164,7 @@ def source_tables(url: str, statements: str) -> dict[str, TableDefinition]:
     with connect(url) as conn:
         conn.execute(statements.encode())
         names = [found.table_name for found in read_tables(conn)]
-        return {found.name: found for found in read_definitions(conn, names, ())}
+        return {found.name: as_texts(found) for found in read_definitions(conn, names, ())}
 
 
 def stream(of: TableDefinition) -> Table:

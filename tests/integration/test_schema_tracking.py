@@ -214,7 +214,10 @@ def test_a_statement_does_not_fail_because_of_the_log(watched: Watched) -> None:
 
 def test_it_is_removed_with_all_that_it_made(watched: Watched) -> None:
     assert is_tracking(watched.conn)
+    key = read_key(watched.conn)
     assert install_tracking(watched.conn), "a second time"
+    assert read_key(watched.conn) == key
+    assert watched("ALTER TABLE items ADD COLUMN again int"), "and it still tells, sealed"
     assert remove_tracking(watched.conn) == [
         "event trigger penstock_ddl",
         "event trigger penstock_drop",

@@ -5,6 +5,8 @@ What a destination cannot make is noted, and replication goes on without it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.destination.postgres.destination import PostgresDestination
@@ -14,7 +16,7 @@ from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.connect import connect
 from penstock.testing.change_builder import Column, Table
 from penstock.testing.contract.chunk_rows import ChunkRows
-from tests.fix_target import Target
+from tests.fix_target import Target, as_texts
 
 SHOP = """
 CREATE SCHEMA shop;
@@ -49,7 +51,7 @@ def source_tables(url: str, statements: str) -> dict[str, TableDefinition]:
     with connect(url) as conn:
         conn.execute(statements.encode())
         names = [found.table_name for found in read_tables(conn)]
-        return {found.name: found for found in read_definitions(conn, names, ())}
+        return {found.name: as_texts(found) for found in read_definitions(conn, names, ())}
 
 
 def made(target: Target, schema: str) -> set[str]:
@@ -157,7 +159,7 @@ def test_a_crash_between_two_of_them(target: Target, shop: dict[str, TableDefini
     destination.finish_copy(customers)
     # As if only the first had been made.
     half = {**shop, "customers": customers}
-    destination.complete_table(TableDefinition(**{**vars(customers), "constraints": ()}))
+    destination.complete_table(replace(customers, constraints=()))
     assert "one email: UNIQUE (email)" not in made(target, "crm")
     destination = opened(target, half)
     destination.complete_table(customers)

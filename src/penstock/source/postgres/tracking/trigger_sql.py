@@ -47,10 +47,15 @@ _LOG = (
     )""",
     "CREATE INDEX IF NOT EXISTS schema_log_table ON penstock_ddl.schema_log (table_oid, id)",
     "CREATE INDEX IF NOT EXISTS schema_log_parts ON penstock_ddl.schema_log USING gin (parts)",
-    "CREATE TABLE IF NOT EXISTS penstock_ddl.seal_key (inner_pad bytea, outer_pad bytea)",
+    """
+    CREATE TABLE IF NOT EXISTS penstock_ddl.seal_key (
+        is_the_only_one boolean PRIMARY KEY DEFAULT true CHECK (is_the_only_one),
+        inner_pad bytea NOT NULL,
+        outer_pad bytea NOT NULL
+    )""",
     # The two padded forms of a key of HMAC-SHA256: 64 random bytes, xor 0x36 and 0x5c.
     """
-    INSERT INTO penstock_ddl.seal_key
+    INSERT INTO penstock_ddl.seal_key (inner_pad, outer_pad)
     WITH made AS MATERIALIZED (
         SELECT string_agg(decode(replace(gen_random_uuid()::text, '-', ''), 'hex'), '') AS key
           FROM generate_series(1, 4)
@@ -58,7 +63,7 @@ _LOG = (
     SELECT string_agg(set_byte('\\x00', 0, get_byte(key, n) # 54), '' ORDER BY n),
            string_agg(set_byte('\\x00', 0, get_byte(key, n) # 92), '' ORDER BY n)
       FROM made CROSS JOIN generate_series(0, 63) AS n
-     WHERE NOT EXISTS (SELECT FROM penstock_ddl.seal_key)
+    ON CONFLICT DO NOTHING
     """,
 )
 
