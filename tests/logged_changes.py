@@ -17,7 +17,7 @@ SENTINEL = "test sentinel"
 
 MESSAGES = (
     SENTINEL, "note", "inside", "loose", "stays", "rolled back", "the last one", "of a step",
-    "workload", "workload, loose", "audit", "metrics",
+    "workload", "workload, loose", "audit", "metrics", "",
 )  # fmt: skip
 """The prefixes of logical messages that tests send and look for."""
 """The prefix of messages that tests emit to see how far capture is."""

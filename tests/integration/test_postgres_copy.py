@@ -105,7 +105,8 @@ def test_bytes_pass_as_the_source_sends_them(
         conn.execute(filled.encode())
     destination = target.opened(made)
     destination.truncate_table(made)
-    of = table("t", *[Column(column.name, "text") for column in made.columns], oid=made.oid)
+    columns_of = [Column(c.name, "text", key=c.name == "id") for c in made.columns]
+    of = table("t", *columns_of, oid=made.oid)
     rows = SourceRows(database, "t", table_schema(of))
     receipt = destination.chunk_writer(made).write(rows)
     assert rows.forms == [binary]
