@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from penstock.destination.kafka.positions import bounds
 from penstock.model.lsn import parse_lsn
 
 _SECONDS = 60.0
@@ -37,7 +37,7 @@ def read_topics(brokers: str, wanted: Callable[[str], bool]) -> list[Message]:
             (place.topic, place.partition): [] for place in places
         }
         written: dict[tuple[str | None, int | None], int] = {
-            (place.topic, place.partition): _end(ends, place) for place in places
+            (place.topic, place.partition): bounds(ends, place)[1] for place in places
         }
         open_ones, undecided = set(found), set(found)
         while undecided:
@@ -58,20 +58,6 @@ def read_topics(brokers: str, wanted: Callable[[str], bool]) -> list[Message]:
     finally:
         consumer.close()
         ends.close()
-
-
-def _end(consumer: Consumer, place: TopicPartition) -> int:
-    """The offset behind the last message. A topic that was just made has no leader for a moment."""
-    deadline = time.monotonic() + _SECONDS
-    while True:
-        try:
-            return int(consumer.get_watermark_offsets(place, timeout=_SECONDS)[1])
-        except KafkaException as error:
-            code = error.args[0].code()
-            passing = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
-            if code not in passing or time.monotonic() > deadline:
-                raise
-        time.sleep(0.05)
 
 
 def _consumer(brokers: str, isolation: str) -> Consumer:

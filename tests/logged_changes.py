@@ -14,13 +14,13 @@ from penstock.decode.changes import ChangeSet, TableChanges, decode_changes
 from penstock.model.lsn import Position
 
 SENTINEL = "test sentinel"
+"""The prefix of messages that tests emit to see how far capture is."""
 
 MESSAGES = (
     SENTINEL, "note", "inside", "loose", "stays", "rolled back", "the last one", "of a step",
     "workload", "workload, loose", "audit", "metrics", "",
 )  # fmt: skip
 """The prefixes of logical messages that tests send and look for."""
-"""The prefix of messages that tests emit to see how far capture is."""
 
 Row = dict[str, str | None]
 

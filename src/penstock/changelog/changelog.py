@@ -87,6 +87,7 @@ class ChangeLog:
         self.root = Storage(path)
         self.segments = self.root.child("segments")
         self.readers = self.root.child("readers")
+        self._second_copies = self.readers.child("second")
         self.epochs = self.root.child("epochs")
 
     # -- what it is made from ------------------------------------------------------------------
@@ -219,10 +220,6 @@ class ChangeLog:
     def remove_reader(self, name: str) -> None:
         self._second_copies.delete(_reader_file(name))
         self.readers.delete(_reader_file(name))
-
-    @property
-    def _second_copies(self) -> Storage:
-        return self.readers.child("second")
 
     def _read_reader(self, file: str) -> ReaderState | None:
         """From its second copy where the file is torn, or gone."""

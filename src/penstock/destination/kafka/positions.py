@@ -138,7 +138,7 @@ def _last_value(options: KafkaOptions, topic: str, partition: int) -> bytes | No
     place = TopicPartition(topic, partition)
     try:
         with _consumer(options, "read_uncommitted") as consumer:
-            _, written = _bounds(consumer, place)
+            _, written = bounds(consumer, place)
         with _consumer(options, "read_committed") as consumer:
             low, high = _decided(consumer, place, written)
             width = _FIRST_LOOK
@@ -180,7 +180,7 @@ def _decided(consumer: Consumer, place: TopicPartition, written: int) -> tuple[i
     """
     deadline = time.monotonic() + _DECISION_SECONDS
     while True:
-        low, high = _bounds(consumer, place)
+        low, high = bounds(consumer, place)
         if high >= written:
             return low, high
         if time.monotonic() > deadline:
@@ -192,7 +192,7 @@ def _decided(consumer: Consumer, place: TopicPartition, written: int) -> tuple[i
         time.sleep(_PAUSE_SECONDS)
 
 
-def _bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+def bounds(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
     """The first offset of a partition, and the one behind its last."""
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     while True:

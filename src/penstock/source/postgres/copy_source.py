@@ -50,7 +50,7 @@ class PostgresCopySource(CopySource):
             publications = subscription.publications if subscription else ()
             found = read_definitions_by_oid(conn, list(tables), publications)
             trust = Trust.read(conn, self._config.schema_changes.trust)
-            return {oid: trust.judged(table) for oid, table in found.items()}
+            return trust.all_judged(found)
 
     def leaf_files(self, tables: Collection[int]) -> Mapping[int, Mapping[int, LeafFile]]:
         with connect(self._config.source.url, application_name=self._application) as conn:

@@ -140,18 +140,14 @@ class PostgresSession(SourceSession):
 
     def definitions_of(self, tables: Sequence[int]) -> dict[int, TableDefinition]:
         found = read_definitions_by_oid(self._lock.conn, list(tables), self._publications)
-        return {oid: self._trust.judged(table) for oid, table in found.items()}
+        return self._trust.all_judged(found)
 
     def describer(self) -> Callable[[str], Mapping[int, TableDefinition]]:
         with source_errors("reading the columns that are published"):
             published = published_columns(self._lock.conn, self._publications)
         trust = self._trust
 
-        def describe(document: str) -> Mapping[int, TableDefinition]:
-            found = tables_in(document, published)
-            return {oid: trust.judged(table) for oid, table in found.items()}
-
-        return describe
+        return lambda document: trust.all_judged(tables_in(document, published))
 
     @cached_property
     def _trust(self) -> Trust:

@@ -9,7 +9,7 @@ trusts more. What is left out is said, table by table.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -72,6 +72,9 @@ class Trust:
                 " WHERE pronamespace = 'pg_catalog'::regnamespace AND provolatile = 'v'"
             ).fetchall()
         return cls(setting, frozenset(name for (name,) in found) - _HARMLESS)
+
+    def all_judged(self, tables: Mapping[int, TableDefinition]) -> dict[int, TableDefinition]:
+        return {oid: self.judged(table) for oid, table in tables.items()}
 
     def judged(self, table: TableDefinition) -> TableDefinition:
         """The table without what is not trusted; ``left_out`` says what that is, and why."""

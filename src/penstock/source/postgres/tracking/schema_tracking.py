@@ -188,13 +188,9 @@ def _revoke(conn: psycopg.Connection[Any]) -> None:
     schema = sql.Identifier(SCHEMA)
     for (role,) in others:
         grantee = sql.SQL("PUBLIC") if role is None else sql.Identifier(role)
-        for what in ("SCHEMA", "ALL TABLES IN SCHEMA", "ALL SEQUENCES IN SCHEMA"):
-            conn.execute(sql.SQL("REVOKE ALL ON {} {} FROM {}").format(
-                sql.SQL(what), schema, grantee
-            ))  # fmt: skip
-        conn.execute(
-            sql.SQL("REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {} FROM {}").format(schema, grantee)
-        )
+        for what in ("", "ALL TABLES IN ", "ALL SEQUENCES IN ", "ALL FUNCTIONS IN "):
+            revoke = sql.SQL("REVOKE ALL ON {}SCHEMA {} FROM {}")
+            conn.execute(revoke.format(sql.SQL(what), schema, grantee))
     conn.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO PUBLIC").format(schema))
     for function in ("read_key()", "acknowledge(bigint[])", "may_replicate(name)"):
         conn.execute(f"GRANT EXECUTE ON FUNCTION {SCHEMA}.{function} TO PUBLIC".encode())
