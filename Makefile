@@ -74,7 +74,8 @@ demo: setup  ## Replicate one embedded Postgres into another for 30 seconds and 
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 test: setup  ## What every push runs, in 20 minutes (PG=14,18 picks the Postgres versions)
-	@$(MAKE) --no-print-directory test-lint
+	@$(BIN)/python -m penstock.spark.class_archive & \
+		$(MAKE) --no-print-directory test-lint && wait $$!
 	PENSTOCK_TEST_PG=$(PG) $(PYTEST) -m "not release" tests
 	@seconds=$$(($$(date +%s) - $(STARTED))); \
 		echo "make test took $$((seconds / 60)) min $$((seconds % 60)) s, set-up included"

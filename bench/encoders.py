@@ -57,11 +57,7 @@ def _changes(pipeline: BenchPipeline) -> list[ChangeSet]:
     first, last = pipeline.subscription.start_lsn, listing.frontier.commit_lsn
     pointers = chain.between(listing.segments, listing.sizes, first, last)
     buffer_bytes = pipeline.config.batch.buffer_bytes
-    return list(
-        TaskInput(
-            pipeline.config.change_log.path, pointers, listing.frontier, buffer_bytes
-        ).changes()
-    )
+    return list(TaskInput(pointers, listing.frontier, buffer_bytes).changes(log))
 
 
 def _encoder(database: BenchDatabase, pipeline: BenchPipeline, name: str) -> Encoder:

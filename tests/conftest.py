@@ -13,6 +13,7 @@ pytest_plugins = [
     "tests.fix_disk",
     "tests.fix_kafka",
     "tests.fix_kinesis",
+    "tests.fix_objects",
     "tests.fix_pipeline",
     "tests.fix_postgres",
     "tests.fix_spark",

@@ -23,7 +23,8 @@ from penstock.config import load_pipeline
 from penstock.config.models import PipelineConfig
 from penstock.model.lsn import Frontier, parse_lsn
 from penstock.source.contract import Subscription
-from penstock.source.postgres.capture.process import Stop, run_capture
+from penstock.source.postgres.capture.process import run_capture
+from penstock.source.postgres.capture.stop import Stop
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.subscription.slot import SlotState, slot_state
 from penstock.source.postgres.subscription.subscription import (
@@ -52,8 +53,7 @@ class _StopByTest(Stop):
         super().__init__(supervised=False)
 
     def ask(self) -> None:
-        self._signalled = True
-        os.write(self._wake_write, b"x")
+        self._set()
 
 
 class CaptureProcess:

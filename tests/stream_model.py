@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment import Segment
-from penstock.changelog.storage import Storage
+from penstock.changelog.storage.folder import FolderStorage
 from penstock.model.lsn import Frontier, Position
 from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import (
@@ -318,15 +318,15 @@ def read_back(segment: Segment) -> Iterator[Change]:
         )
 
 
-class MemoryStorage(Storage):
+class MemoryStorage(FolderStorage):
     """A folder of the log without a disk, for properties that make thousands of segments."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.files: dict[str, bytes] = {}
 
-    def list(self) -> list[tuple[str, int]]:
-        return [(name, len(data)) for name, data in self.files.items()]
+    def list(self, after: str = "", *, and_in: str = "") -> list[tuple[str, int]]:
+        return [(name, len(data)) for name, data in self.files.items() if name > after]
 
     def read(self, name: str) -> pa.Buffer | None:
         data = self.files.get(name)
@@ -342,8 +342,12 @@ class MemoryStorage(Storage):
         self.files[name] = data
         return True
 
-    def delete(self, name: str) -> None:
-        self.files.pop(name, None)
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self.files.pop(name, None)
+
+    def exists(self, name: str) -> bool:
+        return name in self.files
 
     def delete_temporary(self) -> None:
         """Nothing here is ever half written."""

@@ -128,7 +128,7 @@ def test_no_server_skips_the_rest(check: Check) -> None:
     assert failed(results) == ["connection"]
     assert "hunter2" not in str(results)
     assert results["tables"].detail == "not checked: there is no connection"
-    assert results["change log folder"].status == "passed"
+    assert results["change log"].status == "passed"
 
 
 @pytest.mark.parametrize(
@@ -457,7 +457,7 @@ class TestLogFolder:
         (tmp_path / "deep").mkdir()
         (tmp_path / "deep" / "log").touch()
         results = check(database)
-        assert failed(results) == ["change log folder"]
+        assert failed(results) == ["change log"]
 
     def test_a_file_above_it(
         self, conn: Connection, database: str, check: Check, tmp_path: Path
@@ -465,5 +465,5 @@ class TestLogFolder:
         conn.execute("CREATE TABLE a (id int PRIMARY KEY)")
         (tmp_path / "deep").touch()
         results = check(database)
-        assert failed(results) == ["change log folder"]
-        assert str(tmp_path / "deep") in results["change log folder"].remedy
+        assert failed(results) == ["change log"]
+        assert str(tmp_path / "deep") in results["change log"].remedy

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from penstock.changelog.changelog import LogWriter
+from penstock.changelog.writer import LogWriter
 from penstock.model.error_transport import error_from_json
 from penstock.model.errors import SlotError
 from penstock.source.postgres import pipeline_lock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,11 +14,11 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.changelog.barrier import BARRIER_FILE, held_at
+from penstock.changelog.barrier import Barrier
 from penstock.cli.main import main
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import ConfigError, DestinationError, SlotError, SourceError
-from penstock.model.lsn import Frontier, format_lsn
+from penstock.model.lsn import Frontier, format_lsn, parse_lsn
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
 from penstock.verify.report import RowDifference, VerifyReport
@@ -129,7 +128,7 @@ def test_a_stopped_pipeline_is_run_up_to_the_position(shop: Shop) -> None:
         "public.right_side": 0,
         "public.seen": 2,
     }
-    assert not (shop.pipeline.folder / "log" / BARRIER_FILE).exists()
+    assert shop.pipeline.log.list().barriers == ()
 
     shop.at_target(
         "DELETE FROM items WHERE id = 1",
@@ -196,7 +195,7 @@ def test_a_running_pipeline_pauses_and_goes_on(shop: Shop) -> None:
                 before = load.transactions
                 wait_until(lambda at=before: load.transactions > at + 20, "the load goes on")  # type: ignore[misc]
                 reports.append(shop.verify())
-                assert held_at(shop.pipeline.log) is None
+                assert shop.pipeline.log.list().barriers == ()
         for report in reports:
             assert report.equal, report
             assert not report.drove
@@ -214,8 +213,9 @@ def test_a_verify_that_died_does_not_hold_the_pipeline(shop: Shop) -> None:
         with connect(shop.pipeline.url) as conn:
             row = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
         assert row is not None
-        value = {"lsn": row[0], "expires": time.time() + 2}
-        shop.pipeline.log.root.write(BARRIER_FILE, json.dumps(value).encode(), durable=False)
+        # Left by a process that has ended: nobody renews it, and nobody removes it.
+        died = Barrier(shop.pipeline.log, parse_lsn(row[0]))
+        died._write()
         shop.execute_and_wait("INSERT INTO items VALUES (1, 'a', '')", "items", run)
 
 
@@ -287,7 +287,7 @@ class TestCommand:
                 shop.verify(slot_wait=0.5)
             assert "pg_stat_activity" in found.value.remedy
             conn.rollback()
-        assert held_at(shop.pipeline.log) is None
+        assert shop.pipeline.log.list().barriers == ()
 
     def test_a_destination_that_does_not_get_there(self, shop: Shop) -> None:
         # Somebody holds the pipeline's lock and delivers nothing.
@@ -297,7 +297,7 @@ class TestCommand:
             pytest.raises(DestinationError, match=r"did not get to .* it stands at 0/0"),
         ):
             shop.verify(wait=0.2)
-        assert held_at(shop.pipeline.log) is None
+        assert shop.pipeline.log.list().barriers == ()
 
     def test_a_pipeline_that_passed_the_position_is_no_equal_one(self, shop: Shop) -> None:
         assert shop.verify().equal

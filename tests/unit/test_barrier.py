@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.changelog.barrier import BARRIER_FILE, HOLD_SECONDS, Barrier, held_at
+from penstock.changelog.barrier import HOLD_SECONDS, Barrier, BarrierWatch
 from penstock.changelog.chain import Batch, next_batch
-from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.changelog import BARRIERS, ChangeLog
 from penstock.changelog.segment_name import SegmentName
 from penstock.model.lsn import Frontier
 
@@ -26,6 +25,10 @@ def log(tmp_path: Path) -> ChangeLog:
     return ChangeLog(str(tmp_path / "log"))
 
 
+def held_at(log: ChangeLog) -> int | None:
+    return BarrierWatch(log).held_at(log.list())
+
+
 class TestFile:
     def test_it_holds_while_the_block_lasts(self, log: ChangeLog) -> None:
         assert held_at(log) is None
@@ -34,48 +37,40 @@ class TestFile:
             barrier.move(0x600)
             assert held_at(log) == 0x600
         assert held_at(log) is None
-        assert not Path(log.root.full(BARRIER_FILE)).exists()
+        assert log.list().barriers == ()
 
     def test_it_goes_when_the_block_fails(self, log: ChangeLog) -> None:
         with pytest.raises(RuntimeError), Barrier(log, 0x500):
             raise RuntimeError
         assert held_at(log) is None
 
-    def test_one_that_nobody_renews_lets_go(self, log: ChangeLog) -> None:
+    def test_one_that_nobody_renews_lets_go_by_the_clock_of_who_sees_it(
+        self, log: ChangeLog
+    ) -> None:
+        watch = BarrierWatch(log)
         with Barrier(log, 0x500):
-            written = time.time()
-            assert held_at(log, written + HOLD_SECONDS - 5) == 0x500
-            assert held_at(log, written + HOLD_SECONDS + 5) is None
+            listing = log.list()
+            assert watch.held_at(listing, 1000) == 0x500
+            assert watch.held_at(listing, 1000 + HOLD_SECONDS - 1) == 0x500
+            assert watch.held_at(listing, 1000 + HOLD_SECONDS + 1) is None
+            assert log.list().barriers == (), "whoever comes next is not held by it"
+
+    def test_two_hold_at_the_lower_one(self, log: ChangeLog) -> None:
+        with Barrier(log, 0x600), Barrier(log, 0x500):
+            assert held_at(log) == 0x500
 
     def test_it_is_renewed(self, log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("penstock.changelog.barrier.HOLD_SECONDS", 0.03)
         with Barrier(log, 0x500):
-            first = _expiry(log)
+            (first,) = log.list().barriers
             deadline = time.monotonic() + 30
-            while _expiry(log) == first:
+            while first in log.list().barriers:
                 assert time.monotonic() < deadline
 
-    @pytest.mark.parametrize(
-        "content",
-        [
-            "",
-            "[]",
-            '{"lsn": "0/500"}',
-            '{"lsn": 7, "expires": 1}',
-            '{"lsn": "0/500", "expires": "soon"}',
-            '{"lsn": "0/500", "expires": 99999999999}',
-        ],
-    )
-    def test_one_that_makes_no_sense_holds_nobody(self, log: ChangeLog, content: str) -> None:
-        log.root.write(BARRIER_FILE, content.encode(), durable=False)
+    @pytest.mark.parametrize("name", ["x", "500", "0000000000000500.x.1", "0x500.12345678.1"])
+    def test_one_that_makes_no_sense_holds_nobody(self, log: ChangeLog, name: str) -> None:
+        log.segments.child(BARRIERS).write(name, b"", durable=False)
         assert held_at(log) is None
-
-
-def _expiry(log: ChangeLog) -> float:
-    data = log.root.read(BARRIER_FILE)
-    assert data is not None
-    expires: float = json.loads(data.to_pybytes())["expires"]
-    return expires
 
 
 def closed(sequence: int, after: int, last: int, end: int | None = None) -> SegmentName:

@@ -120,7 +120,7 @@ def test_check_lists_every_result_without_a_server(
     assert lines[0].startswith("failed   connection: No connection to database 'shop'")
     assert lines[1].startswith("         what to do: Start the server")
     assert "skipped  wal_level: not checked: there is no connection" in lines
-    assert any(line.startswith("passed   change log folder: ") for line in lines)
+    assert any(line.startswith("passed   change log: ") for line in lines)
     assert lines[-1].startswith("3 passed, 1 failed, ")
     assert "hunter2" not in captured.out
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
+from penstock.config.models import ChangeLogConfig
 from penstock.model.errors import SparkLost
 from penstock.model.lsn import NOTHING
 from penstock.pipeline.run.engine import QueryPart
@@ -32,7 +33,7 @@ def test_spark_is_lost(error: Exception, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(PipelineQuery, "_start", start)
     nothing: Any = None
     part = QueryPart(nothing, lambda _: Floors(), nothing)
-    settings = QuerySettings(str(tmp_path), 1, 1, 1, 1.0)
+    settings = QuerySettings(ChangeLogConfig(path=str(tmp_path)), 1, 1, 1, 1.0)
     with pytest.raises(SparkLost):
         PipelineQuery(nothing, settings, NOTHING, part, [])
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from penstock.changelog import chain
 from penstock.changelog.chain import Pointer
-from penstock.changelog.changelog import ChangeLog, LogWriter
+from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment import Segment
 from penstock.changelog.segment_run import join, read_runs, take
+from penstock.changelog.writer import LogWriter
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
 from penstock.source.postgres.capture.assemble import Assembler

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from penstock.changelog.barrier import Barrier
-from penstock.changelog.changelog import ChangeLog, LogWriter
+from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
 from penstock.changelog.segment import Segment
+from penstock.changelog.writer import LogWriter
 from penstock.model.lsn import NOTHING, Frontier, Position
 from penstock.model.schema_message import PREFIX, SchemaMessage, SealKey
 from penstock.source.postgres.capture.assemble import Assembler

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.changelog.changelog import ChangeLog, LogWriter
+from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment import (
     SCHEMA,
     Segment,
@@ -20,6 +20,7 @@ from penstock.changelog.segment import (
     place,
 )
 from penstock.changelog.segment_name import SegmentName
+from penstock.changelog.writer import LogWriter
 from penstock.model.errors import CorruptSegment
 from penstock.source.postgres.capture.assemble import Assembler
 from tests.stream_model import START, VERSIONS, build, describe

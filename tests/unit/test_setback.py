@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from penstock.changelog.changelog import ChangeLog, LogWriter
+from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.writer import LogWriter
 from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
 from penstock.metrics.catalogue import SETBACKS
 from penstock.metrics.pipeline_metrics import Metrics

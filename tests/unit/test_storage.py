@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.storage import Storage
+from penstock.changelog.storage.folder import FolderStorage
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot, SnapshotFile
@@ -19,7 +19,7 @@ from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot, Snapsh
 def test_what_is_durable_was_synced_before_it_has_its_name(
     tmp_path: Path, disk_steps: list[str]
 ) -> None:
-    storage = Storage(str(tmp_path))
+    storage = FolderStorage(str(tmp_path))
     storage.write("a", b"12345", durable=True)
     assert disk_steps == ["5 bytes", "a", "folder"]
     disk_steps.clear()
@@ -28,7 +28,7 @@ def test_what_is_durable_was_synced_before_it_has_its_name(
 
 
 def test_what_may_be_lost_waits_for_no_disk(tmp_path: Path, disk_steps: list[str]) -> None:
-    Storage(str(tmp_path)).write("a", b"12345", durable=False)
+    FolderStorage(str(tmp_path)).write("a", b"12345", durable=False)
     assert disk_steps == ["a"]
 
 
@@ -63,7 +63,7 @@ def test_the_log_and_what_is_beside_it_is_its_owner_s_alone(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("no_umask")
 def test_what_consumers_are_to_read_is_as_open_as_the_umask_says(tmp_path: Path) -> None:
-    Storage(str(tmp_path / "checks"), private=False).write("a", b"", durable=True)
+    FolderStorage(str(tmp_path / "checks"), private=False).write("a", b"", durable=True)
     assert modes(tmp_path / "checks") == {".": 0o777, "a": 0o666}
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import StructType
 
-from penstock.changelog.changelog import ChangeLog, LogWriter
+from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.writer import LogWriter
 from penstock.model.error_transport import error_from_text
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier

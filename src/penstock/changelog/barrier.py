@@ -1,57 +1,71 @@
 """A position that the pipeline's batches must not pass for now.
 
 `penstock verify` compares source and destination at one position L. It asks the pipeline to end a
-batch there with a small file in the change log's folder, and removes the file once it has its view
-of the destination. The file carries its own end: a verify that died holds nobody for long.
+batch there with an empty file whose name says so, and removes the file once it has its view of the
+destination. Who lists the segments sees the file as well, after them: then a batch that was planned
+without a barrier holds only what was committed before the barrier came.
+
+A barrier that nobody renews is forgotten by whoever sees it, by his own clock: a verify that died
+holds nobody for long, and the clocks of two machines need not agree.
 """
 
 from __future__ import annotations
 
-import json
+import re
 import threading
 import time
+import uuid
 from types import TracebackType
 from typing import Self
 
-from penstock.changelog.changelog import ChangeLog
-from penstock.model.lsn import format_lsn, parse_lsn
+from penstock.cadence import paced
+from penstock.changelog.changelog import BARRIERS, ChangeLog, Listing
 
-BARRIER_FILE = "barrier.json"
-
-HOLD_SECONDS = 30.0
+HOLD_SECONDS = paced(30.0)
 """How long a barrier counts that nobody renews."""
 
+_NAME = re.compile(rf"{BARRIERS}/([0-9a-f]{{16}})\.[0-9a-f]{{8}}\.\d+", re.ASCII)
 
-def held_at(log: ChangeLog, now: float | None = None) -> int | None:
-    """The LSN that batches must not pass; None where nothing holds them.
 
-    Who plans a batch lists the log before it asks here: then a batch that was planned without a
-    barrier holds only what was committed before the barrier came.
+class BarrierWatch:
+    """Who plans batches has one, and asks it after each listing."""
 
-    A file that cannot be read, or that claims to hold for longer than any barrier does (a clock
-    that is wrong), holds nobody. Verify notices when the pipeline went past.
-    """
-    data = log.root.read(BARRIER_FILE)
-    if data is None:
-        return None
-    try:
-        value = json.loads(data.to_pybytes())
-        lsn, left = parse_lsn(value["lsn"]), value["expires"] - (now or time.time())
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return lsn if 0 < left <= 2 * HOLD_SECONDS else None
+    def __init__(self, log: ChangeLog) -> None:
+        self._log = log
+        self._first_seen: dict[str, float] = {}
+
+    def held_at(self, listing: Listing, now: float | None = None) -> int | None:
+        """The LSN that batches must not pass; None where nothing holds them. A name that cannot be
+        read holds nobody: verify notices when the pipeline went past.
+        """
+        now = time.monotonic() if now is None else now
+        self._first_seen = {name: self._first_seen.get(name, now) for name in listing.barriers}
+        held = []
+        for name, seen in self._first_seen.items():
+            if now - seen > HOLD_SECONDS:
+                self._log.segments.delete(name)
+            elif (match := _NAME.fullmatch(name)) is not None:
+                held.append(int(match[1], 16))
+        return min(held, default=None)
 
 
 class Barrier:
     """Holds the pipeline from ``with`` to the end of the block; renewed by a thread meanwhile."""
 
     def __init__(self, log: ChangeLog, lsn: int) -> None:
-        self._log = log
+        self._files = log.segments.child(BARRIERS)
         self._lsn = lsn
+        self._token = uuid.uuid4().hex[:8]
+        self._number = 0
+        self._written = ""
         self._write_lock = threading.Lock()
         self._done = threading.Event()
         # A daemon: it must not keep a process alive, nor its barrier.
         self._renewal = threading.Thread(target=self._renew, name="barrier", daemon=True)
+
+    def wait_noticed(self) -> None:
+        """Until whoever plans batches has seen it, whatever else he is told of the log."""
+        time.sleep(self._files.pace.list_idle)
 
     def move(self, lsn: int) -> None:
         """Let the pipeline go on, up to ``lsn``."""
@@ -72,7 +86,7 @@ class Barrier:
     ) -> None:
         self._done.set()
         self._renewal.join()
-        self._log.root.delete(BARRIER_FILE)
+        self._files.delete(self._written)
 
     def _renew(self) -> None:
         while not self._done.wait(HOLD_SECONDS / 3):
@@ -80,5 +94,9 @@ class Barrier:
                 self._write()
 
     def _write(self) -> None:
-        value = {"lsn": format_lsn(self._lsn), "expires": time.time() + HOLD_SECONDS}
-        self._log.root.write(BARRIER_FILE, json.dumps(value).encode(), durable=False)
+        """The new one before the old one goes: there is never none."""
+        before, self._number = self._written, self._number + 1
+        self._written = f"{self._lsn:016x}.{self._token}.{self._number}"
+        self._files.write(self._written, b"", durable=False)
+        if before:
+            self._files.delete(before)

@@ -1,4 +1,4 @@
-"""The change log as a whole: segments, writers' epochs, readers' positions, identity."""
+"""The change log as a whole: segments, readers' positions, identity. Its writer is in writer.py."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.changelog import chain
 from penstock.changelog.segment_name import SegmentName
-from penstock.changelog.storage import Storage
-from penstock.model.errors import ConfigError, Fenced, IdentityChanged, LogError
+from penstock.changelog.storage.contract import Storage
+from penstock.changelog.storage.opened import open_storage
+from penstock.model.errors import ConfigError, IdentityChanged, LogError
 from penstock.model.lsn import NOTHING, Frontier, format_lsn
 from penstock.model.source_identity import START_ANEW, SourceIdentity, not_an_ancestor
 from penstock.model.table_schema import TableSchema
 
 if TYPE_CHECKING:
     from penstock.changelog.segment import Segment
+    from penstock.config.models import ChangeLogConfig
+
+BARRIERS = "barriers"
+"""The folder in that of the segments where `penstock verify` says where to wait (barrier.py)."""
 
 LOG_FORMAT = 1
 
@@ -62,6 +67,24 @@ class ReaderState:
     source: SourceIdentity | None = None
     """Of which source the frontier is, where the reader has said so."""
 
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **self.frontier.to_json(),
+            "wanted_lsn": self.wanted_lsn,
+            "updated_at": self.updated_at,
+            "source": None if self.source is None else self.source.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        source = value.get("source")
+        return cls(
+            Frontier.from_json(value),
+            value["wanted_lsn"],
+            value["updated_at"],
+            None if source is None else SourceIdentity.from_json(source),
+        )
+
 
 @dataclass(frozen=True)
 class Listing:
@@ -69,6 +92,8 @@ class Listing:
 
     segments: tuple[SegmentName, ...]
     sizes: dict[SegmentName, int]
+    barriers: tuple[str, ...] = ()
+    """The names of the files that say where batches are to end; looked at after the segments."""
 
     @property
     def frontier(self) -> Frontier | None:
@@ -81,14 +106,22 @@ class Listing:
 
 
 class ChangeLog:
-    """One pipeline's log in one folder. Holds nothing open; picklable."""
+    """One pipeline's log in one folder, or below one prefix of a bucket. Holds nothing open;
+    picklable.
+    """
 
-    def __init__(self, path: str) -> None:
-        self.root = Storage(path)
+    def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
+        """``options`` are those of an object store."""
+        self.root = open_storage(path, options)
         self.segments = self.root.child("segments")
         self.readers = self.root.child("readers")
         self._second_copies = self.readers.child("second")
         self.epochs = self.root.child("epochs")
+
+    @classmethod
+    def of(cls, config: ChangeLogConfig) -> Self:
+        """The log that a pipeline file names."""
+        return cls(config.path, config.revealed_options)
 
     # -- what it is made from ------------------------------------------------------------------
 
@@ -137,28 +170,31 @@ class ChangeLog:
         A listing that runs beside a writer or beside retention can miss some; two that agree did
         not, for files appear and go all the time where that happens.
         """
-        sizes = self._sizes()
+        sizes, barriers = self.entries()
         while chain.has_gap(segments := chain.chain(sizes)):
-            before, sizes = sizes, self._sizes()
+            before, (sizes, barriers) = sizes, self.entries()
             if sizes == before:
                 break
         else:
-            return Listing(tuple(segments), sizes)
+            return Listing(tuple(segments), sizes, barriers)
         segments = chain.without_stale_tail(segments, self.newest_epoch())
         if not chain.has_gap(segments):
-            return Listing(tuple(segments), sizes)
+            return Listing(tuple(segments), sizes, barriers)
         raise LogError(
             f"a segment is missing in the middle of the change log {self.segments.path}",
             remedy="restore it from a backup; or, with `confirm: destination`, delete the change "
             "log folder: Postgres sends again what the destination does not hold yet",
         )
 
-    def _sizes(self) -> dict[SegmentName, int]:
-        return {
-            parsed: size
-            for name, size in self.segments.list()
-            if (parsed := SegmentName.parse(name)) is not None
+    def entries(self, after: str = "") -> tuple[dict[SegmentName, int], tuple[str, ...]]:
+        """All segments with their sizes, also those that do not count, and the barriers; of the
+        segments those whose names are greater than ``after``.
+        """
+        found = self.segments.list(after, and_in=BARRIERS)
+        sizes = {
+            parsed: size for name, size in found if (parsed := SegmentName.parse(name)) is not None
         }
+        return sizes, tuple(name for name, _ in found if name.startswith(f"{BARRIERS}/"))
 
     def newest_epoch(self) -> int:
         """The epoch of the last writer that opened the log; 0 before the first."""
@@ -186,7 +222,8 @@ class ChangeLog:
         return self._read_reader(_reader_file(name))
 
     def all_readers(self) -> dict[str, ReaderState]:
-        files = {name for name, _size in (*self.readers.list(), *self._second_copies.list())}
+        found = self.readers.list(and_in="second" if self.readers.can_tear else "")
+        files = {name.rpartition("/")[2] for name, _size in found}
         states = {name.removesuffix(".json"): self._read_reader(name) for name in files}
         return {name: state for name, state in states.items() if state is not None}
 
@@ -201,20 +238,17 @@ class ChangeLog:
     ) -> None:
         """Record what the reader's destination durably holds: capture may confirm it.
 
-        ``durable``: nobody else knows it, so it is kept twice, and survives a crash of the machine.
+        ``durable``: nobody else knows it, so it survives a crash of the machine; where a file can
+        be torn, it is kept twice.
         """
-        value = {
-            **frontier.to_json(),
-            "wanted_lsn": wanted_lsn,
-            "updated_at": time.time(),
-            "source": None if source is None else source.to_json(),
-        }
-        file, data = _reader_file(name), json.dumps(value).encode()
-        if durable:
-            # First: what capture finds in the other one may be confirmed and removed for good.
-            self._second_copies.write(file, data, durable=True)
-        else:
-            self._second_copies.delete(file)
+        state = ReaderState(frontier, wanted_lsn, time.time(), source)
+        file, data = _reader_file(name), json.dumps(state.to_json()).encode()
+        if self.readers.can_tear:
+            if durable:
+                # First: what capture finds in the other one may be confirmed and removed for good.
+                self._second_copies.write(file, data, durable=True)
+            else:
+                self._second_copies.delete(file)
         self.readers.write(file, data, durable=durable)
 
     def remove_reader(self, name: str) -> None:
@@ -224,11 +258,12 @@ class ChangeLog:
     def _read_reader(self, file: str) -> ReaderState | None:
         """From its second copy where the file is torn, or gone."""
         torn: LogError | None = None
-        for storage in (self.readers, self._second_copies):
+        copies = (self.readers, self._second_copies) if self.readers.can_tear else (self.readers,)
+        for storage in copies:
             try:
                 value = self._read_json(storage, file, _REMAKE_READER)
                 if value is not None:
-                    return _reader_state(value)
+                    return ReaderState.from_json(value)
             except LogError as error:
                 torn = torn or error
             except (KeyError, TypeError, ValueError, AttributeError):
@@ -268,91 +303,6 @@ class ChangeLog:
             raise _torn(storage.full(name), str(error), remedy) from None
 
 
-class LogWriter:
-    """The one writer of a log. Opening it fences all earlier ones."""
-
-    def __init__(self, log: ChangeLog) -> None:
-        self._log = log
-        self.epoch = self._claim_epoch()
-        log.segments.delete_temporary()
-        self._drop_unfinished()
-        listing = log.list()
-        self.frontier = listing.frontier
-        self._next = listing.segments[-1].sequence + 1 if listing.segments else 1
-
-    def publish(
-        self,
-        segment: Segment,
-        frontier: Frontier,
-        *,
-        is_open: bool,
-        has_schema_changes: bool = False,
-    ) -> SegmentName:
-        """Make a segment durable and visible. Returns once both hold."""
-        from penstock.changelog.segment import encode_segment
-
-        data, digest = encode_segment(segment)
-        after = self.frontier.commit_lsn if self.frontier else 0
-        name = SegmentName(
-            sequence=self._next,
-            epoch=self.epoch,
-            after=after,
-            last=frontier.commit_lsn,
-            end_lsn=frontier.end_lsn,
-            rows=segment.rows.num_rows,
-            is_open=is_open,
-            checksum=digest,
-            has_schema_changes=has_schema_changes,
-        )
-        self._check_fence()
-        try:
-            self._log.segments.write(str(name), data, durable=True)
-        except LogError:
-            # A writer that took over meanwhile has swept the half-written file away.
-            self._check_fence()
-            raise
-        self._next += 1
-        self.frontier = frontier
-        return name
-
-    def start_at(self, frontier: Frontier) -> None:
-        """Say from where on the next segments hold everything."""
-        self.frontier = frontier
-
-    def _claim_epoch(self) -> int:
-        epoch = self._newest_epoch() + 1
-        while not self._log.epochs.create(f"{epoch:06d}", b""):
-            epoch += 1
-        for name, _size in self._log.epochs.list():
-            if name.isdigit() and int(name) < epoch:
-                self._log.epochs.delete(name)
-        return epoch
-
-    def _newest_epoch(self) -> int:
-        # Listed before the claim: a segment that is really missing must be an error here.
-        written = [segment.epoch for segment in self._log.list().segments]
-        return max([self._log.newest_epoch(), *written])
-
-    def _check_fence(self) -> None:
-        if self._log.newest_epoch() > self.epoch:
-            raise Fenced(
-                f"another capture process has taken over the change log {self._log.root.path}",
-                remedy="let one capture process run for each pipeline; this one stops",
-            )
-
-    def _drop_unfinished(self) -> None:
-        """Remove segments at the end that hold only a part of a transaction, and stale ones.
-
-        Postgres sends that transaction again, whole.
-        """
-        listing = self._log.list()
-        segments = list(listing.segments)
-        for name in listing.sizes.keys() - set(segments):
-            self._log.segments.delete(str(name))
-        while segments and segments[-1].is_unfinished:
-            self._log.segments.delete(str(segments.pop()))
-
-
 def _torn(file: str, why: str, remedy: str) -> LogError:
     return LogError(f"{file} is torn or altered: {why}", remedy=remedy)
 
@@ -364,13 +314,3 @@ def _reader_file(name: str) -> str:
             "are allowed, not starting with '-' or '.', at most 100 of them"
         )
     return f"{name}.json"
-
-
-def _reader_state(value: dict[str, Any]) -> ReaderState:
-    source = value.get("source")
-    return ReaderState(
-        Frontier.from_json(value),
-        value["wanted_lsn"],
-        value["updated_at"],
-        None if source is None else SourceIdentity.from_json(source),
-    )

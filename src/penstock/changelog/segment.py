@@ -47,6 +47,11 @@ class Segment:
     origins: tuple[str, ...] = ()
 
 
+def without_rows() -> Segment:
+    """Says how far the log is, and nothing else."""
+    return Segment(pa.RecordBatch.from_pylist([], SCHEMA), ())
+
+
 def place(tables: list[TableSchema], wanted: list[TableSchema]) -> int:
     """Where ``wanted`` stands in ``tables`` as a run; added at the end where it does not yet.
 

@@ -32,9 +32,8 @@ class LogStatus:
         }
 
 
-def read_log_status(path: str) -> LogStatus:
-    """The log in ``path``; an empty status where there is none yet."""
-    log = ChangeLog(path)
+def read_log_status(log: ChangeLog) -> LogStatus:
+    """An empty status where there is none yet."""
     listing = log.list()
     return LogStatus(
         frontier=listing.frontier,

@@ -51,18 +51,19 @@ def capture(
     """
     sys.meta_path.insert(0, _WithoutPandas())
     from penstock.changelog.changelog import ChangeLog
-    from penstock.source.postgres.capture.process import Stop, report_failure, run_capture
+    from penstock.source.postgres.capture.process import report_failure, run_capture
+    from penstock.source.postgres.capture.stop import Stop
 
     stop = Stop(supervised=supervised)
     stop.install()
     config = load_pipeline(file)
-    log = ChangeLog(config.change_log.path)
+    log = ChangeLog.of(config.change_log)
     try:
         # A supervisor has written it down beside the log: capture must be able to start while the
         # destination is away.
         run_capture(config, None if supervised else _held(config), stop)
     except PenstockError as error:
-        report_failure(log, error)
+        report_failure(stop.link, log, error)
         if supervised:
             # The supervisor tells the person.
             raise typer.Exit(1) from None

@@ -23,7 +23,7 @@ _STYLES: dict[Status, str] = {
 
 
 def check(file: PipelineFile) -> None:
-    """Check source, role, tables and change log folder. Changes nothing.
+    """Check source, role, tables and change log. Changes nothing.
 
     Lists every check with its result and, where it did not pass, what to do. Exits with 1 when any
     failed; warnings do not count.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -98,31 +97,33 @@ def _forget_tables(config: PipelineConfig) -> list[str]:
 
 
 def remove_change_log(config: PipelineConfig) -> list[str]:
-    """Delete the change log's folder; says what was removed.
+    """Delete the change log; says what was removed.
 
-    Raises LogError, with nothing removed, where the folder holds anything but a change log.
+    Raises LogError, with nothing removed, where its place holds anything but a change log.
     """
-    folder = Path(config.change_log.path.removeprefix("file://"))
-    if not folder.is_dir():
+    from penstock.changelog.changelog import ChangeLog
+
+    root = ChangeLog.of(config.change_log).root
+    found = root.entries()
+    if not found and (config.change_log.is_remote or not Path(root.path).is_dir()):
         return []
-    # .tmp-… are files that a writer left behind half written.
-    foreign = [
-        entry.name
-        for entry in folder.iterdir()
-        if entry.name not in _LOG_ENTRIES and not entry.name.startswith(".tmp-")
-    ]
-    if foreign:
+    if foreign := found - _LOG_ENTRIES:
         raise LogError(
-            f"The folder {folder} holds more than a change log ({', '.join(sorted(foreign)[:5])}); "
-            "it was not removed. Slot, publication and table states are gone.",
+            f"{root.path} holds more than a change log ({', '.join(sorted(foreign)[:5])}); it was "
+            "not removed. Slot, publication and table states are gone.",
             remedy="Check change_log.path. If it is right, move the other files away and run the "
             "command again.",
         )
-    shutil.rmtree(folder)
-    # The folders that the default path brought with it go too, once nothing is in them.
-    for parent, name in zip(folder.parents, (config.name, ".penstock"), strict=False):
+    root.destroy()
+    if not config.change_log.is_remote:
+        _remove_default_folders(Path(root.path), config.name)
+    return [f"change log {root.path}"]
+
+
+def _remove_default_folders(folder: Path, pipeline: str) -> None:
+    """Those that the default path brought with it go too, once nothing is in them."""
+    for parent, name in zip(folder.parents, (pipeline, ".penstock"), strict=False):
         if parent.name != name:
             break
         with suppress(OSError):
             parent.rmdir()
-    return [f"change log {folder}"]

@@ -12,6 +12,7 @@ import typer
 
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.segment_name import SegmentName
+from penstock.cli.pipeline_argument import load_pipeline
 from penstock.cli.terminal import say
 from penstock.model.errors import ConfigError
 from penstock.model.lsn import format_lsn
@@ -37,7 +38,10 @@ log_app = typer.Typer(no_args_is_help=True, help="Look into a change log.")
 
 @log_app.command("inspect")
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The change log's folder.")],
+    path: Annotated[
+        str,
+        typer.Argument(metavar="PATH", help="The change log's folder or URL, or a pipeline file."),
+    ],
     segment: Annotated[
         int | None, typer.Option(help="Show the transactions of this segment only.")
     ] = None,
@@ -55,11 +59,13 @@ def inspect(
 
     \b
     Example:
+      penstock log inspect shop.yaml
       penstock log inspect .penstock/shop/log
+      penstock log inspect s3://bucket/shop
       penstock log inspect .penstock/shop/log --segment 42 --rows 3
       penstock log inspect .penstock/shop/log --rows 5 --table public.orders
     """
-    log = ChangeLog(str(path))
+    log = _named(path)
     listing = log.list()
     if not listing.sizes:
         raise ConfigError(
@@ -76,6 +82,12 @@ def inspect(
         say(f"segment {name.sequence} (epoch {name.epoch}), {name.rows} changes")
         for line in _describe(log.read(str(name)), name, rows, table):
             say(line)
+
+
+def _named(path: str) -> ChangeLog:
+    if path.endswith((".yaml", ".yml")):
+        return ChangeLog.of(load_pipeline(Path(path)).change_log)
+    return ChangeLog(path)
 
 
 def _show_segments(listing: Listing) -> None:

@@ -60,7 +60,7 @@ def run(
         write = bars.say if uses_stdout else bars.write
         with shown_metrics(metrics, config.metrics, write):
             _log.info("starting Spark and capture", extra={"event": "starting"})
-            observers = Observers(RunReport(ChangeLog(config.change_log.path)), bars)
+            observers = Observers(RunReport(ChangeLog.of(config.change_log)), bars)
             pipeline = Pipeline(config, file, SparkEngine, observers=observers, metrics=metrics)
             try:
                 frontier = pipeline.run(stopping, until_caught_up=until_caught_up)

@@ -33,6 +33,7 @@ def status(
       penstock status shop.yaml
       penstock status shop.yaml --json | jq .source.lag_bytes
     """
+    from penstock.changelog.changelog import ChangeLog
     from penstock.changelog.status import read_log_status
     from penstock.pipeline.tables.table_status import read_table_status
     from penstock.source.postgres.connect import connect
@@ -41,7 +42,7 @@ def status(
     config = load_pipeline(file)
     with connect(config.source.url, application_name=f"penstock {config.name} status") as conn:
         source = read_source_status(conn, config.name)
-    log = read_log_status(config.change_log.path)
+    log = read_log_status(ChangeLog.of(config.change_log))
     tables = read_table_status(config)
     if as_json:
         parts = {

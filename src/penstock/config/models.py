@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -11,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -27,8 +31,16 @@ from penstock.model.schema_policy import SchemaPolicy
 
 SchemaAction = Literal["apply", "ignore", "stop"]
 
+_SEGMENT_AGE = 0.1
+_REMOTE_SEGMENT_AGE = 0.25
+
 MAX_NAME_LENGTH = 40
 """Leaves room for ``penstock_`` and a uuid's start within the 63 bytes of a slot's name."""
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path of a change log means object storage."""
+    return "://" in path and not path.startswith("file://")
 
 
 def _name(value: str) -> str:
@@ -92,6 +104,8 @@ def _message_prefix(value: str) -> str:
 
 Name = Annotated[str, AfterValidator(_name)]
 SparkValue = Annotated[str, BeforeValidator(_spark_value)]
+# Any of them may be a secret, and which are is the client library's affair.
+StorageOption = Annotated[SecretStr, BeforeValidator(_spark_value)]
 
 
 class _Model(BaseModel):
@@ -160,14 +174,54 @@ class SourceConfig(_Model):
 
 
 class ChangeLogConfig(_Model):
-    """Where captured changes are kept until the destination holds them."""
+    """Where captured changes are kept until the destination holds them: a folder, or a place in an
+    object store (``s3://bucket/prefix``), whose ``options`` these are.
+    """
 
     path: str = Field(min_length=1)
+    options: dict[str, StorageOption] = {}
     confirm: Literal["destination", "log"] = "destination"
     segment_bytes: Size = 16 * 2**20
-    segment_age: Duration = 0.1
+    segment_age: Duration = _SEGMENT_AGE
     max_bytes: Size = 20 * 2**30
     grace: DurationOrZero = 60.0
+
+    @property
+    def is_remote(self) -> bool:
+        return is_remote(self.path)
+
+    @property
+    def local_folder(self) -> Path:
+        """Where processes of one machine leave what they share (held snapshots): the log's own
+        folder, or where that is not on this machine, one of the user's.
+        """
+        if not self.is_remote:
+            return Path(self.path.removeprefix("file://"))
+        own = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
+        return Path(own, "penstock", hashlib.sha256(self.path.encode()).hexdigest()[:16])
+
+    @property
+    def revealed_options(self) -> dict[str, str]:
+        """The options as they are. Never log them."""
+        return {name: value.get_secret_value() for name, value in self.options.items()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_age(cls, data: Any) -> Any:
+        """On object storage each segment is a request to pay for."""
+        if isinstance(data, dict) and is_remote(str(data.get("path"))):
+            data = {"segment_age": _REMOTE_SEGMENT_AGE, **data}
+        return data
+
+    @model_validator(mode="after")
+    def _options_have_a_store(self) -> ChangeLogConfig:
+        if self.options and not self.is_remote:
+            raise PydanticCustomError(
+                "log_options",
+                "options are for object storage (a path such as s3://bucket/prefix); a folder "
+                "takes none",
+            )
+        return self
 
     @model_validator(mode="after")
     def _room_for_a_segment(self) -> ChangeLogConfig:

@@ -10,6 +10,7 @@ PenstockError
 │   ├── SlotError          slot missing, invalidated, moved or busy: never worth a loop
 │   └── IdentityChanged    another source than positions are of, or one that went back
 ├── LogError               the change log cannot be trusted or written
+│   ├── LogUnavailable     its storage did not answer: worth another try
 │   ├── CorruptSegment     torn, truncated or altered
 │   └── Fenced             another writer or driver has taken over
 ├── DecodeError            bytes that are not what the protocol allows
@@ -89,6 +90,10 @@ class IdentityChanged(SourceError):
 
 class LogError(PenstockError):
     """The change log cannot be trusted or written."""
+
+
+class LogUnavailable(LogError):
+    """The storage of the change log did not answer; another try may succeed."""
 
 
 class CorruptSegment(LogError):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.changelog import ReaderState
 from penstock.config.table_patterns import Rules
 from penstock.model.errors import TableRefused
 from penstock.model.publication_state import PublicationState
@@ -224,6 +224,10 @@ class CopySource(ABC):
         """What the source keeps for the pipeline; None where it cannot be asked."""
 
 
+OnSegment = Callable[[str, int], None]
+"""Takes a segment's name and its size."""
+
+
 class Capture(ABC):
     """The process that fills the change log, as a child of this one."""
 
@@ -243,6 +247,10 @@ class Capture(ABC):
         """What this very process last said of itself; empty before it said anything."""
 
     @abstractmethod
+    def tell(self, reader: str, state: ReaderState) -> None:
+        """What the reader's destination holds: it may be confirmed. For any thread."""
+
+    @abstractmethod
     def stop(self) -> None:
         """Ask it to stop, and insist if it does not."""
 
@@ -257,8 +265,10 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def capture(self, file: Path, log: ChangeLog) -> Capture:
-        """Not started yet. ``file`` is the pipeline file."""
+    def capture(self, file: Path, on_segment: OnSegment | None = None) -> Capture:
+        """Not started yet. ``file`` is the pipeline file; ``on_segment`` is told of every segment
+        that was added to the log, by a thread of capture's own.
+        """
 
     @abstractmethod
     def copies(self, file: Path, check: Callable[[], None]) -> CopySource:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.changelog.changelog import ChangeLog
 from penstock.config.table_patterns import Rules
 from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
@@ -21,6 +20,7 @@ from penstock.source.contract import (
     CopyPlans,
     CopySource,
     LeafFile,
+    OnSegment,
     OpenChunk,
     ReadKeys,
     Reconciled,
@@ -45,8 +45,8 @@ class FilteredSource(Source):
         with self._source.session(purpose) as session:
             yield FilteredSession(session, self._filter)
 
-    def capture(self, file: Path, log: ChangeLog) -> Capture:
-        return self._source.capture(file, log)
+    def capture(self, file: Path, on_segment: OnSegment | None = None) -> Capture:
+        return self._source.capture(file, on_segment)
 
     def copies(self, file: Path, check: Callable[[], None]) -> CopySource:
         return _FilteredCopies(self._source.copies(file, check), self._filter)

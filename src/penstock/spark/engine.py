@@ -9,6 +9,7 @@ from typing import Self
 from pyspark.sql import SparkSession
 
 from penstock.changelog.chain import Batch
+from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import TaskWriter
 from penstock.metrics.written import CopyResult, JobResult
@@ -38,7 +39,7 @@ class SparkEngine(Engine):
         self._config = config
         self._steps = steps
         self._given = session
-        self._reading = LogReading(config.change_log.path, config.batch.buffer_bytes)
+        self._reading = LogReading(ChangeLog.of(config.change_log), config.batch.buffer_bytes)
         self._session: SparkSession
 
     def __enter__(self) -> Self:
@@ -62,7 +63,7 @@ class SparkEngine(Engine):
     def query(self, start: Frontier, batch_age: float, part: QueryPart) -> PipelineQuery:
         batch = self._config.batch
         settings = QuerySettings(
-            self._config.change_log.path,
+            self._config.change_log,
             batch.max_bytes,
             batch.max_growth,
             batch.buffer_bytes,

@@ -48,6 +48,11 @@ exec @JAVA@ "$@"
 """
 
 
+def cache_folder() -> Path:
+    """Where what can be made anew is kept for the next start."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"
+
+
 def java_home() -> Path | None:
     """The folder to use as ``JAVA_HOME``: Java 17 or newer; None where there is none."""
     if os.environ.get(IGNORE_SYSTEM) != "1":
@@ -131,9 +136,8 @@ def _packaged_home() -> Path | None:
     script = _WRAPPER.replace("@JAVA@", shlex.quote(str(java)))
     # The content is part of the name: two environments never overwrite each other's wrapper.
     name = f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     try:
-        return _written_home(cache / "penstock" / name, script)
+        return _written_home(cache_folder() / name, script)
     except OSError:
         # A home folder that cannot be written is usual for service users.
         folder = Path(tempfile.mkdtemp(prefix="penstock-java-"))

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.changelog.chain import Batch
+from penstock.changelog.changelog import ChangeLog
 from penstock.destination.contract import ChunkReceipt, LanedWriter, TaskWriter
 from penstock.failpoints import failpoint
 from penstock.metrics.written import CopyResult, JobResult, Written, together
@@ -100,7 +101,7 @@ class _Replay:
 class LogReading:
     """How tasks read the change log."""
 
-    path: str
+    log: ChangeLog
     buffer_bytes: int
 
 
@@ -116,12 +117,8 @@ def run_batch(
     with jvm_needed():
         width = spark.sparkContext.defaultParallelism
     shares = share_out(batch.pointers, width)
-    inputs = [
-        TaskInput(reading.path, share, batch.frontier, reading.buffer_bytes)
-        for share in shares
-        if share
-    ]
-    changes_of = ChangesOf(*steps)
+    inputs = [TaskInput(share, batch.frontier, reading.buffer_bytes) for share in shares if share]
+    changes_of = ChangesOf(reading.log, *steps)
     if isinstance(writer, LanedWriter) and len(inputs) > 1:
         return _run_lanes(spark, inputs, writer, changes_of)
     done = run_tasks(spark, inputs, _Replay(TaskFunction(writer, changes_of)))

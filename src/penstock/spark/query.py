@@ -19,6 +19,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.changelog.changelog import ChangeLog
+from penstock.config.models import ChangeLogConfig
 from penstock.destination.contract import LanedWriter
 from penstock.metrics.written import JobResult
 from penstock.model.error_transport import error_from_text
@@ -45,7 +47,7 @@ Commit = Callable[[JobResult, Frontier], None]
 class QuerySettings:
     """What the pipeline file says about batches."""
 
-    log_path: str
+    change_log: ChangeLogConfig
     max_bytes: int
     max_growth: int
     buffer_bytes: int
@@ -69,13 +71,14 @@ class PipelineQuery:
         steps: Sequence[Step],
     ) -> None:
         self._part = part
+        self._log = ChangeLog.of(settings.change_log)
         self._steps = steps
         self._read_up_to = start
         self._commits = _Commits(part.commit)
         self._batch_under_way = threading.Lock()
         self._stopping = threading.Event()
         self._has_run = threading.Event()
-        self._checkpoint = _new_checkpoint(settings.log_path)
+        self._checkpoint = _new_checkpoint(settings.change_log.path)
         try:
             self._query = self._start(spark, settings, start)
         except JVM_GONE as error:
@@ -89,9 +92,12 @@ class PipelineQuery:
     def _start(
         self, spark: SparkSession, settings: QuerySettings, start: Frontier
     ) -> StreamingQuery:
+        reader = spark.readStream.format("penstock")
+        if self._part.feed is not None:
+            reader = reader.option("feed", self._part.feed)
         stream = (
-            spark.readStream.format("penstock")
-            .option("path", settings.log_path)
+            reader.option("path", settings.change_log.path)
+            .option("storageOptions", json.dumps(settings.change_log.revealed_options))
             .option("mode", "pointers")
             .option("start", json.dumps(start.to_json()))
             .option("maxBytesPerTrigger", str(settings.max_bytes))
@@ -169,7 +175,8 @@ class PipelineQuery:
             began = time.monotonic()
             try:
                 writer = self._part.writer()
-                changes_of = ChangesOf(self._part.floors_at(self._read_up_to), *self._steps)
+                floors = self._part.floors_at(self._read_up_to)
+                changes_of = ChangesOf(self._log, floors, *self._steps)
                 if isinstance(writer, LanedWriter) and _has_several_tasks(batch):
                     receipts_of = by_lanes(batch, writer, changes_of)
                 else:

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from penstock.config.models import SparkConfig
 from penstock.spark import register
+from penstock.spark.class_archive import archive_options
 from penstock.spark.java import ensure_java
 from penstock.spark.jvm import JVM_GONE, end_jvm, log_options, start_context
 
@@ -47,7 +48,7 @@ def default_settings() -> dict[str, str]:
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        _DRIVER_OPTIONS: f"{log_options()} {_JVM_OPTIONS}",
+        _DRIVER_OPTIONS: f"{log_options()} {_JVM_OPTIONS} {archive_options()}".rstrip(),
     }
 
 

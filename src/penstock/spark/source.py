@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -18,12 +18,14 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from penstock.changelog import chain
-from penstock.changelog.barrier import held_at
+from penstock.changelog.barrier import BarrierWatch
 from penstock.changelog.batch_size import BatchSize
 from penstock.changelog.chain import Pointer
 from penstock.changelog.changelog import ChangeLog, Listing
+from penstock.changelog.feed import FeedReader
 from penstock.changelog.schema_points import SchemaPoints
 from penstock.changelog.segment_run import RUN_BYTES, read_runs
+from penstock.changelog.view import LogView
 from penstock.model.errors import ConfigError
 from penstock.model.lsn import NOTHING, Frontier, parse_lsn
 from penstock.spark.task_input import TaskInput, marked_errors
@@ -38,6 +40,7 @@ _SMALLEST_TASK = 4 * 1024 * 1024
 
 _OPTIONS = (
     "path",
+    "storageoptions",
     "mode",
     "table",
     "start",
@@ -46,6 +49,7 @@ _OPTIONS = (
     "bufferbytes",
     "parallelism",
     "reader",
+    "feed",
 )
 
 
@@ -58,7 +62,8 @@ class _Share(InputPartition):
 
 
 class PenstockSource(DataSource):
-    """Options of a stream: path (the change log's folder), table, start (earliest, latest or an
+    """Options of a stream: path (the change log's folder, or its place in an object store, then
+    with storageOptions as a JSON object), table, start (earliest, latest or an
     LSN), maxBytesPerTrigger, maxGrowth (how many times that a batch may take while more is
     waiting), bufferBytes (what a task reads at a time), parallelism, reader (a name: the log then
     keeps what it still needs). Of a batch read: url or pipeline (a file), table, columns, where,
@@ -115,6 +120,7 @@ class PenstockSource(DataSource):
 @dataclass(frozen=True)
 class _Settings:
     path: str
+    options: dict[str, str] = field(repr=False)
     mode: str
     table: str | None
     start: str
@@ -123,6 +129,7 @@ class _Settings:
     buffer_bytes: int
     parallelism: int
     reader: str | None
+    feed: str | None
 
     @classmethod
     def of(cls, given: dict[str, str]) -> _Settings:
@@ -139,6 +146,7 @@ class _Settings:
             raise ConfigError(f"option mode of the penstock source: {mode!r} is unknown")
         return cls(
             path=options["path"],
+            options=_storage_options(options.get("storageoptions", "{}")),
             mode=mode,
             table=options.get("table"),
             start=options.get("start", "earliest"),
@@ -147,11 +155,12 @@ class _Settings:
             buffer_bytes=_positive(options, "bufferbytes", RUN_BYTES),
             parallelism=_positive(options, "parallelism", DEFAULT_PARALLELISM),
             reader=options.get("reader"),
+            feed=options.get("feed"),
         )
 
     @property
     def log(self) -> ChangeLog:
-        return ChangeLog(self.path)
+        return ChangeLog(self.path, self.options)
 
 
 class PenstockStreamReader(DataSourceStreamReader):
@@ -166,6 +175,9 @@ class PenstockStreamReader(DataSourceStreamReader):
         self._initial: Frontier | None = None
         self._last: Frontier | None = None
         self._size = BatchSize(settings.max_bytes, settings.max_growth)
+        told = None if settings.feed is None else FeedReader(settings.feed)
+        self._view = LogView(settings.log, told, sees_barriers=True)
+        self._barriers = BarrierWatch(settings.log)
         self._schema_points = SchemaPoints(settings.log)
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's)
@@ -180,7 +192,7 @@ class PenstockStreamReader(DataSourceStreamReader):
         # Spark 4.1 passes nothing; from 4.2 on a start and a limit, which our own state stands for.
         with self._told_to_driver():
             last = self._last or Frontier.from_json(self.initialOffset())
-            listing = self._settings.log.list()
+            listing = self._view.listing()
             limit = self._limit(listing, last)
             size = self._size.next(chain.waiting_bytes(listing.segments, listing.sizes, last))
             batch = chain.next_batch(listing.segments, listing.sizes, last, size.allowed, limit)
@@ -197,7 +209,7 @@ class PenstockStreamReader(DataSourceStreamReader):
         if self._settings.mode != "pointers":
             return None
         limits = (
-            held_at(self._settings.log),
+            self._barriers.held_at(listing),
             self._schema_points.next_after(listing, last.commit_lsn),
         )
         return min(filter(None, limits), default=None)
@@ -209,7 +221,7 @@ class PenstockStreamReader(DataSourceStreamReader):
     def _partitions(self, first: Frontier, last: Frontier) -> Sequence[InputPartition]:
         # After a restart this is the first call, and the only word on where the query stands.
         self._last = max(self._last or last, last)
-        listing = self._settings.log.list()
+        listing = self._view.listing(at_least=last)
         pointers: tuple[Pointer, ...] = ()
         if last.commit_lsn > first.commit_lsn:
             pointers = chain.between(
@@ -225,9 +237,7 @@ class PenstockStreamReader(DataSourceStreamReader):
         assert isinstance(partition, _Share)  # noqa: S101 (Spark gives back what partitions made)
         settings = self._settings
         if settings.mode == "pointers":
-            task = TaskInput(
-                settings.path, partition.pointers, partition.frontier, settings.buffer_bytes
-            )
+            task = TaskInput(partition.pointers, partition.frontier, settings.buffer_bytes)
             yield pa.RecordBatch.from_pydict({"task": [task.to_json()]})
             return
         from penstock.decode.changes import decode_changes
@@ -284,6 +294,18 @@ def share_out(pointers: tuple[Pointer, ...], parallelism: int) -> list[tuple[Poi
         shares[-1].append(pointer)
         size += pointer.size
     return [tuple(share) for share in shares]
+
+
+def _storage_options(text: str) -> dict[str, str]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise ConfigError(
+            "option storageOptions of the penstock source: expected a JSON object of texts"
+        )
+    return found
 
 
 def _positive(options: dict[str, Any], name: str, default: int) -> int:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Row
 
+from penstock.changelog.changelog import ChangeLog
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import LanedWriter, Receipt, TaskWriter
 from penstock.failpoints import failpoint
@@ -32,14 +33,15 @@ def task_inputs(batches: Iterable[pa.RecordBatch]) -> Iterator[TaskInput]:
 
 
 class ChangesOf:
-    """What a task is to deliver of its share; picklable."""
+    """What a task is to deliver of its share of ``log``; picklable."""
 
-    def __init__(self, *steps: Step | None) -> None:
+    def __init__(self, log: ChangeLog, *steps: Step | None) -> None:
         """``steps`` are taken in this order; None for one that there is not."""
+        self._log = log
         self._steps = [step for step in steps if step is not None]
 
     def __call__(self, task: TaskInput, meter: Metered) -> Iterator[ChangeSet]:
-        changes = task.changes()
+        changes = task.changes(self._log)
         for step in self._steps:
             changes = map(step.apply, changes)
         return meter.changes(changes, lambda: filtered_by(self._steps))

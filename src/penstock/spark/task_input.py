@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from penstock.changelog.chain import Pointer
-from penstock.changelog.changelog import ChangeLog
 from penstock.failpoints import failpoint
 from penstock.model.error_transport import error_to_text
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Frontier
 
 if TYPE_CHECKING:
+    from penstock.changelog.changelog import ChangeLog
     from penstock.decode.changes import ChangeSet
 
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 class TaskInput:
     """One task's share of a micro-batch."""
 
-    log_path: str
     pointers: tuple[Pointer, ...]
     frontier: Frontier
     buffer_bytes: int
@@ -33,7 +32,6 @@ class TaskInput:
     def to_json(self) -> str:
         return json.dumps(
             {
-                "log_path": self.log_path,
                 "pointers": [asdict(pointer) for pointer in self.pointers],
                 "frontier": self.frontier.to_json(),
                 "buffer_bytes": self.buffer_bytes,
@@ -44,18 +42,17 @@ class TaskInput:
     def from_json(cls, text: str) -> TaskInput:
         value = json.loads(text)
         return cls(
-            value["log_path"],
             tuple(Pointer(**pointer) for pointer in value["pointers"]),
             Frontier.from_json(value["frontier"]),
             value["buffer_bytes"],
         )
 
-    def changes(self) -> Iterator[ChangeSet]:
+    def changes(self, log: ChangeLog) -> Iterator[ChangeSet]:
         """Read and split the share, about ``buffer_bytes`` at a time."""
         from penstock.changelog.segment_run import read_runs
         from penstock.decode.changes import decode_changes
 
-        for run in read_runs(ChangeLog(self.log_path), self.pointers, self.buffer_bytes):
+        for run in read_runs(log, self.pointers, self.buffer_bytes):
             failpoint("task.read")
             yield decode_changes(run.rows, run.tables, run.origins)
 

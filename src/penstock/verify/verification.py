@@ -72,7 +72,7 @@ def verify(
     """
     options = _options(config)
     application = f"penstock {config.name} verify"
-    log = ChangeLog(config.change_log.path)
+    log = ChangeLog.of(config.change_log)
     with ExitStack() as stack:
         conn = stack.enter_context(connect(config.source.url, application_name=application))
         stack.enter_context(PipelineLock(conn, config.name, what="verify"))
@@ -80,6 +80,7 @@ def verify(
         # First a point that is certain to come before the slot's: so that the pipeline cannot pass
         # the slot's while it is being made.
         with Barrier(log, _insert_lsn(conn)) as barrier:
+            barrier.wait_noticed()
             source = stack.enter_context(source_point(config.source.url, application, slot_wait))
             barrier.move(source.lsn)
             _move_wal(conn)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from penstock.changelog import chain
 from penstock.changelog.changelog import Listing
 from penstock.changelog.schema_points import SchemaPoints
+from penstock.changelog.view import LogView
 from penstock.model.errors import BatchAgain, PenstockError
 from penstock.model.lsn import Frontier
 from penstock.pipeline.copy.copy_target import CopyTarget
@@ -48,7 +49,7 @@ class Replay:
         self.check = check
         self._target = target
         self._engine = context.engine
-        self._log = context.log
+        self._view = LogView(context.log)
         self._points = SchemaPoints(context.log)
         self._max_bytes = context.config.batch.max_bytes
 
@@ -57,7 +58,7 @@ class Replay:
         while True:
             standing = self.committer.standing
             start = min(standing.at(oid) for oid in tables)
-            listing = self._log.list()
+            listing = self._view.listing(standing.frontier)
             left = chain.waiting_bytes(listing.segments, listing.sizes, start)
             ahead = chain.waiting_bytes(listing.segments, listing.sizes, standing.frontier)
             is_there = start.end_lsn >= at_least
@@ -69,8 +70,9 @@ class Replay:
     def bring_to(self, tables: Collection[int], point: int) -> None:
         """Replay what was committed before the LSN ``point``, and nothing else."""
         while (start := min(map(self.committer.standing.at, tables))).end_lsn < point:
-            limit = min(point, self.committer.standing.frontier.end_lsn)
-            self._step(tables, start, limit, self._log.list())
+            frontier = self.committer.standing.frontier
+            limit = min(point, frontier.end_lsn)
+            self._step(tables, start, limit, self._view.listing(frontier))
 
     def _step(self, tables: Collection[int], start: Frontier, limit: int, listing: Listing) -> bool:
         """Replay a batch of what comes before ``limit``; False after a moment if nothing does."""

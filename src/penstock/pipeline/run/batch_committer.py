@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from penstock.changelog.reader_record import ReaderRecord
 from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.protocols import FollowsSchema
 from penstock.failpoints import failpoint
@@ -63,7 +64,6 @@ class BatchCommitter:
         self._session = context.session
         self._destination = context.destination
         self._log = context.log
-        self._reader = context.config.name
         self._metrics = context.metrics
         self._wanted_lsn = wanted_lsn
         self._observe = observe
@@ -83,7 +83,9 @@ class BatchCommitter:
         """Held while something is committed: who changes the destination otherwise takes it."""
         self.standing = Watermarks()
         self._seen: SeenSource | None = None
-        recorded = self._log.reader(self._reader)
+        self.record = ReaderRecord(self._log, context.config.name)
+        """What capture, and whoever looks at the log, knows of the destination."""
+        recorded = self._log.reader(context.config.name)
         self._said = recorded.frontier if recorded else NOTHING
         """How far the destination was when it said that for the last time, in any run."""
         self._begin = NOTHING
@@ -305,6 +307,4 @@ class BatchCommitter:
         held = min(self.standing.low, self._read_up_to)
         # What the destination does not remember, this alone knows.
         durable = not self._destination.capabilities.remembers
-        self._log.set_reader(
-            self._reader, held, self._wanted_lsn, self.standing.source, durable=durable
-        )
+        self.record.say(held, self._wanted_lsn, self.standing.source, durable=durable)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.feed import SegmentFeed
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.metrics.pipeline_metrics import Metrics
@@ -33,3 +34,5 @@ class RunContext:
     engine: Engine
     metrics: Metrics
     filter: Filter | None = None
+    feed: SegmentFeed | None = None
+    """Where capture tells of new segments; None where the log costs nothing to list."""

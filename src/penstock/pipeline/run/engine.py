@@ -51,6 +51,8 @@ class QueryPart:
     writer: Callable[[], TaskWriter]
     floors_at: Callable[[Frontier], Floors]
     commit: Callable[[JobResult, Frontier], None]
+    feed: str | None = None
+    """The file in which new segments of the log are told (changelog/feed.py), if there is one."""
 
 
 class Engine(ABC):

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.feed import SegmentFeed
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
@@ -28,7 +29,7 @@ def opened_destination(config: PipelineConfig, session: SourceSession) -> Iterat
     whoever brings that must not be fenced.
     """
     destination = make_destination(config.destination_type, config.destination_options, config.name)
-    log = ChangeLog(config.change_log.path)
+    log = ChangeLog.of(config.change_log)
     try:
         check_filter(config, destination)
         if (held := held_by(destination, log)) is not None:
@@ -53,12 +54,13 @@ def opened_context(
     not started yet. ``purpose`` is what others see of the session.
     """
     source, wanted = make_source(config), pipeline_filter(config)
-    log = ChangeLog(config.change_log.path)
+    log = ChangeLog.of(config.change_log)
     log.root.make_private()
     with (
         source.session(purpose) as session,
         opened_destination(config, session) as destination,
         open_store(destination) as store,
+        _feed(log) as feed,
     ):
         seen, asked = seen_by(destination, wanted, source, session)
         yield RunContext(
@@ -72,4 +74,17 @@ def opened_context(
             make_engine(config, [] if wanted is None else [wanted]),
             metrics,
             wanted,
+            feed,
         )
+
+
+@contextmanager
+def _feed(log: ChangeLog) -> Iterator[SegmentFeed | None]:
+    if not log.segments.pace.list_busy:
+        yield None
+        return
+    feed = SegmentFeed()
+    try:
+        yield feed
+    finally:
+        feed.close()

@@ -99,7 +99,7 @@ class Pipeline:
         with (
             context.engine,
             DestinationWatch(context),
-            self._capture(context) as capture,
+            self._capture(context, committer) as capture,
             self._copies(context, tables, committer, joins) as copies,
         ):
             supervisor = Supervisor(
@@ -132,12 +132,15 @@ class Pipeline:
             yield store
 
     @contextmanager
-    def _capture(self, context: RunContext) -> Iterator[Capture]:
-        capture = context.source.capture(context.file, context.log)
+    def _capture(self, context: RunContext, committer: BatchCommitter) -> Iterator[Capture]:
+        feed = context.feed
+        capture = context.source.capture(context.file, feed.add if feed else None)
+        committer.record.listen(capture.tell)
         capture.start()
         try:
             yield capture
         finally:
+            committer.record.close()
             capture.stop()
             context.metrics.captured(capture.report())
 

@@ -111,6 +111,7 @@ class Stream:
                 self._tables.joined(self._committer.standing.behind)
                 if self._has_reached_target():
                     return True
+                self._committer.record.keep()
                 self._parts.supervisor.turn(self._stopping)
         return False
 
@@ -178,11 +179,11 @@ class Stream:
             finally:
                 health.batch(-1)
 
-        destination = self._context.destination
+        destination, feed = self._context.destination, self._context.feed
         query = self._context.engine.query(
             standing.start(part.set_aside),
             self._context.config.batch.max_age or destination.capabilities.batch_age,
-            QueryPart(writer, joins.floors_at, commit),
+            QueryPart(writer, joins.floors_at, commit, str(feed.path) if feed else None),
         )
         self._parts.joins.query = joins
         try:

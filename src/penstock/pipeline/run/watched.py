@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import Counter
 from typing import get_args
@@ -59,10 +58,10 @@ class Watched:
         """What is wrong with the change log's disk, and with who writes to it."""
         try:
             self._metrics.captured(self._capture.report())
-            free = shutil.disk_usage(self._log.root.path).free
-        except (PenstockError, OSError) as error:
+            free = self._log.root.free_bytes()
+        except PenstockError as error:
             return f"the change log cannot be read: {error}"
-        if free >= self._least_room:
+        if free is None or free >= self._least_room:
             return None
         return f"the disk of the change log {self._log.root.path} is full: {free} bytes are free"
 

@@ -15,6 +15,7 @@ from itertools import pairwise
 from penstock.changelog import chain
 from penstock.changelog.changelog import Listing
 from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
+from penstock.changelog.view import LogView
 from penstock.destination.contract import Rows, SchemaChange, TaskWriter
 from penstock.destination.protocols import FollowsSchema, HoldsTables
 from penstock.metrics.written import JobResult, in_turn
@@ -49,7 +50,7 @@ class SchemaFollower:
         self._session = context.session
         self._destination = context.destination
         self._store = context.store
-        self._log = context.log
+        self._view = LogView(context.log, context.feed.take if context.feed else None)
         self._engine = context.engine
         self._metrics = context.metrics
         self._filter = context.filter
@@ -62,7 +63,7 @@ class SchemaFollower:
 
     def is_due(self) -> bool:
         """Whether nothing is left to do before the next transaction that changes tables."""
-        point = self._next(self._log.list())
+        point = self._next(self._view.listing())
         return point is not None and self._committer.read_up_to.end_lsn >= point
 
     def _next(self, listing: Listing) -> int | None:
@@ -79,7 +80,7 @@ class SchemaFollower:
         False where it may not go on: ``may_go_on`` is asked before each of them.
         """
         self._prepare_left()
-        while (point := self._next(listing := self._log.list())) is not None:
+        while (point := self._next(listing := self._view.listing())) is not None:
             if not may_go_on():
                 return False
             if self._committer.read_up_to.end_lsn < point:
@@ -109,7 +110,8 @@ class SchemaFollower:
         what was given is raised. No query may be under way.
         """
         while self._committer.read_up_to.end_lsn < seen.commit_lsn:
-            self._reach(self._log.list(), seen.commit_lsn)
+            listing = self._view.listing(at_least=Frontier(seen.commit_lsn, 0))
+            self._reach(listing, seen.commit_lsn)
         before = self._store.get_table_schema(seen.table, seen.commit_lsn - 1)
         now = self._session.definitions_of([seen.table])
         change = TableChange(before, now.get(seen.table))

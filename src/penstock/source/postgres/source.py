@@ -13,7 +13,6 @@ from typing import Self
 
 import psycopg
 
-from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.config.table_patterns import Rules
 from penstock.model.errors import SourceError, SourceUnavailable
@@ -24,6 +23,7 @@ from penstock.source.contract import (
     Capture,
     CopySource,
     LeafFile,
+    OnSegment,
     Reconciled,
     Source,
     SourceSession,
@@ -67,8 +67,8 @@ class PostgresSource(Source):
     def session(self, purpose: str) -> AbstractContextManager[SourceSession]:
         return PostgresSession(self._config, purpose)
 
-    def capture(self, file: Path, log: ChangeLog) -> Capture:
-        return CaptureChild(file, log)
+    def capture(self, file: Path, on_segment: OnSegment | None = None) -> Capture:
+        return CaptureChild(file, on_segment)
 
     def copies(self, file: Path, check: Callable[[], None]) -> CopySource:
         return PostgresCopySource(self._config, file, check)

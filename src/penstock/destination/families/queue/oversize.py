@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.changelog.storage import Storage
+from penstock.changelog.storage.contract import Storage
+from penstock.changelog.storage.opened import open_storage
 from penstock.destination.encode.json_values import TEXT
 from penstock.destination.families.queue.options import OversizeOption
 from penstock.model.errors import DestinationError
@@ -41,7 +42,7 @@ class Oversize:
         if self.option == "error":
             raise self._error(events, int(rows[0]), int(np.asarray(size)[rows[0]]))
         # Consumers read it.
-        storage = Storage(self.option.claim_check, private=False)
+        storage = open_storage(self.option.claim_check, private=False)
         checks = [self._stored(storage, events, row) for row in rows.tolist()]
         mask = np.zeros(len(events), bool)
         mask[rows] = True

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
-import signal
 import sys
 import time
 from typing import Any
@@ -14,18 +12,21 @@ import psycopg
 
 from penstock.backoff import Backoff
 from penstock.cadence import paced
-from penstock.changelog.changelog import ChangeLog, Identity, LogWriter
+from penstock.changelog.changelog import ChangeLog, Identity
+from penstock.changelog.writer import LogWriter
 from penstock.config.models import PipelineConfig
 from penstock.model.error_transport import error_to_json
-from penstock.model.errors import PenstockError, SlotError, SourceUnavailable
+from penstock.model.errors import LogUnavailable, PenstockError, SlotError, SourceUnavailable
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.source.contract import Subscription
 from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.catalogue import CatalogueConnection
+from penstock.source.postgres.capture.link import Link
 from penstock.source.postgres.capture.messages import MessageFilter
 from penstock.source.postgres.capture.relations import RelationDescriber
 from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
+from penstock.source.postgres.capture.stop import Stop
 from penstock.source.postgres.capture.stream import ReplicationStream, SlotBusy
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
@@ -44,45 +45,6 @@ from penstock.source.postgres.value_settings import VALUE_SETTINGS
 _SLOT_BUSY_SECONDS = paced(20.0)
 
 
-class Stop:
-    """Why and when to stop: SIGTERM, SIGINT, or the supervisor's end of our standard input."""
-
-    def __init__(self, *, supervised: bool) -> None:
-        self._supervised = supervised
-        self._signalled = False
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_write, False)
-
-    def install(self) -> None:
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
-
-    @property
-    def wake(self) -> int:
-        """Readable once there is a reason to stop."""
-        return sys.stdin.fileno() if self._supervised else self._wake_read
-
-    def __call__(self) -> bool:
-        if self._signalled:
-            return True
-        if self._supervised:
-            # The supervisor holds the other end and never writes: readable means it is gone.
-            readable, _, _ = select.select([sys.stdin.fileno()], [], [], 0)
-            return bool(readable)
-        return False
-
-    def wait(self, seconds: float) -> None:
-        select.select([self.wake], [], [], seconds)
-
-    def _on_signal(self, number: int, _frame: object) -> None:
-        if self._signalled:
-            # A second one: at once, and as the signal would have ended us.
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        self._signalled = True
-        os.write(self._wake_write, b"x")
-
-
 def run_capture(config: PipelineConfig, destination: Watermarks | None, stop: Stop) -> None:
     """Capture until ``stop``; reconnects by itself, raises what a person has to look at.
 
@@ -90,7 +52,7 @@ def run_capture(config: PipelineConfig, destination: Watermarks | None, stop: St
     """
     # The hot loop makes many objects and no cycles.
     gc.disable()
-    log = ChangeLog(config.change_log.path)
+    log = ChangeLog.of(config.change_log)
     log.root.make_private()
     backoff = Backoff()
     busy_since: float | None = None
@@ -109,16 +71,17 @@ def run_capture(config: PipelineConfig, destination: Watermarks | None, stop: St
                 ) from None
             busy_since = busy_since or began
             stop.wait(paced(1.0))
-        except SourceUnavailable as error:
+        except (SourceUnavailable, LogUnavailable) as error:
             busy_since = None
             pause = backoff.next_pause()
-            log.set_capture_report(
+            stop.link.report(
+                log,
                 {
                     "state": "reconnecting",
                     "pid": os.getpid(),
                     "at": time.time(),
                     "error": str(error),
-                }
+                },
             )
             print(f"capture: {error}; trying again in {pause:.1f} s", file=sys.stderr, flush=True)
             stop.wait(pause)
@@ -215,6 +178,7 @@ def _stream(
         ),
         confirmed=confirmed,
         check_lock=catalogue.check_open,
+        link=stop.link,
     )
     session.run(stop, stop.wake)
 
@@ -238,9 +202,10 @@ def start_frontier(
     return max(filter(None, known), default=None)
 
 
-def report_failure(log: ChangeLog, error: PenstockError) -> None:
+def report_failure(link: Link, log: ChangeLog, error: PenstockError) -> None:
     """Leave the reason where `penstock run` and `penstock status` find it."""
-    log.set_capture_report(
+    link.report(
+        log,
         {
             "state": "failed",
             "pid": os.getpid(),
@@ -248,5 +213,5 @@ def report_failure(log: ChangeLog, error: PenstockError) -> None:
             "error": error.message,
             "remedy": error.remedy,
             **error_to_json(error),
-        }
+        },
     )

@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from penstock.changelog.changelog import LogWriter
+from penstock.changelog.writer import LogWriter
 from penstock.failpoints import failpoint
 from penstock.model.lsn import Frontier
 from penstock.model.table_schema import TableSchema
+from penstock.source.contract import OnSegment
 from penstock.source.postgres.capture.assemble import Assembler, Collected
 
 ShareTables = Callable[[dict[int, TableSchema]], None]
@@ -25,7 +26,14 @@ class Publisher:
     While one is, the assembler's state belongs to it.
     """
 
-    def __init__(self, assembler: Assembler, writer: LogWriter, share_tables: ShareTables) -> None:
+    def __init__(
+        self,
+        assembler: Assembler,
+        writer: LogWriter,
+        share_tables: ShareTables,
+        published: OnSegment,
+    ) -> None:
+        self._published = published
         self._assembler = assembler
         self._writer = writer
         self._share_tables = share_tables
@@ -60,10 +68,19 @@ class Publisher:
         self.wait()
         self._under_way = self._pool.submit(self._publish, self._assembler.collect(), also_empty)
 
-    def wait(self) -> None:
-        if self._under_way is not None:
-            under_way, self._under_way = self._under_way, None
-            under_way.result()
+    def wait(self, seconds: float | None = None) -> None:
+        """Until nothing is under way, or for so long. Raises what went wrong with it."""
+        if self._under_way is None:
+            return
+        try:
+            self._under_way.result(seconds)
+        except TimeoutError:
+            if not self._under_way.done():
+                return
+            raise
+        finally:
+            if self._under_way.done():
+                self._under_way = None
 
     def close(self) -> None:
         """Let what is under way finish; whether it succeeded no longer matters to the caller."""
@@ -91,12 +108,13 @@ class Publisher:
         if not cut.has_rows and not also_empty:
             return
         failpoint("capture.before_publish")
-        self._writer.publish(
+        name = self._writer.publish(
             cut.segment,
             cut.frontier,
             is_open=cut.is_open,
             has_schema_changes=cut.has_schema_changes,
         )
+        self._published(str(name), self._writer.size_of(name))
         self.changes += cut.segment.rows.num_rows
         self.bytes += cut.segment.rows.nbytes
         failpoint("capture.published")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from penstock.cadence import paced
-from penstock.changelog.changelog import ChangeLog, Listing, LogWriter
-from penstock.changelog.retention import Retention, passed_by_all
-from penstock.changelog.segment_name import SegmentName
+from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.writer import LogWriter
 from penstock.failpoints import failpoint
-from penstock.model.errors import LogError, SourceUnavailable
+from penstock.model.errors import SourceUnavailable
 from penstock.model.lsn import Frontier, format_lsn
 from penstock.model.table_schema import TableSchema
 from penstock.source.postgres.capture.assemble import Assembler
+from penstock.source.postgres.capture.keeper import Limits, LogKeeper
+from penstock.source.postgres.capture.link import Link
 from penstock.source.postgres.capture.publisher import Publisher
 from penstock.source.postgres.capture.stream import ReplicationStream
 from penstock.source.postgres.silence import SILENCE_SECONDS
@@ -23,9 +26,7 @@ from penstock.source.postgres.silence import SILENCE_SECONDS
 # How often readers' positions are looked at, and the longest silence towards the server.
 _FEEDBACK_SECONDS = 0.2
 _STATUS_SECONDS = 5.0
-_HOUSEKEEPING_SECONDS = paced(1.0)
-# How often the log's end moves while nothing of ours is written.
-_IDLE_ADVANCE_SECONDS = paced(5.0)
+_LOCK_SECONDS = paced(1.0)
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,11 @@ class CaptureSettings:
 
 
 class CaptureSession:
-    """Reads one stream into the log until ``stop`` says so or something breaks."""
+    """Reads one stream into the log until ``stop`` says so or something breaks.
+
+    Its loop answers the server and asks nobody else: what it has to know of the log's storage is
+    found out by the keeper's thread, and what it writes there by the publisher's.
+    """
 
     def __init__(
         self,
@@ -53,21 +58,25 @@ class CaptureSession:
         settings: CaptureSettings,
         confirmed: int,
         check_lock: Callable[[], None],
+        link: Link | None = None,
     ) -> None:
         self._stream = stream
         self._log = log
+        self._link = link or Link()
         self._assembler = assembler
-        self._publisher = Publisher(self._assembler, writer, self._share_tables)
+        self._publisher = Publisher(
+            self._assembler, writer, self._share_tables, self._link.published
+        )
         self._settings = settings
-        self._retention = Retention(settings.grace)
+        self._keeper = LogKeeper(
+            log, writer, Limits(settings.max_bytes, settings.grace), self._report, self._link
+        )
         self._confirmed = confirmed
         self._check_lock = check_lock
-        self._wanted = 0
         self._oldest: float | None = None
         self._shared_tables: dict[int, str] = {}
-        self._paused = False
         self._started = time.time()
-        self._next_feedback = self._next_status = self._next_housekeeping = 0.0
+        self._next_feedback = self._next_status = self._next_lock = 0.0
         self._last_advance = self._heard = time.monotonic()
         self._asked: float | None = None
         """When the server was asked for a reply because it had been silent."""
@@ -75,13 +84,14 @@ class CaptureSession:
     def run(self, stopping: Callable[[], bool], wake: int | None = None) -> None:
         """Capture until ``stopping()``; then publish what is whole and confirm once more."""
         try:
-            self._report("starting")
-            while not stopping():
-                self._turn(wake)
-            self._cut()
-            self._publisher.wait()
+            with self._keeper:
+                while not stopping():
+                    self._turn(wake)
+                self._cut()
+                self._publisher.wait()
+            self._keeper.look(now=True)
             self._feedback(force=True)
-            self._report("stopped")
+            self._link.report(self._log, self._keeper.report("stopped"))
         finally:
             self._publisher.close()
 
@@ -89,12 +99,15 @@ class CaptureSession:
         now = time.monotonic()
         messages: list[memoryview] = []
         heard = False
-        if self._paused:
+        paused = self._keeper.is_full or self._is_ahead
+        if self._keeper.is_full:
             time.sleep(_FEEDBACK_SECONDS)
+        elif paused:
+            self._publisher.wait(_FEEDBACK_SECONDS)
         elif heard := self._stream.wait(self._patience(now), wake):
             messages = self._stream.receive()
         now = time.monotonic()
-        self._watch_silence(now, heard=heard or self._paused)
+        self._watch_silence(now, heard=heard or paused)
         if messages:
             failpoint("capture.received")
             self._assembler.add(messages)
@@ -108,9 +121,10 @@ class CaptureSession:
         if now >= self._next_feedback or self._stream.reply_requested:
             self._next_feedback = now + _FEEDBACK_SECONDS
             self._feedback()
-        if now >= self._next_housekeeping:
-            self._next_housekeeping = now + _HOUSEKEEPING_SECONDS
-            self._housekeeping(now)
+        self._keeper.check()
+        if now >= self._next_lock:
+            self._next_lock = now + _LOCK_SECONDS
+            self._check_lock()
 
     def _watch_silence(self, now: float, *, heard: bool) -> None:
         """Raise SourceUnavailable where the server does not even answer."""
@@ -134,10 +148,18 @@ class CaptureSession:
     def _due(self, now: float) -> bool:
         if self._oldest is None:
             return False
-        if self._assembler.buffered_bytes >= self._settings.segment_bytes:
-            return True
+        is_whole = self._assembler.buffered_bytes >= self._settings.segment_bytes
+        is_old = now - self._oldest >= self._settings.segment_age
         # While a segment is being written a small one gains nothing: let it grow.
-        return now - self._oldest >= self._settings.segment_age and not self._publisher.busy
+        return (is_whole or is_old) and not self._publisher.busy
+
+    @property
+    def _is_ahead(self) -> bool:
+        """Whether a whole segment waits for the one before it. Nothing is read meanwhile, so that
+        memory stays bounded; the server is answered.
+        """
+        is_whole = self._assembler.buffered_bytes >= self._settings.segment_bytes
+        return is_whole and self._publisher.busy
 
     def _cut(self) -> None:
         if self._oldest is None:
@@ -166,8 +188,8 @@ class CaptureSession:
         reached = self._assembler.frontier
         if reached.end_lsn <= held.end_lsn:
             return
-        wanted = held.end_lsn < self._wanted <= reached.end_lsn
-        if wanted or now - self._last_advance >= _IDLE_ADVANCE_SECONDS:
+        wanted = held.end_lsn < self._keeper.readers.wanted_lsn <= reached.end_lsn
+        if wanted or now - self._last_advance >= self._log.segments.pace.advance:
             self._last_advance = now
             self._publisher.publish(also_empty=True)
 
@@ -175,17 +197,15 @@ class CaptureSession:
 
     def _feedback(self, *, force: bool = False) -> None:
         """Confirm what may be confirmed; answer in time, also while nothing changes."""
-        readers = self._log.all_readers()
-        self._wanted = max((state.wanted_lsn for state in readers.values()), default=0)
-        held = self._publisher.frontier
+        readers, held = self._keeper.readers, self._publisher.frontier
         confirmed = self._confirmed
         if self._settings.confirm_log:
             confirmed = held.end_lsn if held else confirmed
-        elif readers:
-            confirmed = min(state.frontier.end_lsn for state in readers.values())
+        elif readers.held_lsn is not None:
+            confirmed = readers.held_lsn
         now = time.monotonic()
         advanced = confirmed > self._confirmed
-        asking = self._wanted > self._stream.wal_end
+        asking = readers.wanted_lsn > self._stream.wal_end
         if self._asked is None and now - self._heard >= self._settings.silence / 2:
             asking, self._asked = True, now
         due = now >= self._next_status or self._stream.reply_requested
@@ -199,66 +219,24 @@ class CaptureSession:
                 ask=asking,
             )
 
-    # -- housekeeping ------------------------------------------------------------------------------
-
-    def _housekeeping(self, now: float) -> None:
-        self._check_lock()
-        listing = self._log.list()
-        frontiers = [state.frontier for state in self._log.all_readers().values()]
-        expired = self._retention.expired(listing.segments, frontiers, now)
-        for name in expired:
-            self._log.segments.delete(str(name))
-        total = listing.total_bytes - sum(listing.sizes[name] for name in expired)
-        self._paused = total >= self._settings.max_bytes
-        if self._paused and not self._can_shrink(listing, expired, frontiers):
-            self._check_transaction_size(listing)
-            self._paused = False
-        self._report("paused" if self._paused else "streaming", log_bytes=total)
-
-    @staticmethod
-    def _can_shrink(
-        listing: Listing, expired: Sequence[SegmentName], readers: Sequence[Frontier]
-    ) -> bool:
-        """Whether readers or the end of the grace period can still free something."""
-        passed = passed_by_all(listing.segments, readers)
-        end = listing.segments[-1].frontier
-        return len(passed) > len(expired) or not readers or min(readers) < end
-
-    def _check_transaction_size(self, listing: Listing) -> None:
-        """Readers can pass a transaction only once it is whole: waiting for them would be for ever.
-
-        Where the log ends between transactions, what is left is its last segment alone, which says
-        where it ends: then capture goes on.
-        """
-        if listing.segments[-1].is_open:
-            raise LogError(
-                f"one transaction takes more room than change_log.max_bytes "
-                f"({self._settings.max_bytes} bytes) allows; its first part was written after "
-                f"{format_lsn(listing.segments[-1].last)}",
-                remedy="raise change_log.max_bytes above the size of the largest transaction, and "
-                "start again: Postgres sends it again, whole",
-            )
-
-    def _report(self, state: str, *, log_bytes: int | None = None) -> None:
+    def _report(self) -> dict[str, Any]:
+        """How things are. Called by the keeper's thread."""
         held = self._publisher.frontier
-        self._log.set_capture_report(
-            {
-                "state": state,
-                "pid": os.getpid(),
-                "started_at": self._started,
-                "at": time.time(),
-                "wal_end": format_lsn(max(self._stream.wal_end, self._assembler.frontier.end_lsn)),
-                "log_end": format_lsn(held.end_lsn) if held else None,
-                "confirmed": format_lsn(self._confirmed),
-                "messages": self._publisher.messages,
-                "received_bytes": self._publisher.received_bytes,
-                "transactions": self._publisher.transactions,
-                "buffered_bytes": self._assembler.buffered_bytes,
-                "left_out": self._publisher.left_out,
-                "forged": self._publisher.forged,
-                "changes": self._publisher.changes,
-                "bytes": self._publisher.bytes,
-                "log_bytes": log_bytes,
-                "silent_seconds": round(time.monotonic() - self._heard, 1),
-            }
-        )
+        return {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "started_at": self._started,
+            "at": time.time(),
+            "wal_end": format_lsn(max(self._stream.wal_end, self._assembler.frontier.end_lsn)),
+            "log_end": format_lsn(held.end_lsn) if held else None,
+            "confirmed": format_lsn(self._confirmed),
+            "messages": self._publisher.messages,
+            "received_bytes": self._publisher.received_bytes,
+            "transactions": self._publisher.transactions,
+            "buffered_bytes": self._assembler.buffered_bytes,
+            "left_out": self._publisher.left_out,
+            "forged": self._publisher.forged,
+            "changes": self._publisher.changes,
+            "bytes": self._publisher.bytes,
+            "silent_seconds": round(time.monotonic() - self._heard, 1),
+        }

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import psycopg
 
-from penstock.config.models import PipelineConfig
+from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.storage.object_check import check_objects
+from penstock.config.models import ChangeLogConfig, PipelineConfig
 from penstock.model.errors import CheckFailed, PenstockError, SourceError
 from penstock.source.postgres.connect import connect, without_secrets
 from penstock.source.postgres.preflight import server_checks, table_checks
@@ -63,7 +65,7 @@ def run_checks(config: PipelineConfig) -> list[CheckResult]:
             where = f"connected to {config.source.url}"
             results.append(CheckResult("connection", "passed", where))
             results += _check_source(CheckedSource(conn, config))
-    results.append(CheckResult("change log folder", *_log_folder(config.change_log.path)))
+    results.append(CheckResult("change log", *_change_log(config.change_log)))
     return results
 
 
@@ -115,10 +117,18 @@ def _check_source(source: CheckedSource) -> list[CheckResult]:
     return results
 
 
+def _change_log(config: ChangeLogConfig) -> Finding:
+    if not config.is_remote:
+        return _log_folder(config.path)
+    try:
+        check_objects(ChangeLog.of(config).root)
+    except PenstockError as error:
+        return Finding("failed", error.message, error.remedy)
+    return Finding("passed", f"{config.path} can be read and written")
+
+
 def _log_folder(path: str) -> Finding:
     folder = Path(path.removeprefix("file://"))
-    if "://" in str(folder):
-        return Finding("skipped", f"not checked: {path} is not a local folder")
     if folder.exists() and not folder.is_dir():
         return Finding("failed", f"{path} is a file", "Set change_log.path to a folder.")
     # The folder itself is made by the first run: checking must not create anything.

@@ -332,7 +332,7 @@ class SnapshotKeeper(Keeper):
     ) -> None:
         super().__init__(
             config.source.url,
-            folder or Path(config.change_log.path.removeprefix("file://")),
+            folder or config.change_log.local_folder,
             application=f"penstock {config.name} snapshot",
             arguments=["--pipeline", str(file), "--orphan-seconds", str(orphan_seconds)],
             environment={},

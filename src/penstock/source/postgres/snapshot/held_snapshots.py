@@ -28,7 +28,7 @@ class HeldSnapshots:
         self._file = file
         self._max_age = max_age
         self._check = check
-        self._folder = Path(config.change_log.path.removeprefix("file://")) / _FOLDER
+        self._folder = config.change_log.local_folder / _FOLDER
         self._keepers: dict[int, SnapshotKeeper] = {}
         self._next_keep = 0.0
 

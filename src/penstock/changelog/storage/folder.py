@@ -1,4 +1,4 @@
-"""Files of the change log, by name.
+"""A folder on a disk that capture, driver and executors all see.
 
 Segments are read through pyarrow.fs, which maps them. It is loaded when the first one is read:
 `penstock status` lists and reads small documents alone. Durable writes need what pyarrow does not
@@ -10,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.changelog.storage.contract import Storage
+from penstock.changelog.storage.pace import FOLDER
 from penstock.model.errors import LogError
 
 if TYPE_CHECKING:
@@ -23,32 +26,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Storage:
-    """A folder of the change log. Cheap to make, picklable, holds nothing open.
+class FolderStorage(Storage):
+    """``private``: what is written can be read by its owner alone, whatever the umask."""
 
-    ``private``: what is written can be read by its owner alone, whatever the umask.
-    """
+    pace = FOLDER
+    can_tear = True
+    has_late_writes = False
 
     def __init__(self, path: str, *, private: bool = True) -> None:
-        if "://" in path and not path.startswith("file://"):
-            scheme = path.split("://", 1)[0]
-            raise LogError(
-                f"the change log path uses {scheme}://, which is not supported yet",
-                remedy="use a folder on a disk that capture, driver and executors all see",
-            )
         self.path = str(Path(path.removeprefix("file://")).absolute())
         self._private = private
-        self._parent: Storage | None = None
+        self._parent: FolderStorage | None = None
 
-    def child(self, name: str) -> Storage:
-        made = Storage(f"{self.path}/{name}", private=self._private)
+    def child(self, name: str) -> FolderStorage:
+        made = FolderStorage(f"{self.path}/{name}", private=self._private)
         made._parent = self
         return made
 
     def make_private(self) -> None:
-        """Let nobody but its owner read what is here already. Raises LogError where that is not
-        ours to do.
-        """
         try:
             found = os.stat(self.path)
             if not found.st_mode & 0o077:
@@ -77,22 +72,21 @@ class Storage:
         except OSError as error:
             raise self._cannot_write(error) from error
 
-    def full(self, name: str) -> str:
-        return f"{self.path}/{name}"
-
-    def list(self) -> list[tuple[str, int]]:
-        """Names and sizes of the files here, in no order; empty where the folder is missing."""
+    def list(self, after: str = "", *, and_in: str = "") -> list[tuple[str, int]]:
         found = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
             for entry in entries:
                 # One that is removed meanwhile is not here any more.
                 with contextlib.suppress(FileNotFoundError):
-                    if not entry.name.startswith(".") and entry.is_file():
+                    if entry.name > after and not entry.name.startswith(".") and entry.is_file():
                         found.append((entry.name, entry.stat().st_size))
+        if and_in:
+            below = self.child(and_in).list()
+            found += [(f"{and_in}/{name}", size) for name, size in below]
         return found
 
     def read(self, name: str) -> pa.Buffer | None:
-        """The bytes of a file (mapped, not copied, on a local disk); None where it is missing."""
+        """They are mapped, not copied."""
         from pyarrow import fs
 
         try:
@@ -102,17 +96,12 @@ class Storage:
             return None
 
     def read_bytes(self, name: str) -> bytes | None:
-        """The same for small files, in Python's own bytes."""
         try:
             return Path(self.full(name)).read_bytes()
         except FileNotFoundError:
             return None
 
     def write(self, name: str, data: bytes | memoryview | pa.Buffer, *, durable: bool) -> None:
-        """Put a file in place at once and whole, replacing what was there.
-
-        With ``durable`` it survives a crash of the machine once this returns.
-        """
         temporary = self._write_temporary(data, durable)
         try:
             os.replace(temporary, self.full(name))
@@ -122,7 +111,6 @@ class Storage:
             raise self._cannot_write(error) from error
 
     def create(self, name: str, data: bytes) -> bool:
-        """Put a new file in place, durably; False (and no change) where the name is taken."""
         temporary = self._write_temporary(data, durable=True)
         try:
             os.link(temporary, self.full(name))
@@ -133,17 +121,33 @@ class Storage:
         self._sync_folder()
         return True
 
-    def delete(self, name: str) -> None:
-        """Remove a file; it is no error where it is already gone."""
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.full(name))
+    def delete(self, *names: str) -> None:
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.full(name))
+
+    def exists(self, name: str) -> bool:
+        return os.path.exists(self.full(name))
+
+    def free_bytes(self) -> int:
+        try:
+            return shutil.disk_usage(self.path).free
+        except OSError as error:
+            raise self._cannot_write(error) from error
 
     def delete_temporary(self) -> None:
-        """Remove what writers that died left unfinished."""
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self.path):
                 if entry.name.startswith(".tmp-"):
                     self.delete(entry.name)
+
+    def entries(self) -> set[str]:
+        with contextlib.suppress(FileNotFoundError):
+            return {name for name in os.listdir(self.path) if not name.startswith(".tmp-")}
+        return set()
+
+    def destroy(self) -> None:
+        shutil.rmtree(self.path)
 
     def _write_temporary(self, data: bytes | memoryview | pa.Buffer, durable: bool) -> str:
         temporary = self.full(f".tmp-{uuid.uuid4().hex}")

@@ -1,0 +1,80 @@
+"""What a reader's destination holds, said to all who have to know."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from penstock.changelog.changelog import ChangeLog, ReaderState
+from penstock.model.errors import LogUnavailable
+from penstock.model.lsn import Frontier
+from penstock.model.source_identity import SourceIdentity
+
+Listener = Callable[[str, ReaderState], None]
+
+
+class ReaderRecord:
+    """Tells a capture process that it knows of at once, and writes to the log's storage as often as
+    its pace allows. For any thread.
+    """
+
+    def __init__(self, log: ChangeLog, reader: str) -> None:
+        self._log = log
+        self._reader = reader
+        self._listener: Listener | None = None
+        self._lock = threading.Lock()
+        self._said: ReaderState | None = None
+        self._is_written = True
+        self._next_write = 0.0
+
+    def listen(self, listener: Listener) -> None:
+        """Let ``listener`` hear what was said last, and whatever is said from now on."""
+        with self._lock:
+            self._listener = listener
+            if self._said is not None:
+                listener(self._reader, self._said)
+
+    def say(
+        self,
+        frontier: Frontier,
+        wanted_lsn: int,
+        source: SourceIdentity | None,
+        *,
+        durable: bool,
+    ) -> None:
+        """``durable``: nobody else knows it, so it is written now."""
+        with self._lock:
+            self._said = ReaderState(frontier, wanted_lsn, time.time(), source)
+            self._is_written = False
+            if durable or time.monotonic() >= self._next_write:
+                self._write(durable=durable)
+            if self._listener is not None:
+                self._listener(self._reader, self._said)
+
+    def keep(self) -> None:
+        """Called often: writes what has waited long enough."""
+        with self._lock:
+            if not self._is_written and time.monotonic() >= self._next_write:
+                self._write(durable=False)
+
+    def close(self) -> None:
+        """Write what waits."""
+        with self._lock:
+            if not self._is_written:
+                self._write(durable=False)
+
+    def _write(self, *, durable: bool) -> None:
+        """What others know as well may wait until the storage answers again."""
+        said = self._said
+        assert said is not None  # noqa: S101 (called once something was said)
+        self._next_write = time.monotonic() + self._log.readers.pace.readers
+        try:
+            self._log.set_reader(
+                self._reader, said.frontier, said.wanted_lsn, said.source, durable=durable
+            )
+        except LogUnavailable:
+            if durable:
+                raise
+        else:
+            self._is_written = True

@@ -1,0 +1,100 @@
+"""What one reader knows of a log's segments, without listing all of them each time."""
+
+from __future__ import annotations
+
+import time
+
+from penstock.changelog import chain
+from penstock.changelog.changelog import ChangeLog, Listing
+from penstock.changelog.feed import TakeTold
+from penstock.model.lsn import Frontier
+
+# A reader that has found nothing for this long looks less often.
+_IDLE_SECONDS = 5.0
+# One that is told of all that is new looks this often nevertheless: whoever tells may have died.
+_TOLD_SECONDS = 15.0
+# What retention has removed is forgotten this often.
+_WHOLE_SECONDS = 60.0
+
+
+class LogView:
+    """Asks at the pace of the storage, for what is new alone; between two questions it says what it
+    knew, and what was ``told``. Of a folder, which costs nothing to list, it always says what is
+    there. For one thread.
+
+    With ``sees_barriers`` it has listed whatever it says within the last ``pace.list_idle``
+    seconds: a barrier that is older than that is in it.
+    """
+
+    def __init__(
+        self, log: ChangeLog, told: TakeTold | None = None, *, sees_barriers: bool = False
+    ) -> None:
+        self._log = log
+        self._pace = log.segments.pace
+        self._told = told
+        self._told_pace = self._pace.list_idle if sees_barriers else _TOLD_SECONDS
+        self._known: Listing | None = None
+        self._next = self._whole_at = self._found_at = 0.0
+
+    def listing(self, at_least: Frontier | None = None) -> Listing:
+        """The log's segments. With ``at_least`` it is asked for at once unless that is known."""
+        now = time.monotonic()
+        before = self._known
+        if self._told is not None and not self._take(self._told):
+            self._next = 0.0
+        known = self._known
+        if known is not None and now < self._next and _reaches(known, at_least):
+            return known
+        if known is None or not self._pace.list_busy or now >= self._whole_at:
+            self._whole_at = now + _WHOLE_SECONDS
+            self._known = self._log.list()
+        else:
+            self._known = self._with_new(known)
+        if before is None or self._known.segments != before.segments:
+            self._found_at = now
+        self._next = now + self._pause(now)
+        return self._known
+
+    def _pause(self, now: float) -> float:
+        if self._told is not None:
+            return self._told_pace
+        idle = now - self._found_at >= _IDLE_SECONDS
+        return self._pace.list_idle if idle else self._pace.list_busy
+
+    def _take(self, told: TakeTold) -> bool:
+        """Put what was told behind what is known; False where it does not fit there."""
+        known = self._known
+        new = told()
+        if known is None or not new:
+            return True
+        segments, sizes = list(known.segments), dict(known.sizes)
+        for name, size in new:
+            if name in sizes:
+                continue
+            last = segments[-1] if segments else None
+            if last is None or (name.epoch, name.sequence) != (last.epoch, last.sequence + 1):
+                return False
+            segments.append(name)
+            sizes[name] = size
+        self._known = Listing(tuple(segments), sizes, known.barriers)
+        return True
+
+    def _with_new(self, known: Listing) -> Listing:
+        """What comes after the last segment that is known; everything where another writer has
+        taken over, for it may have begun before that one.
+        """
+        if not known.segments:
+            return self._log.list()
+        last = known.segments[-1]
+        new, barriers = self._log.entries(str(last))
+        if any(name.epoch != last.epoch for name in new):
+            return self._log.list()
+        sizes = {**known.sizes, **new}
+        segments = chain.chain(sizes)
+        if chain.has_gap(segments):
+            return self._log.list()
+        return Listing(tuple(segments), sizes, barriers)
+
+
+def _reaches(listing: Listing, frontier: Frontier | None) -> bool:
+    return frontier is None or (listing.frontier is not None and listing.frontier >= frontier)

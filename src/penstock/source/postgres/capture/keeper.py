@@ -1,0 +1,166 @@
+"""What capture does beside the stream: readers' positions, old segments, its own report.
+
+All of it asks the log's storage, which may take its time. So it has a thread of its own: the loop
+that answers Postgres only looks at what was found last.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.cadence import paced
+from penstock.changelog.changelog import ChangeLog, Listing, ReaderState
+from penstock.changelog.retention import Retention, passed_by_all
+from penstock.changelog.segment_name import SegmentName
+from penstock.changelog.writer import LogWriter
+from penstock.model.errors import LogError, LogUnavailable, PenstockError
+from penstock.model.lsn import Frontier, format_lsn
+from penstock.source.postgres.capture.link import Link
+
+# How often what a supervisor tells is looked at.
+_TURN_SECONDS = 0.2
+_HOUSEKEEPING_SECONDS = paced(1.0)
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Where the readers of the log are: what all of them hold, and what one would like to see."""
+
+    frontiers: tuple[Frontier, ...] = ()
+    wanted_lsn: int = 0
+
+    @property
+    def held_lsn(self) -> int | None:
+        """What may be confirmed; None without readers."""
+        return min((frontier.end_lsn for frontier in self.frontiers), default=None)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much the log may hold, and for how long beyond its readers."""
+
+    max_bytes: int
+    grace: float
+
+
+class LogKeeper:
+    """From ``with`` to the end of the block. ``session`` says how the session is."""
+
+    def __init__(
+        self,
+        log: ChangeLog,
+        writer: LogWriter,
+        limits: Limits,
+        session: Callable[[], dict[str, Any]],
+        link: Link,
+    ) -> None:
+        self._log = log
+        self._writer = writer
+        self._limits = limits
+        self._retention = Retention(limits.grace)
+        self._session = session
+        self._link = link
+        self._written: dict[str, ReaderState] = {}
+        self._next_readers = self._next_report = self._next_turn = 0.0
+        self._log_bytes: int | None = None
+        self._failure: PenstockError | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="log keeper", daemon=True)
+        self.readers = Readers()
+        self.is_full = False
+        """Whether nothing may be added before readers have gone on."""
+
+    def __enter__(self) -> Self:
+        self.look()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Raise what has gone wrong here and does not pass by itself."""
+        if self._failure is not None:
+            raise self._failure
+
+    def look(self, *, now: bool = False) -> None:
+        """Do what is due; with ``now`` read all positions, and say how things are, in any case."""
+        at = time.monotonic()
+        if now or at >= self._next_readers:
+            self._next_readers = at + self._log.readers.pace.readers
+            self._written = self._log.all_readers()
+        states = {**self._written, **self._link.told}.values()
+        self.readers = Readers(
+            tuple(state.frontier for state in states),
+            max((state.wanted_lsn for state in states), default=0),
+        )
+        if now or at >= self._next_turn:
+            self._next_turn = at + _HOUSEKEEPING_SECONDS
+            self._housekeeping(at)
+            report = self.report("paused" if self.is_full else "streaming")
+            self._link.say(report)
+            if now or at >= self._next_report:
+                self._next_report = at + self._log.root.pace.report
+                self._log.set_capture_report(report)
+
+    def report(self, state: str) -> dict[str, Any]:
+        return {"state": state, **self._session(), "log_bytes": self._log_bytes}
+
+    def _run(self) -> None:
+        while not self._done.wait(_TURN_SECONDS):
+            try:
+                self.look()
+            except LogUnavailable:
+                # Whoever publishes finds out as well, and decides.
+                continue
+            except PenstockError as error:
+                self._failure = error
+                return
+
+    def _housekeeping(self, now: float) -> None:
+        listing, frontiers = self._writer.listing, self.readers.frontiers
+        expired = self._retention.expired(listing.segments, frontiers, now)
+        if expired:
+            self._writer.remove(expired)
+        total = listing.total_bytes - sum(listing.sizes[name] for name in expired)
+        self._log_bytes = total
+        is_full = total >= self._limits.max_bytes
+        if is_full and not _can_shrink(listing, expired, frontiers):
+            self._check_transaction_size(listing)
+            is_full = False
+        self.is_full = is_full
+
+    def _check_transaction_size(self, listing: Listing) -> None:
+        """Readers can pass a transaction only once it is whole: waiting for them would be for ever.
+
+        Where the log ends between transactions, what is left is its last segment alone, which says
+        where it ends: then capture goes on.
+        """
+        if listing.segments[-1].is_open:
+            raise LogError(
+                f"one transaction takes more room than change_log.max_bytes "
+                f"({self._limits.max_bytes} bytes) allows; its first part was written after "
+                f"{format_lsn(listing.segments[-1].last)}",
+                remedy="raise change_log.max_bytes above the size of the largest transaction, and "
+                "start again: Postgres sends it again, whole",
+            )
+
+
+def _can_shrink(
+    listing: Listing, expired: Sequence[SegmentName], readers: Sequence[Frontier]
+) -> bool:
+    """Whether readers or the end of the grace period can still free something."""
+    passed = passed_by_all(listing.segments, readers)
+    end = listing.segments[-1].frontier
+    return len(passed) > len(expired) or not readers or min(readers) < end

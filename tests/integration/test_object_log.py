@@ -1,0 +1,90 @@
+"""Whole pipelines whose change log is in an object store."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from penstock.changelog.changelog import ChangeLog
+from penstock.cli.main import app
+from tests.fix_pipeline import PipelineUnderTest
+from tests.integration.copied_tables import CopiedTables
+from tests.objects_proxy import PAID, Fault
+from tests.objects_server import SECRET, ObjectServer
+
+ITEMS = (
+    "CREATE TABLE items (id int PRIMARY KEY, name text)",
+    "INSERT INTO items SELECT n, 'old' FROM generate_series(1, 1000) n",
+)
+BUSY_SECONDS, IDLE_SECONDS = 8.0, 12.0
+
+
+@pytest.fixture
+def shop(
+    pipeline: PipelineUnderTest, target_url: str, spark: SparkSession, object_server: ObjectServer
+) -> CopiedTables:
+    pipeline.execute(*ITEMS)
+    pipeline.log = ChangeLog(f"{object_server.place()}/log", object_server.options)
+    shop = CopiedTables(pipeline, target_url, spark)
+    shop.configure()
+    pipeline.also(change_log={"path": pipeline.log.root.path, "options": object_server.options})
+    return shop
+
+
+def test_rows_changes_restarts_and_an_end(shop: CopiedTables, object_server: ObjectServer) -> None:
+    checked = CliRunner().invoke(app, ["check", str(shop.pipeline.file)])
+    assert f"passed   change log: {shop.pipeline.log.root.path}" in checked.output, checked.output
+    shop.run_until_caught_up()
+    assert shop.is_equal("items")
+    # The first answers are lost, or there are none.
+    failures = iter([Fault(503), Fault(answer_lost=True)] * 6)
+    object_server.proxy.set(lambda kind, _path: next(failures, None) if kind == "PUT" else None)
+    shop.pipeline.execute(
+        "UPDATE items SET name = 'new' WHERE id < 100", "DELETE FROM items WHERE id > 900"
+    )
+    shop.run_until_caught_up()
+    assert shop.is_equal("items")
+    shown = CliRunner().invoke(app, ["log", "inspect", str(shop.pipeline.file)])
+    assert "segments" in shown.output
+    status = CliRunner().invoke(app, ["status", str(shop.pipeline.file)])
+    assert "capture       stopped" in status.output, status.output
+    for output in (checked.output, shown.output, status.output, *shop.said):
+        assert SECRET not in output
+    done = CliRunner().invoke(app, ["destroy", str(shop.pipeline.file), "--yes"])
+    assert done.exit_code == 0, done.output
+    assert shop.pipeline.log.root.entries() == set()
+
+
+def test_what_is_paid_for(
+    shop: CopiedTables, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most six full-price requests a second under load, and one while nothing happens."""
+    monkeypatch.setenv("PENSTOCK_CADENCE", "1")  # capture as its users have it
+
+    def rate(began: float) -> tuple[float, Counter[str]]:
+        counts = Counter(object_server.proxy.counts)
+        return sum(counts[kind] for kind in PAID) / (time.monotonic() - began), counts
+
+    with shop.running() as run:
+        shop.wait(run, lambda: shop.phases() == {"public.items": "ready"}, "the table is copied")
+        object_server.proxy.counts.clear()
+        began = time.monotonic()
+        with psycopg.connect(shop.pipeline.url, autocommit=True) as conn:
+            while time.monotonic() < began + BUSY_SECONDS:
+                conn.execute("UPDATE items SET name = name || 'x' WHERE id = 1")
+                time.sleep(0.01)
+        busy, counts = rate(began)
+        assert busy <= 6, counts
+        assert counts["PUT"] > BUSY_SECONDS, "there was something to pay for"
+        shop.wait(run, lambda: shop.is_equal("items"), "all is delivered")
+        time.sleep(6)
+        object_server.proxy.counts.clear()
+        began = time.monotonic()
+        time.sleep(IDLE_SECONDS)
+        idle, counts = rate(began)
+        assert idle <= 1, counts

@@ -1,0 +1,143 @@
+"""An object store of one's own: SeaweedFS as a process, behind a proxy that counts and fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tests.loopback_server import free_ports
+from tests.objects_proxy import ObjectProxy
+
+KEY, SECRET = "penstock-tests", "penstock-tests-secret"
+_BUCKET = "tests"
+_START_SECONDS = 60.0
+_LOOK_SECONDS = 0.05
+_RIGHTS = ["Admin", "Read", "Write", "List", "Tagging"]
+
+
+class ObjectServer:
+    """On free ports of 127.0.0.1. Inside ``with`` it runs; afterwards it is gone, with its data."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="penstock-weed-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self._proxy: ObjectProxy | None = None
+        # Each of its servers also takes the port 10,000 above its own.
+        self._master, self._volume, self._filer, self._s3 = free_ports(4)
+
+    @property
+    def proxy(self) -> ObjectProxy:
+        assert self._proxy is not None
+        return self._proxy
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Those that lead here, through the proxy."""
+        return {
+            "endpoint": f"http://127.0.0.1:{self.proxy.port}",
+            "access_key_id": KEY,
+            "secret_access_key": SECRET,
+            "region": "eu-central-1",
+        }
+
+    def place(self) -> str:
+        """A new one, as a URL. In one bucket: each has volumes of its own, and these are few."""
+        return f"s3://{_BUCKET}/{uuid.uuid4().hex[:12]}"
+
+    def _make_bucket(self) -> None:
+        client = boto3.client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{self._s3}",
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            region_name="eu-central-1",
+            config=Config(retries={"total_max_attempts": 1}),
+        )
+        with suppress(client.exceptions.BucketAlreadyOwnedByYou):
+            client.create_bucket(Bucket=_BUCKET)
+        client.put_object(Bucket=_BUCKET, Key="ready", Body=b"yes")
+        client.close()
+
+    def start(self) -> None:
+        """Start it, or start it again after ``kill``: its objects are there again."""
+        rights = self._folder / "s3.json"
+        credentials = [{"accessKey": KEY, "secretKey": SECRET}]
+        identity = {"name": "tests", "credentials": credentials, "actions": _RIGHTS}
+        rights.write_text(json.dumps({"identities": [identity]}))
+        data = self._folder / "data"
+        data.mkdir(exist_ok=True)
+        self._log = (self._folder / "log.txt").open("ab")
+        self._process = subprocess.Popen(
+            [
+                *(str(Path(sys.executable).with_name("weed")), "server"),
+                *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={data}"),
+                *(f"-master.port={self._master}", f"-volume.port={self._volume}"),
+                *("-filer", f"-filer.port={self._filer}"),
+                *("-s3", f"-s3.port={self._s3}", f"-s3.config={rights}"),
+                *("-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"),
+                *("-master.volumeSizeLimitMB=64", "-volume.max=20"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+        deadline = time.monotonic() + _START_SECONDS
+        while (why := self._why_not()) is not None:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                tail = (self._folder / "log.txt").read_text(errors="replace")[-3000:]
+                raise RuntimeError(f"SeaweedFS did not start: {why}; its log ends with:\n{tail}")
+            time.sleep(_LOOK_SECONDS)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._log is not None:
+            self._log.close()
+
+    def close(self) -> None:
+        if self._proxy is not None:
+            self._proxy.close()
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+            self._proxy = ObjectProxy(self._s3)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _why_not(self) -> Exception | None:
+        """What keeps it from working; None once all of its parts work together."""
+        try:
+            self._make_bucket()
+        except (BotoCoreError, ClientError) as error:
+            why: Exception = error
+            return why
+        return None
