@@ -71,7 +71,7 @@ class CaptureProcess:
                     *(["--supervised"] if supervised else []),
                 ],
                 stdin=subprocess.PIPE,
-                stdout=errors,
+                stdout=subprocess.DEVNULL,
                 stderr=errors,
                 env={**os.environ, **environment},
                 start_new_session=True,

@@ -6,13 +6,16 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 
 import psycopg
 import pytest
 
+from penstock.changelog.storage.folder import FolderStorage
+from penstock.changelog.storage.pace import FOLDER
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
-from penstock.source.postgres.capture import session, stream
+from penstock.source.postgres.capture import keeper, stream
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
 pytestmark = pytest.mark.every_postgres
@@ -74,7 +77,7 @@ def test_confirm_log_follows_the_log(pipeline: PipelineUnderTest) -> None:
 def test_the_slot_advances_while_only_other_tables_are_busy(
     pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_IDLE_ADVANCE_SECONDS", 0.2)
+    monkeypatch.setattr(FolderStorage, "pace", replace(FOLDER, advance=0.2))
     pipeline.configure(include=("public.items",))
     pipeline.execute(ITEMS, "CREATE TABLE busy (id int)")
     start = pipeline.subscribe().start_lsn
@@ -121,7 +124,7 @@ def test_a_wanted_position_is_reached_at_once(pipeline: PipelineUnderTest) -> No
 def test_segments_that_all_readers_passed_are_removed(
     pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_HOUSEKEEPING_SECONDS", 0.1)
+    monkeypatch.setattr(keeper, "_HOUSEKEEPING_SECONDS", 0.1)
     pipeline.configure(segment_age="1ms", grace=0)
     pipeline.execute(ITEMS)
     pipeline.subscribe()
@@ -153,7 +156,7 @@ def test_segments_that_all_readers_passed_are_removed(
 def test_the_grace_period_keeps_passed_segments(
     pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_HOUSEKEEPING_SECONDS", 0.05)
+    monkeypatch.setattr(keeper, "_HOUSEKEEPING_SECONDS", 0.05)
     pipeline.configure(segment_age="1ms", grace="1h")
     pipeline.execute(ITEMS)
     pipeline.subscribe()
@@ -174,7 +177,7 @@ def test_the_grace_period_keeps_passed_segments(
 def test_a_full_log_pauses_capture_until_readers_advance(
     pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_HOUSEKEEPING_SECONDS", 0.01)
+    monkeypatch.setattr(keeper, "_HOUSEKEEPING_SECONDS", 0.01)
     monkeypatch.setattr(stream, "_LIBPQ_BUFFER", 1)
     pipeline.configure(segment_bytes="8 KiB", max_bytes="64 KiB", grace=0)
     pipeline.execute(ITEMS)
@@ -214,7 +217,7 @@ def test_a_transaction_larger_than_the_log_may_be_is_an_error(
     pipeline: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No reader can pass a part of a transaction, so waiting for readers would never end."""
-    monkeypatch.setattr(session, "_HOUSEKEEPING_SECONDS", 0.01)
+    monkeypatch.setattr(keeper, "_HOUSEKEEPING_SECONDS", 0.01)
     pipeline.configure(segment_bytes="8 KiB", segment_age="1ms", max_bytes="64 KiB", grace=0)
     pipeline.execute(ITEMS)
     start = pipeline.subscribe().start_lsn

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from penstock.model.lsn import format_lsn
-from penstock.source.postgres.capture import session as capture_session
+from penstock.source.postgres.capture import keeper
 from penstock.spark import register
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
@@ -244,7 +244,7 @@ def test_a_named_reader_keeps_what_it_needs(
     checkpoint: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capture_session, "_HOUSEKEEPING_SECONDS", 0.05)
+    monkeypatch.setattr(keeper, "_HOUSEKEEPING_SECONDS", 0.05)
     shop.configure(segment_age="1ms", grace=0)
     frame = stream(spark, shop, reader="report")
     with shop.capturing() as capture:
@@ -318,7 +318,7 @@ def test_a_start_before_the_log_begins_is_an_error_not_a_gap(
     checkpoint: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capture_session, "_HOUSEKEEPING_SECONDS", 0.05)
+    monkeypatch.setattr(keeper, "_HOUSEKEEPING_SECONDS", 0.05)
     shop.configure(segment_age="1ms", grace=0)
     with shop.capturing() as capture:
         insert(shop, 1)

@@ -12,6 +12,7 @@ RETRIED: list[type[PenstockError]] = [
     errors.SourceUnavailable,
     errors.DestinationUnavailable,
     errors.StoreUnavailable,
+    errors.LogUnavailable,
     PenstockError,
 ]
 STOPPED: list[type[PenstockError]] = [

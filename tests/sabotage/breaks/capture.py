@@ -12,7 +12,7 @@ BREAKS = (
         file="source/postgres/capture/session.py",
         edits=(
             (
-                "confirmed = min(state.frontier.end_lsn for state in readers.values())",
+                "confirmed = readers.held_lsn",
                 "confirmed = self._assembler.frontier.end_lsn",
             ),
         ),
@@ -131,8 +131,8 @@ BREAKS = (
         name="log-without-a-limit",
         guarantee="A backlog is bounded and drains",
         without="Capture goes on beyond change_log.max_bytes while nobody reads.",
-        file="source/postgres/capture/session.py",
-        edits=(("self._paused = total >= self._settings.max_bytes", "self._paused = total < 0"),),
+        file="source/postgres/capture/keeper.py",
+        edits=(("is_full = total >= self._limits.max_bytes", "is_full = total < 0"),),
         noticed_by=(
             (
                 "unit/test_capture_session.py",

@@ -9,7 +9,7 @@ BREAKS = (
         name="segment-not-synced",
         guarantee="Nothing is lost",
         without="A segment counts as durable before its bytes have reached the disk.",
-        file="changelog/storage.py",
+        file="changelog/storage/folder.py",
         edits=(("os.fsync(file.fileno())", "file.fileno()"),),
         noticed_by=(
             ("unit/test_storage.py", "test_what_is_durable_was_synced_before_it_has_its_name"),
@@ -29,7 +29,7 @@ BREAKS = (
         name="log-readable-by-all",
         guarantee="What is on disk is its owner's alone",
         without="Files of the change log can be read by whoever the umask allows.",
-        file="changelog/storage.py",
+        file="changelog/storage/folder.py",
         edits=(("mode = 0o600 if self._private else 0o666", "mode = 0o666"),),
         noticed_by=(
             ("unit/test_storage.py", "test_the_log_and_what_is_beside_it_is_its_owner_s_alone"),
@@ -47,8 +47,8 @@ BREAKS = (
         name="stale-writer-not-fenced",
         guarantee="One writer",
         without="A capture process that was replaced goes on publishing segments.",
-        file="changelog/changelog.py",
-        edits=(("if self._log.newest_epoch() > self.epoch:", "if self.epoch < 0:"),),
+        file="changelog/writer.py",
+        edits=(("if not self._log.epochs.exists(_epoch_name(self.epoch)):", "if self.epoch < 0:"),),
         noticed_by=(("unit/test_changelog.py", "test_a_new_writer_fences_the_old_one"),),
     ),
     Break(
@@ -66,7 +66,7 @@ BREAKS = (
         guarantee="Never half a transaction in a batch",
         without="The part of a transaction that a crash left in the log stays beside the whole one "
         "that Postgres sends again.",
-        file="changelog/changelog.py",
+        file="changelog/writer.py",
         edits=(
             (
                 "while segments and segments[-1].is_unfinished:",

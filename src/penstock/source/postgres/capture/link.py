@@ -7,6 +7,7 @@ for the log's storage, which may be far away; what others may read there is writ
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -54,9 +55,11 @@ class Link:
             log.set_capture_report(report)
 
     def _listen(self, on_end: Callable[[], None]) -> None:
-        for line in sys.stdin.buffer:
-            name, state = from_line(line)
-            self.told[name] = state
+        # Not by sys.stdin: a thread that waits there keeps the interpreter from ending.
+        begun = b""
+        while data := os.read(sys.stdin.fileno(), 2**16):
+            *lines, begun = (begun + data).split(b"\n")
+            self.told.update(map(from_line, lines))
         on_end()
 
 
