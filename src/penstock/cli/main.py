@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import capture, check, demo, destroy, init, run, snapshot, status, verify
+from penstock.cli import capture, check, demo, destroy, init, pack, run, snapshot, status, verify
 from penstock.cli.log import log_app
 from penstock.cli.logs import FORMAT, LEVEL, LogFormat, LogLevel
 from penstock.cli.schema import schema_app
@@ -44,6 +44,7 @@ app.add_typer(tables_app, name="tables")
 app.add_typer(schema_app, name="schema")
 app.add_typer(log_app, name="log")
 app.command("destroy")(destroy.destroy)
+app.command("pack")(pack.pack)
 app.command("demo")(demo.demo)
 
 

@@ -255,9 +255,12 @@ class BatchConfig(_Model):
 
 
 class SparkConfig(_Model):
-    """The Spark that runs the pipeline. The 4 in the default lets a failed task be retried."""
+    """The Spark that runs the pipeline. The 4 in the default lets a failed task be retried.
+    ``environment`` is what `penstock pack` made, for executors on other machines.
+    """
 
     master: str = Field(default="local[*, 4]", min_length=1)
+    environment: str | None = Field(default=None, min_length=1)
     conf: dict[str, SparkValue] = {}
 
 

@@ -43,10 +43,12 @@ def log_options() -> str:
     return f"{_LOG_FILE}={_LOG_SETTINGS.as_uri()} -Dpenstock.spark.log={level}"
 
 
-def start_context(conf: SparkConf) -> SparkContext:
-    """This process's Spark context; starts a JVM where there is none yet."""
+def start_context(conf: SparkConf, folder: Path | None = None) -> SparkContext:
+    """This process's Spark context; starts a JVM where there is none yet, with ``folder`` as its
+    working folder, if that matters.
+    """
     if SparkContext._active_spark_context is None and SparkContext._gateway is None:
-        context = SparkContext(conf=conf, gateway=_launch(conf))
+        context = SparkContext(conf=conf, gateway=_launch(conf, folder))
         if not is_debug():
             _keep_quiet(context)
         return context
@@ -86,7 +88,7 @@ def end_jvm() -> None:
         process.wait()
 
 
-def _launch(conf: SparkConf) -> Any:
+def _launch(conf: SparkConf, folder: Path | None) -> Any:
     reading, writing = os.pipe()
     # Who names a log file of their own wants to see what it says.
     shows_all = is_debug() or conf.get(_DRIVER_OPTIONS, "").count(_LOG_FILE) > 1
@@ -95,7 +97,7 @@ def _launch(conf: SparkConf) -> Any:
     ).start()
     # In a session of its own: a signal for all of a terminal's or a supervisor's processes reaches
     # us alone, and we end it in order. However we end, it does too, for it watches its stdin.
-    options = {"stderr": writing, "start_new_session": True}
+    options = {"stderr": writing, "start_new_session": True, "cwd": folder}
     try:
         return launch_gateway(conf, options)  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as error:

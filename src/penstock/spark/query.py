@@ -109,7 +109,7 @@ class PipelineQuery:
         return (
             stream.writeStream.foreachBatch(self._run_batch)
             .trigger(processingTime=f"{int(settings.interval_seconds * 1000)} milliseconds")
-            .option("checkpointLocation", self._checkpoint)
+            .option("checkpointLocation", Path(self._checkpoint).as_uri())
             .start()
         )
 

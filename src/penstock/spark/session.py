@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +20,7 @@ from pyspark.sql import SparkSession
 from penstock.config.models import SparkConfig
 from penstock.spark import register
 from penstock.spark.class_archive import archive_options
+from penstock.spark.environment import PYTHON, driver_folder, environment_settings
 from penstock.spark.java import ensure_java
 from penstock.spark.jvm import JVM_GONE, end_jvm, log_options, start_context
 
@@ -57,6 +61,12 @@ def make_session(name: str, config: SparkConfig) -> SparkSession:
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = default_settings()
+    folder: Path | None = None
+    if config.environment is not None:
+        settings |= environment_settings(config.environment)
+        os.environ["PYSPARK_PYTHON"] = PYTHON
+        folder = driver_folder(Path(tempfile.mkdtemp(prefix="penstock-driver-")))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     if not config.master.startswith("local"):
         # A driver that listens on loopback only cannot be reached by executors elsewhere.
         del settings["spark.driver.bindAddress"], settings["spark.driver.host"]
@@ -67,7 +77,7 @@ def make_session(name: str, config: SparkConfig) -> SparkSession:
     conf = SparkConf().setAppName(f"penstock {name}").setMaster(config.master)
     conf.setAll(list((settings | given).items()))
     with _own_sigint():
-        start_context(conf)
+        start_context(conf, folder)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
     register(spark)
     return spark
