@@ -22,6 +22,7 @@ from tests.loopback_server import free_ports
 from tests.objects_proxy import ObjectProxy
 
 KEY, SECRET = "penstock-tests", "penstock-tests-secret"
+_PARTS = ("master", "volume", "filer", "s3")
 _BUCKET = "tests"
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
@@ -36,8 +37,7 @@ class ObjectServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._proxy: ObjectProxy | None = None
-        # Each of its servers also takes the port 10,000 above its own.
-        self._master, self._volume, self._filer, self._s3 = free_ports(4)
+        self._master, self._volume, self._filer, self._s3, *self._grpc = free_ports(8)
 
     @property
     def proxy(self) -> ObjectProxy:
@@ -88,6 +88,11 @@ class ObjectServer:
                 *(f"-master.port={self._master}", f"-volume.port={self._volume}"),
                 *("-filer", f"-filer.port={self._filer}"),
                 *("-s3", f"-s3.port={self._s3}", f"-s3.config={rights}"),
+                # Else those 10,000 above: the system gives such ones to clients.
+                *(
+                    f"-{part}.port.grpc={port}"
+                    for part, port in zip(_PARTS, self._grpc, strict=True)
+                ),
                 *("-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"),
                 *("-master.volumeSizeLimitMB=64", "-volume.max=20"),
             ],

@@ -32,7 +32,10 @@ _LOOK_SECONDS = 0.1
 def why_not() -> str | None:
     """Why no worker can be isolated here; None where it can."""
     tried = subprocess.run(
-        ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True, text=True
+        ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt"],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     return None if tried.returncode == 0 else f"workers cannot be isolated: {tried.stderr.strip()}"
 
@@ -136,7 +139,8 @@ class SparkCluster:
     def _copy_spark(self) -> None:
         """By links to the same files where that is possible."""
         source, target = Path(str(pyspark.__file__)).parent, self._folder / "spark"
-        linked = subprocess.run(["cp", "-al", str(source), str(target)], capture_output=True)
+        link = ["cp", "-al", str(source), str(target)]
+        linked = subprocess.run(link, check=False, capture_output=True)
         if linked.returncode:
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(source, target, symlinks=True)

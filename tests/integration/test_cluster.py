@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -40,13 +43,14 @@ def rows(url: str) -> list[tuple[object, ...]]:
             return []
 
 
-def test_a_pipeline_on_isolated_workers(
+@pytest.fixture
+def shop(
     pipeline: PipelineUnderTest,
     target_url: str,
     object_server: ObjectServer,
     environment: Path,
     cluster: SparkCluster,
-) -> None:
+) -> PipelineUnderTest:
     pipeline.execute(
         "CREATE TABLE items (id int PRIMARY KEY, name text)",
         "INSERT INTO items SELECT n, 'old' FROM generate_series(1, 5000) n",
@@ -57,19 +61,28 @@ def test_a_pipeline_on_isolated_workers(
         destination={"type": "postgres", "url": target_url},
         options=object_server.options,
     )
+    pipeline.also(spark=spark_on(cluster, environment))
+    return pipeline
+
+
+def spark_on(cluster: SparkCluster, environment: Path | None) -> dict[str, Any]:
     conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
-    pipeline.also(
-        spark={"master": cluster.master, "environment": str(environment), "conf": conf}
-    )
-    run = PenstockRun(pipeline.file)
+    archive = {} if environment is None else {"environment": str(environment)}
+    return {"master": cluster.master, "conf": conf, **archive}
+
+
+def test_a_pipeline_on_isolated_workers(
+    shop: PipelineUnderTest, target_url: str, cluster: SparkCluster
+) -> None:
+    run = PenstockRun(shop.file)
 
     def delivered() -> bool:
         run.expect_running()
-        return rows(target_url) == rows(pipeline.url)
+        return rows(target_url) == rows(shop.url)
 
     try:
         wait_until(delivered, "all rows are copied", 300)
-        pipeline.execute(
+        shop.execute(
             "UPDATE items SET name = 'new' WHERE id < 1000", "DELETE FROM items WHERE id > 4000"
         )
         wait_until(delivered, "the changes are there", 300)
@@ -77,7 +90,7 @@ def test_a_pipeline_on_isolated_workers(
         executors = cluster.executors()
         cluster.workers[0].kill()
         cluster.start_worker()
-        pipeline.execute("UPDATE items SET name = 'newer' WHERE id % 3 = 0")
+        shop.execute("UPDATE items SET name = 'newer' WHERE id % 3 = 0")
         wait_until(delivered, "the changes are there", 300)
         wait_until(lambda: cluster.executors() > executors, "a new executor has come", 300)
         run.stop()
@@ -87,3 +100,24 @@ def test_a_pipeline_on_isolated_workers(
     finally:
         run.end()
     assert SECRET not in run.output + cluster.said()
+
+
+@pytest.mark.release
+def test_the_check_says_of_each_executor_what_it_lacks(
+    shop: PipelineUnderTest, target_url: str, cluster: SparkCluster, environment: Path
+) -> None:
+    def check() -> str:
+        command = [sys.executable, "-m", "penstock", "check", str(shop.file)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        return done.stdout + done.stderr
+
+    assert check().count("passed   executor on") == 2
+    # A folder of the driver's, which they do not see.
+    shop.also(change_log={"path": str(shop.folder / "log")})
+    said = check()
+    assert said.count("failed   executor on") == 2, said
+    assert f"does not see the change log {shop.folder / 'log'}" in said
+    shop.also(spark=spark_on(cluster, None))
+    said = check()
+    assert "failed   executors: no task could run" in said, said
+    assert "penstock pack" in said

@@ -23,7 +23,10 @@ _STYLES: dict[Status, str] = {
 
 
 def check(file: PipelineFile) -> None:
-    """Check source, role, tables and change log. Changes nothing.
+    """Check source, role, tables, change log and destination; on a cluster also every executor.
+
+    Changes nothing. On a Spark cluster a task runs on each executor and says whether it has
+    Penstock, and reaches change log, source and destination.
 
     Lists every check with its result and, where it did not pass, what to do. Exits with 1 when any
     failed; warnings do not count.
@@ -34,7 +37,12 @@ def check(file: PipelineFile) -> None:
     """
     from penstock.spark.preflight import run_all_checks
 
-    results = run_all_checks(load_pipeline(file))
+    config = load_pipeline(file)
+    results = run_all_checks(config)
+    if not config.spark.master.startswith("local"):
+        from penstock.spark.executor_check import check_executors
+
+        results += check_executors(config)
     show_results(results)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)

@@ -110,15 +110,20 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if is_debug():
             raise
         show_error(
-            f"Unexpected {type(error).__name__}: {_without_frames(str(error))}",
+            f"Unexpected {type(error).__name__}: {_without_frames(error)}",
             "This is a bug in Penstock. `penstock --debug …` shows where; please report it.",
         )
         sys.exit(EXIT_FAILED)
     sys.exit(0)
 
 
-def _without_frames(text: str) -> str:
+def _without_frames(error: Exception) -> str:
     """What an error says, without the frames that those of Java and of workers carry in it."""
+    try:
+        text = str(error)
+    except Exception:
+        # Spark asks the JVM for it, which may have ended.
+        return "(what it says is gone with Spark)"
     return re.split(r"\n(?=\s+at |\s*Traceback |JVM stacktrace)", text, maxsplit=1)[0].strip()
 
 

@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
 from penstock.debug import is_debug
-from penstock.model.errors import SparkLost
+from penstock.model.errors import PenstockError, SparkLost
 from penstock.spark.trace_lines import TraceLines
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -138,5 +138,9 @@ def jvm_needed() -> Iterator[None]:
     """SparkLost where a call inside of it finds that the JVM has ended."""
     try:
         yield
+    except Py4JJavaError as error:
+        # It lives, and says what is wrong.
+        said = str(error.java_exception).splitlines()[0][:600]
+        raise PenstockError(f"Spark failed: {said}") from None
     except JVM_GONE as error:
         raise spark_lost() from error

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -88,6 +88,10 @@ class PipelineQuery:
                 raise
             # It died while no query ran, or while this one was being made.
             raise spark_lost() from error
+        except PySparkException as error:
+            # What it says is asked of the JVM, which may end before a person reads it.
+            self._commits.end()
+            raise QueryFailed(first_lines(str(error))) from None
 
     def _start(
         self, spark: SparkSession, settings: QuerySettings, start: Frontier
