@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import psycopg
@@ -64,15 +63,11 @@ def _is_primary(server: EmbeddedPostgres) -> bool:
         return conn.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
 
 
-def fail_over(server: EmbeddedPostgres, seconds: float) -> None:
-    """Let it be a standby that has everything, for that long, and then be promoted: a timeline of
-    its own, with the slots that it had.
-    """
+def demote(server: EmbeddedPostgres) -> None:
+    """Let it be a standby that has everything, with the slots that it had."""
     server.stop()
     _write(server, server._data / "standby.signal", "")
     server.start()
-    time.sleep(seconds)
-    promote(server)
 
 
 def standby_of(primary: EmbeddedPostgres, standby: EmbeddedPostgres) -> None:

@@ -25,7 +25,7 @@ from tests.crash.machine_faults import (
 from tests.crash.penstock_run import PATIENCE
 from tests.crash.refusals import expect_refused, follow, overcome
 from tests.fix_pipeline import wait_until
-from tests.physical_copies import fail_over, image_of, restore
+from tests.physical_copies import demote, image_of, promote, restore
 from tests.tcp_proxy import TcpProxy
 from tests.workload_tables import INSERT_ONLY, TABLES
 
@@ -83,7 +83,9 @@ def _promote(injured: IntoTrusted, amount: float) -> str:
     """A standby that has everything, slots too; for a moment it takes no writes."""
     seconds = amount * _LONGEST_STANDBY_SECONDS
     with injured.load.paused():
-        fail_over(injured.server, seconds)
+        demote(injured.server)
+        time.sleep(seconds)
+        promote(injured.server)
     said = overcome(injured, "nothing: nothing was lost")
     return f"standby for {seconds:.1f} s; {said}"
 

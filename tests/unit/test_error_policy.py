@@ -12,6 +12,7 @@ RETRIED: list[type[PenstockError]] = [
     errors.SourceUnavailable,
     errors.DestinationUnavailable,
     errors.StoreUnavailable,
+    errors.LogFull,
     PenstockError,
 ]
 STOPPED: list[type[PenstockError]] = [

@@ -8,13 +8,14 @@ offer for local disks (fsync, an exclusive create), so they are written out here
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.model.errors import LogError
+from penstock.model.errors import LogError, LogFull
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,11 +127,13 @@ class Storage:
         temporary = self._write_temporary(data, durable=True)
         try:
             os.link(temporary, self.full(name))
+            self._sync_folder()
         except FileExistsError:
             return False
+        except OSError as error:
+            raise self._cannot_write(error) from error
         finally:
             os.unlink(temporary)
-        self._sync_folder()
         return True
 
     def delete(self, name: str) -> None:
@@ -170,7 +173,8 @@ class Storage:
         os.makedirs(self.path, mode=0o700 if self._private else 0o777, exist_ok=True)
 
     def _cannot_write(self, error: OSError) -> LogError:
-        return LogError(
+        kind = LogFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else LogError
+        return kind(
             f"cannot write to the change log folder {self.path}: {error.strerror}",
             remedy="free disk space or fix the folder's permissions; nothing was lost",
         )

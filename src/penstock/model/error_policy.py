@@ -12,6 +12,7 @@ from penstock.model.errors import (
     DestinationError,
     DestinationUnavailable,
     LogError,
+    LogFull,
     PenstockError,
     SnapshotGone,
     SourceError,
@@ -55,7 +56,7 @@ def decide(error: PenstockError) -> Action:
     An error of no known kind (a lost executor, a killed worker) is retried: every batch can be
     replayed.
     """
-    if isinstance(error, SourceUnavailable | DestinationUnavailable | StoreUnavailable):
+    if isinstance(error, SourceUnavailable | DestinationUnavailable | StoreUnavailable | LogFull):
         return Action.RETRY
     if isinstance(error, BatchAgain | SnapshotGone | TableRewritten):
         return Action.AGAIN

@@ -10,6 +10,7 @@ PenstockError
 │   ├── SlotError          slot missing, invalidated, moved or busy: never worth a loop
 │   └── IdentityChanged    another source than positions are of, or one that went back
 ├── LogError               the change log cannot be trusted or written
+│   ├── LogFull            its disk has no room left: worth another try
 │   ├── CorruptSegment     torn, truncated or altered
 │   └── Fenced             another writer or driver has taken over
 ├── DecodeError            bytes that are not what the protocol allows
@@ -89,6 +90,10 @@ class IdentityChanged(SourceError):
 
 class LogError(PenstockError):
     """The change log cannot be trusted or written."""
+
+
+class LogFull(LogError):
+    """The disk of the change log has no room left; another try may succeed."""
 
 
 class CorruptSegment(LogError):
