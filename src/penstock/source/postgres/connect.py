@@ -132,6 +132,7 @@ def connect(
     autocommit: bool = True,
     application_name: str = "penstock",
     party: Party = SOURCE,
+    kind: type[psycopg.Connection[tuple[Any, ...]]] = psycopg.Connection,
 ) -> psycopg.Connection[tuple[Any, ...]]:
     """A connection; with ``replication`` one that takes replication commands.
 
@@ -145,7 +146,7 @@ def connect(
     if replication:
         parameters["replication"] = "database"
     try:
-        conn = psycopg.connect(url.reveal(), autocommit=True, **parameters)
+        conn = kind.connect(url.reveal(), autocommit=True, **parameters)
         try:
             # A pooler would keep the settings for whoever comes next, and has its own.
             own = f" WHERE pg_catalog.pg_backend_pid() = {conn.info.backend_pid}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -13,6 +13,7 @@ from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from penstock.config.connection_url import ConnectionUrl
+from penstock.destination.postgres.sessions.answer_watch import ANSWERS, WatchedConnection
 from penstock.destination.postgres.sessions.pooler import refuse_transaction_pool
 from penstock.model.errors import DestinationError, DestinationUnavailable
 from penstock.source.postgres.connect import Party, connect
@@ -52,14 +53,18 @@ def open_session(url: ConnectionUrl, application: str, settings: dict[str, str])
 
     Raises DestinationError where a pooler stands in between that would lose the settings.
     """
-    conn = connect(url, application_name=application, party=DESTINATION)
+    conn = connect(url, application_name=application, party=DESTINATION, kind=WatchedConnection)
     try:
         with destination_errors("preparing the connection"):
+            backend = conn.info.backend_pid
             wanted = _SETTINGS | settings | {_MARK: application}
-            if not _make_settings(conn, wanted, only_on=conn.info.backend_pid):
+            if not _make_settings(conn, wanted, only_on=backend):
                 # A pooler invents the numbers that it gives its clients.
                 refuse_transaction_pool(conn, url, DESTINATION)
                 _make_settings(conn, wanted)
+                row = conn.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+                backend = row[0] if row else 0
+            ANSWERS.know(conn, url, DESTINATION, f"{application} watch", backend)
     except BaseException:
         conn.close()
         raise
@@ -159,7 +164,7 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
     statements = b";".join(statement for statement, _ in loads)
     pgconn.nonblocking = 0
     try:
-        result: PGresult | None = pgconn.exec_(statements) if loads else None
+        result = _answer(conn, lambda: pgconn.exec_(statements)) if loads else None
         for _, data in loads:
             if result is None or result.status != ExecStatus.COPY_IN:
                 break
@@ -169,15 +174,15 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
             except BaseException:
                 with suppress(psycopg.Error):
                     pgconn.put_copy_end(b"what was to be copied could not be made")
-                    while pgconn.get_result() is not None:
+                    while _answer(conn, pgconn.get_result) is not None:
                         pass
                 raise
             pgconn.put_copy_end()
-            result = pgconn.get_result()
+            result = _answer(conn, pgconn.get_result)
             if result is None or result.status != ExecStatus.COMMAND_OK:
                 break
-            result = pgconn.get_result()
-        while (following := pgconn.get_result()) is not None:
+            result = _answer(conn, pgconn.get_result)
+        while (following := _answer(conn, pgconn.get_result)) is not None:
             result = result or following
         if pgconn.status != ConnStatus.OK:
             raise psycopg.OperationalError(pgconn.get_error_message())
@@ -186,6 +191,12 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
     finally:
         if pgconn.status == ConnStatus.OK:
             pgconn.nonblocking = 1
+
+
+def _answer(conn: Connection, ask: Callable[[], PGresult | None]) -> PGresult | None:
+    """What the server says; while rows are made and sent, nobody waits for that."""
+    with ANSWERS.over(conn):
+        return ask()
 
 
 def session_name(pipeline: str, purpose: str) -> str:
