@@ -13,10 +13,10 @@ from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.destination.postgres.sessions.answer_watch import ANSWERS, WatchedConnection
 from penstock.destination.postgres.sessions.pooler import refuse_transaction_pool
 from penstock.model.errors import DestinationError, DestinationUnavailable
-from penstock.source.postgres.connect import Party, connect
+from penstock.source.postgres.answer_watch import ANSWERS
+from penstock.source.postgres.connect import Party, connect, watch_answers
 from penstock.source.postgres.silence import has_rested
 
 DESTINATION = Party("destination.url", DestinationError, DestinationUnavailable)
@@ -53,18 +53,16 @@ def open_session(url: ConnectionUrl, application: str, settings: dict[str, str])
 
     Raises DestinationError where a pooler stands in between that would lose the settings.
     """
-    conn = connect(url, application_name=application, party=DESTINATION, kind=WatchedConnection)
+    conn = connect(url, application_name=application, party=DESTINATION)
     try:
         with destination_errors("preparing the connection"):
-            backend = conn.info.backend_pid
             wanted = _SETTINGS | settings | {_MARK: application}
-            if not _make_settings(conn, wanted, only_on=backend):
+            if not _make_settings(conn, wanted, only_on=conn.info.backend_pid):
                 # A pooler invents the numbers that it gives its clients.
                 refuse_transaction_pool(conn, url, DESTINATION)
                 _make_settings(conn, wanted)
                 row = conn.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
-                backend = row[0] if row else 0
-            ANSWERS.know(conn, url, DESTINATION, f"{application} watch", backend)
+                watch_answers(conn, url, application, DESTINATION, row[0] if row else 0)
     except BaseException:
         conn.close()
         raise

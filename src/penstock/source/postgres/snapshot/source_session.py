@@ -26,6 +26,7 @@ from psycopg.pq import ExecStatus
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import SourceUnavailable
+from penstock.source.postgres.answer_watch import ANSWERS
 from penstock.source.postgres.connect import connect, without_secrets
 from penstock.source.postgres.silence import IDLE_SECONDS, server_settings, session_parameters
 from penstock.source.postgres.value_settings import VALUE_SETTINGS
@@ -124,29 +125,36 @@ class CopySession(ReadSession):
         # what the server does for a row.
         with _psycopg_errors():
             pgconn = self._conn.pgconn
-            result = pgconn.exec_(statement.encode())
+            with ANSWERS.over(self._conn):
+                result = pgconn.exec_(statement.encode())
             if result.status != ExecStatus.COPY_OUT:
                 raise psycopg.errors.error_from_result(result)
-            read = pgconn.get_copy_data
-            rows: list[memoryview] = []
-            size = 0
-            while True:
+            piece = self._piece()
+            while len(piece) >= _PIECE_BYTES:
+                yield piece
+                piece = self._piece()
+            if piece:
+                yield piece
+            with ANSWERS.over(self._conn):
+                while (following := pgconn.get_result()) is not None:
+                    result = following
+            if result.status != ExecStatus.COMMAND_OK:
+                raise psycopg.errors.error_from_result(result)
+            self.copied = result.command_tuples or 0
+
+    def _piece(self) -> bytes:
+        """The next rows, until it is full; less than that is the last one."""
+        read = self._conn.pgconn.get_copy_data
+        rows: list[memoryview] = []
+        size = 0
+        with ANSWERS.over(self._conn):
+            while size < _PIECE_BYTES:
                 length, data = read(0)
                 if length <= 0:
                     break
                 rows.append(data)
                 size += length
-                if size >= _PIECE_BYTES:
-                    yield b"".join(rows)
-                    rows.clear()
-                    size = 0
-            if rows:
-                yield b"".join(rows)
-            while (following := pgconn.get_result()) is not None:
-                result = following
-            if result.status != ExecStatus.COMMAND_OK:
-                raise psycopg.errors.error_from_result(result)
-            self.copied = result.command_tuples or 0
+        return b"".join(rows)
 
     def close(self) -> None:
         self._conn.close()

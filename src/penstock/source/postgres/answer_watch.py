@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -15,43 +15,33 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg.abc import PQGen
 
-from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PenstockError
-from penstock.source.postgres.connect import Party, connect
-from penstock.source.postgres.silence import answered_within, cut, silence_limit
+from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within, cut
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 # A backend that is gone; that has answered, and heard nothing since; or that is in the middle of a
-# COPY and waits for more of it. Whoever sends rows does not count as waiting.
+# COPY and waits for more of it. Who sends rows does not wait for an answer.
 _WAITS = """
-SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %s AND (
+SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE pid = %s AND (
        (state = 'active' AND wait_event IS DISTINCT FROM 'ClientRead') OR state IS NULL
        OR clock_timestamp() - state_change < make_interval(secs => %s)))
 """
 
 
 @dataclass(frozen=True)
-class _Served:
-    """Who serves a connection, and how to ask about that."""
+class Served:
+    """Which process of the server serves a connection, and how to open another one to ask about
+    that; ``limit`` is for how many seconds an answer is waited for before.
+    """
 
-    url: ConnectionUrl
-    party: Party
-    application: str
     backend: int
-
-    @property
-    def limit(self) -> float:
-        return silence_limit(self.url)
+    limit: float
+    another: Callable[[], Connection]
 
     def waits_for_us(self) -> bool:
-        with (
-            closing(
-                connect(self.url, application_name=self.application, party=self.party)
-            ) as own,
-            answered_within(own, self.limit),
-        ):
+        with closing(self.another()) as own, answered_within(own, self.limit):
             return own.execute(_WAITS, [self.backend, self.limit]).fetchone() == (True,)
 
 
@@ -63,17 +53,15 @@ class AnswerWatch:
     """
 
     def __init__(self) -> None:
-        self._served: WeakKeyDictionary[Connection, _Served] = WeakKeyDictionary()
+        self._served: WeakKeyDictionary[Connection, Served] = WeakKeyDictionary()
         self._waits: dict[Connection, float] = {}
-        self._pause = 60.0
+        self._pause = SILENCE_SECONDS / 4
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def know(
-        self, conn: Connection, url: ConnectionUrl, party: Party, application: str, backend: int
-    ) -> None:
-        """From now on waits of ``conn``, which ``backend`` serves, are looked at."""
-        served = self._served[conn] = _Served(url, party, application, backend)
+    def know(self, conn: Connection, served: Served) -> None:
+        """From now on waits of ``conn`` are looked at."""
+        self._served[conn] = served
         if served.limit / 4 < self._pause:
             self._pause = served.limit / 4
             self._wake.set()
@@ -101,7 +89,7 @@ class AnswerWatch:
                     continue
                 # A server that is away, or has no connection left, is no reason to give up what it
                 # may be at.
-                with suppress(PenstockError, psycopg.Error):
+                with suppress(PenstockError, psycopg.Error, OSError):
                     if served.waits_for_us() and self._waits.get(conn) == began:
                         cut(conn)
 
