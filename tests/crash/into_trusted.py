@@ -99,7 +99,7 @@ class IntoTrusted(CopyingPipeline):
         return super().start(*arguments, **{**_ENVIRONMENT, **environment})
 
     def start_with_clock(self) -> FakeClock | None:
-        """Start it with a clock that can jump; None, and no start, where there is none to be had."""
+        """Start it with a clock that can jump; None, and no start, where there is none."""
         library = find_libfaketime()
         if library is None:
             return None
@@ -121,7 +121,7 @@ class IntoTrusted(CopyingPipeline):
         self.run.wait_gone()
 
     def destroy(self) -> None:
-        """What a person does who begins anew: `penstock destroy`, and rows that are there may go."""
+        """What a person does who begins anew; rows that are there may go."""
         done = subprocess.run(
             [sys.executable, "-m", "penstock", "destroy", str(self.pipeline.file), "--yes"],
             env={**os.environ, **_ENVIRONMENT}, capture_output=True, text=True, check=False,
@@ -133,7 +133,7 @@ class IntoTrusted(CopyingPipeline):
 
     @contextmanager
     def unjudged(self) -> Iterator[None]:
-        """Tables are copied anew inside of the block: readers may see anything until that is done."""
+        """Tables are copied anew inside of the block: readers may see anything meanwhile."""
         self.reader.judging = False
         yield
         self.wait_ready()

@@ -123,7 +123,7 @@ class PenstockRun:
         self._process.kill()
 
     def lose(self) -> None:
-        """SIGKILL to all of its processes, holders of snapshots too, as when the machine is lost."""
+        """SIGKILL to all of its processes, holders of snapshots too: the machine is gone."""
         for holder in self._holders():
             with suppress(psutil.NoSuchProcess):
                 holder.kill()

@@ -115,9 +115,7 @@ def _narrow(injured: IntoTrusted, amount: float) -> str:
             _alter_back(injured, f"ALTER PUBLICATION {publication} {widen}")
         if is_down:
             injured.start()
-        wait_until(
-            lambda: _copied_anew(injured, before, lost), f"{lost} are copied anew", PATIENCE
-        )
+        wait_until(lambda: _copied_anew(injured, before, lost), f"{lost} are copied anew", PATIENCE)
     what = f"{narrow}, {'down' if is_down else 'running'}"
     return f"{what}, set back by {'hand' if by_hand else 'the pipeline'}; copied anew"
 
