@@ -22,7 +22,7 @@ from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.copying_pipeline import KEEPING_STEPS, CopyingPipeline
 from tests.crash.fault_schedule import PlannedFault
 from tests.crash.penstock_run import PATIENCE, PenstockRun
-from tests.fake_clock import FakeClock, find_libfaketime
+from tests.fake_clock import FakeClock, find_compiler
 from tests.fix_pipeline import wait_until
 from tests.physical_copies import image_of
 from tests.small_disk import SmallDisk
@@ -100,10 +100,10 @@ class IntoTrusted(CopyingPipeline):
 
     def start_with_clock(self) -> FakeClock | None:
         """Start it with a clock that can jump; None, and no start, where there is none."""
-        library = find_libfaketime()
-        if library is None:
+        compiler = find_compiler()
+        if compiler is None:
             return None
-        clock = FakeClock(self.pipeline.folder / "clock", library)
+        clock = FakeClock(self.pipeline.folder, compiler)
         self.start(**clock.environment)
         return clock
 

@@ -115,7 +115,7 @@ def jump_clock(injured: IntoTrusted, _amount: float) -> str:
     clock = injured.start_with_clock()
     if clock is None:
         injured.start()
-        return "skipped: there is no libfaketime, and no apt-get to install it"
+        return "skipped: there is no C compiler, and no apt-get to install one"
     injured.wait_delivering()
     for seconds in _JUMPS:
         clock.jump(seconds)

@@ -4,6 +4,7 @@ we wait for it.
 
 from __future__ import annotations
 
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg.abc import PQGen
+from psycopg.pq.abc import PGresult
 
 from penstock.model.errors import PenstockError
 from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within, cut
@@ -104,3 +106,19 @@ class WatchedConnection(Connection):
     def wait(self, gen: PQGen[T], *arguments: Any, **named: Any) -> T:
         with ANSWERS.over(self):
             return super().wait(gen, *arguments, **named)
+
+
+def next_result(conn: Connection) -> PGresult | None:
+    """What libpq's function gives, which blocks all threads while it waits."""
+    while conn.pgconn.is_busy():
+        wait_for_input(conn)
+    return conn.pgconn.get_result()
+
+
+def wait_for_input(conn: Connection) -> None:
+    """Wait until the server has sent something, and take it in."""
+    poll = select.poll()
+    poll.register(conn.pgconn.socket, select.POLLIN)
+    with ANSWERS.over(conn):
+        poll.poll()
+    conn.pgconn.consume_input()

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
 from psycopg import errors, sql
 from psycopg.pq import ConnStatus, ExecStatus
-from psycopg.pq.abc import PGresult
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.postgres.sessions.pooler import refuse_transaction_pool
 from penstock.model.errors import DestinationError, DestinationUnavailable
-from penstock.source.postgres.answer_watch import ANSWERS
+from penstock.source.postgres.answer_watch import next_result
 from penstock.source.postgres.connect import Party, connect, watch_answers
 from penstock.source.postgres.silence import has_rested
 
@@ -162,7 +161,10 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
     statements = b";".join(statement for statement, _ in loads)
     pgconn.nonblocking = 0
     try:
-        result = _answer(conn, lambda: pgconn.exec_(statements)) if loads else None
+        result = None
+        if loads:
+            pgconn.send_query(statements)
+            result = next_result(conn)
         for _, data in loads:
             if result is None or result.status != ExecStatus.COPY_IN:
                 break
@@ -172,15 +174,15 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
             except BaseException:
                 with suppress(psycopg.Error):
                     pgconn.put_copy_end(b"what was to be copied could not be made")
-                    while _answer(conn, pgconn.get_result) is not None:
+                    while next_result(conn) is not None:
                         pass
                 raise
             pgconn.put_copy_end()
-            result = _answer(conn, pgconn.get_result)
+            result = next_result(conn)
             if result is None or result.status != ExecStatus.COMMAND_OK:
                 break
-            result = _answer(conn, pgconn.get_result)
-        while (following := _answer(conn, pgconn.get_result)) is not None:
+            result = next_result(conn)
+        while (following := next_result(conn)) is not None:
             result = result or following
         if pgconn.status != ConnStatus.OK:
             raise psycopg.OperationalError(pgconn.get_error_message())
@@ -189,12 +191,6 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
     finally:
         if pgconn.status == ConnStatus.OK:
             pgconn.nonblocking = 1
-
-
-def _answer(conn: Connection, ask: Callable[[], PGresult | None]) -> PGresult | None:
-    """What the server says; while rows are made and sent, nobody waits for that."""
-    with ANSWERS.over(conn):
-        return ask()
 
 
 def session_name(pipeline: str, purpose: str) -> str:
