@@ -12,7 +12,7 @@ from tests.crash.into_trusted import IntoTrusted
 from tests.crash.penstock_run import PenstockRun
 
 _MOST = 3
-_SHOWN = 110
+_SHOWN = 180
 
 
 @dataclass(frozen=True)

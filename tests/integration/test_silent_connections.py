@@ -23,7 +23,11 @@ from penstock.model.watermarks import Watermarks
 from penstock.source.postgres import silence
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.silence import answered_within
-from penstock.source.postgres.snapshot.source_session import ArrowSession
+from penstock.source.postgres.snapshot.source_session import (
+    ArrowSession,
+    CopySession,
+    SessionError,
+)
 from penstock.testing.change_builder import Column, table
 from penstock.testing.contract.deliveries import definition
 from tests.fix_pipeline import MakePipeline, wait_until
@@ -189,3 +193,16 @@ def test_so_is_whatever_else_a_session_waits_for_and_rows_may_be_long_in_coming(
             with pytest.raises(psycopg.OperationalError):
                 conn.execute("SELECT")
     assert target.all("SELECT line FROM lines") == [("one",), ("two",)]
+
+
+def test_so_is_a_chunk_of_the_source_and_a_slow_one_is_not(database: str) -> None:
+    copy = "COPY (SELECT pg_sleep(2)::text) TO STDOUT"
+    with connect(database) as direct, TcpProxy(direct.info.port) as network:
+        url = ConnectionUrl(make_conninfo(database, port=network.port, tcp_user_timeout=1000))
+        with closing(CopySession(url)) as session:
+            assert list(session.copy(copy)) == [b"\n"]
+            network.swallow()
+            threading.Timer(0.5, network.accept).start()
+            with pytest.raises(SessionError) as caught:
+                list(session.copy(copy))
+            assert caught.value.is_loss
