@@ -125,7 +125,7 @@ def test_a_standby_is_waited_for_until_it_is_promoted(
     pipeline = followed(server, make_pipeline)
     demote(server)
     capture = pipeline.start_capture()
-    wait_until(lambda: "is a standby" in capture.report().get("error", ""), "capture waits")
+    wait_until(lambda: "is a standby" in capture.report().get("error", ""), "capture waits", 30)
     promote(server)
     pipeline.execute("INSERT INTO items VALUES (2)")
     pipeline.sync(capture)
