@@ -13,12 +13,18 @@ from penstock.embedded.postgres import EmbeddedPostgres
 from tests.fix_pipeline import wait_until
 
 
-def image_of(server: EmbeddedPostgres) -> Path:
-    """A copy of its data, slots included; it is stopped for that, and started again."""
+def image_of(server: EmbeddedPostgres, name: str = "image") -> Path:
+    """A copy of its data, slots and tablespaces included; it is stopped for that, and started
+    again.
+    """
     server.stop()
-    image = server._root / "image"
+    image = server._root / name
     shutil.rmtree(image, ignore_errors=True)
     _copy(server, server._data, image)
+    for link in _tablespaces(image):
+        kept = _kept(image, link)
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(link.resolve(), kept)
     server.start()
     return image
 
@@ -30,9 +36,37 @@ def restore(server: EmbeddedPostgres, image: Path, *, recovers: bool = False) ->
     server.stop()
     shutil.rmtree(server._data)
     _copy(server, image, server._data)
+    for link in _tablespaces(image):
+        place = link.resolve()
+        for old in place.iterdir():
+            shutil.rmtree(old)
+        shutil.copytree(_kept(image, link), place, dirs_exist_ok=True)
+        _own(server, *place.rglob("*"))
     if recovers:
         _write(server, server._data / "recovery.signal", "")
         _write(server, server._data / "postgresql.auto.conf", "restore_command = 'false'\n")
+    server.start()
+    wait_until(lambda: _is_primary(server), "the server has recovered")
+
+
+def _tablespaces(data: Path) -> list[Path]:
+    return [link for link in (data / "pg_tblspc").iterdir() if link.is_symlink()]
+
+
+def _kept(image: Path, link: Path) -> Path:
+    """Where an image has a tablespace."""
+    return image.with_name(f"{image.name}-{link.name}")
+
+
+def _is_primary(server: EmbeddedPostgres) -> bool:
+    with psycopg.connect(server.url()) as conn:
+        return conn.execute("SELECT pg_is_in_recovery()").fetchone() == (False,)
+
+
+def demote(server: EmbeddedPostgres) -> None:
+    """Let it be a standby that has everything, with the slots that it had."""
+    server.stop()
+    _write(server, server._data / "standby.signal", "")
     server.start()
 
 

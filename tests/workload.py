@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 import psycopg
@@ -117,11 +118,13 @@ class Workload:
         self._stop = threading.Event()
         self._failure: BaseException | None = None
         self.records = [Record() for _ in range(sessions)]
+        # Each is held while its session is at a transaction.
+        self._turns = [threading.Lock() for _ in range(sessions)]
         self._threads = [
             threading.Thread(
-                target=self._run, args=(Session(number, seed, record, steps),), daemon=True
+                target=self._run, args=(Session(number, seed, record, steps), turn), daemon=True
             )
-            for number, record in enumerate(self.records)
+            for number, (record, turn) in enumerate(zip(self.records, self._turns, strict=True))
         ]
 
     @property
@@ -150,18 +153,27 @@ class Workload:
             thread.join()
         self.check()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside of the block no transaction is under way, and none begins."""
+        with ExitStack() as stack:
+            for turn in self._turns:
+                stack.enter_context(turn)
+            yield
+
     def check(self) -> None:
         """Raise what made the load fail."""
         if self._failure is not None:
             raise self._failure
 
-    def _run(self, session: Session) -> None:
+    def _run(self, session: Session, turn: threading.Lock) -> None:
         try:
             while not self._stop.is_set():
                 try:
                     with psycopg.connect(self._url, connect_timeout=5) as conn:
                         while not self._stop.wait(self._pause):
-                            session.transaction(conn)
+                            with turn:
+                                session.transaction(conn)
                 except _CONNECTION_LOST as error:
                     if error.sqlstate is not None and error.sqlstate[:2] not in ("57", "08"):
                         raise

@@ -3,9 +3,10 @@
 Everything is told by the environment, as make passes it on: ``SEEDS`` (how many), ``FIRST`` (from
 which on), ``KILLS`` (faults a seed), ``SEED`` (this one alone, whatever is recorded). ``COPY=1``
 brings the faults over copies of full tables, ``TABLES=1`` lets tables come, go and be copied anew,
-``SCHEMA=1`` lets them change. These are into Postgres; ``INTO=kafka`` delivers to a Kafka broker,
-which dies as well, ``INTO=kinesis`` to Kinesis, whose records fail. A destination has seeds where
-this folder has a file NAME_seed.py with a function ``run_into``.
+``SCHEMA=1`` lets them change, with ``TRUST=1`` servers, files, disks and the clock are not what
+they were. These are into Postgres; ``INTO=kafka`` delivers to a Kafka broker, which dies as well,
+``INTO=kinesis`` to Kinesis, whose records fail. A destination has seeds where this folder has a
+file NAME_seed.py with a function ``run_into``.
 """
 
 from __future__ import annotations
@@ -28,13 +29,16 @@ from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.crash.outage import run_outage
 from tests.crash.schema_seed import run_schema_seed
 from tests.crash.table_seed import run_table_seed
+from tests.crash.trust_seed import run_trust_seed
 from tests.fix_postgres import SETTINGS
 
 # Below the repository's root, where make runs this.
 _FOLDER = Path(".cache", "chaos")
 _RESULTS = _FOLDER / "results.jsonl"
 _KILLS = 10
-_MODES = ("COPY", "TABLES", "SCHEMA")
+_MODES = ("COPY", "TABLES", "SCHEMA", "TRUST")
+_RUNS = {"TABLES=1": run_table_seed, "SCHEMA=1": run_schema_seed, "TRUST=1": run_trust_seed}
+"""What runs a seed, for those modes that have something of their own."""
 _SEEDS = sorted(Path(__file__).parent.glob("*_seed.py"))
 _OUTAGE = "outage"
 """Stands where a seed's number stands, for the destination that is away for two minutes."""
@@ -137,10 +141,8 @@ def _run(report: SeedReport, kills: int, folder: Path) -> str:
                 run_outage(report, (source, target), folder, seconds, _say)
             elif into := os.environ.get("INTO"):
                 find_seed(into)(report, kills, source, folder, _say)
-            elif _mode() == "TABLES=1":
-                run_table_seed(report, kills, (source, target), folder, _say)
-            elif _mode() == "SCHEMA=1":
-                run_schema_seed(report, kills, (source, target), folder, _say)
+            elif run := _RUNS.get(_mode()):
+                run(report, kills, (source, target), folder, _say)
             else:
                 copies = _mode() == "COPY=1"
                 run_seed(report, kills, (source, target), folder, _say, copies=copies)

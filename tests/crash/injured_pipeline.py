@@ -106,8 +106,7 @@ class InjuredPipeline(ABC):
         committed = self.pipeline.wal_end()
 
         def delivered() -> bool:
-            self.run.expect_running()
-            self.load.check()
+            self.check_alive()
             return self.frontier().commit_lsn > committed
 
         wait_until(delivered, "new changes are delivered", PATIENCE)
@@ -120,10 +119,15 @@ class InjuredPipeline(ABC):
         end = self.pipeline.wal_end()
 
         def delivered() -> bool:
-            self.run.expect_running()
+            self.check_alive()
             return self.frontier().end_lsn >= end
 
         wait_until(delivered, "everything is delivered", PATIENCE)
+
+    def check_alive(self) -> None:
+        """Fail where something that should run does not."""
+        self.run.expect_running()
+        self.load.check()
 
     def is_locked(self) -> bool:
         """Whether a run has taken the pipeline's lock."""

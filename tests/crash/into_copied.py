@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import psycopg
-from typer.testing import CliRunner
-
-from penstock.cli.main import app
 from penstock.embedded.postgres import EmbeddedPostgres
-from penstock.model.errors import PenstockError
-from tests.crash.chunk_reads import ROLE, ChunkReads, CopyState, copy_states, create_reading_role
+from tests.crash.chunk_reads import ROLE, ChunkReads, create_reading_role
 from tests.crash.copied_tables import COPIED, Writers, fill_tables
+from tests.crash.copying_pipeline import KEEPING_STEPS, CopyingPipeline
 from tests.crash.fault_schedule import PlannedFault
-from tests.crash.into_postgres import IntoPostgres
-from tests.crash.passed_failpoints import passed_failpoints
 from tests.crash.penstock_run import PATIENCE
-from tests.crash.row_texts import expect_same_rows, row_texts
+from tests.crash.row_texts import expect_same_rows
 from tests.fix_pipeline import wait_until
 from tests.workload import Workload, run_transactions
-from tests.workload_steps import STEPS, truncate, truncate_between_rows
 
 # Many small chunks, one at a time, so that there is always a copy in the middle of which to strike.
 COPY: dict[str, Any] = {"chunk_bytes": "256KiB", "parallelism": 1}
 LARGE = ("crates", "days", "slips")
-BALANCED = ("left_balance", "right_balance")
 _FIRST_TRANSACTIONS = 150
 _PAUSE_SECONDS = 0.2
-# A TRUNCATE begins the copy of a table anew: so many of them, and none would ever end. The writers
-# have some.
-KEEPING_STEPS = {
-    step: weight for step, weight in STEPS.items() if step not in (truncate, truncate_between_rows)
-}
 
 
-class IntoCopied(IntoPostgres):
+class IntoCopied(CopyingPipeline):
     """The load's own tables, and large ones beside them with writers of their own."""
-
-    failpoints = passed_failpoints("postgres", copies=True)
 
     def __init__(
         self,
@@ -82,67 +66,13 @@ class IntoCopied(IntoPostgres):
 
     # -- how far it is ---------------------------------------------------------------------------
 
-    def phases(self) -> dict[str, str]:
-        """Each table with its phase; none before there is a store."""
-        with psycopg.connect(self.url, autocommit=True) as conn:
-            try:
-                rows = conn.execute(
-                    """SELECT DISTINCT ON (table_oid) c.relname, state ->> 'phase'
-                         FROM penstock.table_state s JOIN pg_class c ON c.oid = s.table_oid
-                        WHERE pipeline = %s ORDER BY table_oid, step DESC""",
-                    [self.pipeline.name],
-                ).fetchall()
-            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-                return {}
-        return dict(rows)
-
-    def copy_states(self) -> dict[str, CopyState]:
-        return copy_states(self.url, self.pipeline.name)
-
     def chunks_done(self, *tables: str) -> int:
         states = self.copy_states()
         return sum(len(states[table].done) for table in tables if table in states)
 
-    def wait_ready(self, *tables: str) -> None:
-        """Wait until the tables, or all that there are, are like all others."""
-
-        def ready() -> bool:
-            self.check_alive()
-            phases = self.phases()
-            wanted = tables or phases
-            assert "errored" not in phases.values(), self._errors(phases)
-            return bool(phases) and all(phases.get(table) == "ready" for table in wanted)
-
-        wait_until(ready, f"{', '.join(tables) or 'all tables'} are ready", PATIENCE)
-
     def check_alive(self) -> None:
-        """Fail where something that should run does not. A failpoint may lie on the way of a run
-        that has recovered: then it is started again.
-        """
-        if self.run.ended_at_failpoint:
-            self.run.wait_gone()
-            self.start()
-        self.run.expect_running()
-        self.load.check()
+        super().check_alive()
         self.writers.check()
-
-    def _errors(self, phases: Mapping[str, str]) -> str:
-        """Why tables were set aside; what both sides hold of them goes into files."""
-        for table in (table for table, phase in phases.items() if phase == "errored"):
-            for side, url in (("source", self.url), ("destination", self.target_url)):
-                rows = sorted(row_texts(url, table).elements())
-                file = self.pipeline.folder / f"errored {table} {side}.txt"
-                file.write_text("\n".join(rows) + "\n")
-        return self.command("tables", "list")
-
-    def command(self, *arguments: str) -> str:
-        """What ``penstock GROUP COMMAND FILE …`` says; it may refuse."""
-        group, name, *rest = arguments
-        result = CliRunner().invoke(app, [group, name, str(self.pipeline.file), *rest])
-        if isinstance(result.exception, PenstockError):
-            return result.exception.message
-        assert result.exit_code == 0, result.exception
-        return result.output
 
     # -- faults and judgement --------------------------------------------------------------------
 
@@ -152,7 +82,7 @@ class IntoCopied(IntoPostgres):
         # A driver that was frozen may read what it had in hand, before it notices.
         self.reads.mark(judge=self._last_fault != "stale driver")
         self._last_fault = fault.kind
-        self._judge_when_ready()
+        self.judge_when_ready()
         self.wait_load(1 + fault.after // 4)
         if fault.in_peace:
             self._wait_copied(fault.amount)
@@ -181,18 +111,8 @@ class IntoCopied(IntoPostgres):
 
         wait_until(copied, f"{part:.0%} of a copy are done", PATIENCE)
 
-    def _judge_when_ready(self) -> None:
-        phases = self.phases()
-        if all(phases.get(table) == "ready" for table in BALANCED):
-            self.reader.judging = True
-
     def settle(self) -> None:
-        self.wait_ready(*BALANCED)
-        self._judge_when_ready()
-        for _ in range(3):
-            # Its reader has to see several states to tell anything.
-            self.wait_load(5)
-            self.wait_delivering()
+        self.wait_judged()
         # Nobody truncates a table any more, which would begin its copy anew.
         self.writers.stop()
         self.load.stop()

@@ -122,6 +122,13 @@ class PenstockRun:
         """SIGKILL to the command itself, which has no chance to end what it started."""
         self._process.kill()
 
+    def lose(self) -> None:
+        """SIGKILL to all of its processes, holders of snapshots too: the machine is gone."""
+        for holder in self._holders():
+            with suppress(psutil.NoSuchProcess):
+                holder.kill()
+        self.end()
+
     def freeze(self) -> None:
         """Stop all of its processes in the middle of what they do, as a paused machine does."""
         for process in self.processes():

@@ -11,9 +11,9 @@ import psycopg
 from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.changing_tables import ChangingTables, expect_same_tables
 from tests.crash.chaos_seed import Say, SeedReport, Supervisor, bring
+from tests.crash.copying_pipeline import KEEPING_STEPS
 from tests.crash.fault_schedule import plan_faults
 from tests.crash.faults import FAULTS
-from tests.crash.into_copied import KEEPING_STEPS
 from tests.crash.into_postgres import IntoPostgres
 from tests.crash.penstock_run import PATIENCE
 from tests.fix_pipeline import wait_until

@@ -10,8 +10,9 @@ from pathlib import Path
 from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import Say, SeedReport
 from tests.crash.copied_tables import COPIED
+from tests.crash.copying_pipeline import BALANCED
 from tests.crash.faults import COPY_FAULTS
-from tests.crash.into_copied import BALANCED, IntoCopied
+from tests.crash.into_copied import IntoCopied
 from tests.crash.row_texts import expect_same_rows
 from tests.workload_tables import TABLES
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,12 @@ from tests.crash.chaos_seed import SeedReport, run_seed
 from tests.crash.fault_schedule import plan_faults
 from tests.crash.faults import FAULTS
 from tests.crash.into_postgres import SERVER_SETTINGS
+from tests.crash.trust_faults import TRUST_FAULTS
+from tests.crash.trust_seed import run_trust_seed
 from tests.fix_postgres import FreshServer
 
 SEED = "2"
+TRUST_SEED = "1"
 KILLS = 5
 
 
@@ -28,15 +32,26 @@ def test_a_short_seed(fresh_server: FreshServer, tmp_path: Path) -> None:
     assert report.rows > 0
 
 
+@pytest.mark.slow
+@pytest.mark.release
+def test_a_short_seed_of_trust(fresh_server: FreshServer, tmp_path: Path) -> None:
+    servers = fresh_server(**SERVER_SETTINGS), fresh_server(**SERVER_SETTINGS)
+    report = SeedReport(TRUST_SEED)
+    run_trust_seed(report, KILLS, servers, tmp_path)
+    assert len(report.faults) == KILLS
+    assert report.rows > 0
+
+
 def test_a_seed_brings_the_same_faults_again() -> None:
     assert plan_faults(7, 10, FAULTS) == plan_faults(7, 10, FAULTS)
     assert plan_faults(7, 10, FAULTS) != plan_faults(8, 10, FAULTS)
 
 
-def test_a_few_seeds_bring_every_fault() -> None:
-    seeds = -(-2 * len(FAULTS) // 10)
-    kinds = {fault.kind for seed in range(1, 1 + seeds) for fault in plan_faults(seed, 10, FAULTS)}
-    assert kinds == set(FAULTS)
+@pytest.mark.parametrize("faults", [FAULTS, TRUST_FAULTS], ids=["faults", "trust"])
+def test_a_few_seeds_bring_every_fault(faults: Mapping[str, object]) -> None:
+    seeds = -(-2 * len(faults) // 10)
+    kinds = {fault.kind for seed in range(1, 1 + seeds) for fault in plan_faults(seed, 10, faults)}
+    assert kinds == set(faults)
 
 
 class Seeds:
@@ -60,7 +75,7 @@ def seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Seeds:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(chaos, "_run", seeds)
     monkeypatch.setattr(chaos, "code_version", lambda: "abc")
-    for name in ("SEED", "SEEDS", "FIRST", "KILLS", "COPY", "TABLES", "INTO"):
+    for name in ("SEED", "SEEDS", "FIRST", "KILLS", "COPY", "TABLES", "SCHEMA", "TRUST", "INTO"):
         monkeypatch.delenv(name, raising=False)
     return seeds
 
@@ -109,7 +124,7 @@ def test_chaos_replays_one_seed_whatever_is_recorded(
     assert "make chaos SEED=2 KILLS=3" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("mode", ["COPY=1", "TABLES=1", "INTO=kafka"])
+@pytest.mark.parametrize("mode", ["COPY=1", "TABLES=1", "TRUST=1", "INTO=kafka"])
 def test_chaos_keeps_its_kinds_of_seeds_apart(
     seeds: Seeds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:

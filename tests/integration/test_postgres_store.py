@@ -24,6 +24,7 @@ from penstock.store import PostgresStore
 from penstock.store.migrations import MIGRATIONS, Migration, migrate
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
+from tests.physical_copies import demote, promote
 
 TABLE = 16_385
 ERROR = Errored("value too long", "widen it")
@@ -93,6 +94,13 @@ def test_a_server_that_is_away_is_worth_another_try(fresh_server: FreshServer) -
         server.start()
         store.update_table_state(TABLE, Ready())
         assert store.get_table_state(TABLE) == Ready()
+        # It comes back as a standby, and is promoted later.
+        demote(server)
+        with pytest.raises(StoreUnavailable, match="read-only transaction") as caught:
+            store.update_table_state(TABLE, Init())
+        assert "a primary server as source.url" in caught.value.remedy
+        promote(server)
+        store.update_table_state(TABLE, Init())
 
 
 def test_two_writers_take_turns(postgres: PostgresStore, database: str) -> None:

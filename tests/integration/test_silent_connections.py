@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -14,7 +15,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.postgres import destination as destination_module
-from penstock.destination.postgres.sessions.session import open_session
+from penstock.destination.postgres.sessions.session import copy_in, open_session
 from penstock.destination.postgres.staging.task_writer import kept_session
 from penstock.model.errors import DestinationUnavailable
 from penstock.model.lsn import Frontier
@@ -22,7 +23,11 @@ from penstock.model.watermarks import Watermarks
 from penstock.source.postgres import silence
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.silence import answered_within
-from penstock.source.postgres.snapshot.source_session import ArrowSession
+from penstock.source.postgres.snapshot.source_session import (
+    ArrowSession,
+    CopySession,
+    SessionError,
+)
 from penstock.testing.change_builder import Column, table
 from penstock.testing.contract.deliveries import definition
 from tests.fix_pipeline import MakePipeline, wait_until
@@ -158,3 +163,46 @@ def test_a_commit_whose_answer_was_lost_is_given_up_and_a_long_one_is_not(
         else:
             destination.commit([], Watermarks(Frontier(1, 2)))
             assert destination.committed() == Watermarks(Frontier(1, 2))
+
+
+def test_so_is_whatever_else_a_session_waits_for_and_rows_may_be_long_in_coming(
+    target: Target,
+) -> None:
+    """A task that waits for ever would hold up its batch, and nobody could end that."""
+    target.conn.execute("CREATE TABLE public.lines (line text)")
+    with TcpProxy(target.conn.info.port) as network:
+        url = ConnectionUrl(make_conninfo(target.url, port=network.port, tcp_user_timeout=1000))
+
+        def slow() -> Iterator[memoryview]:
+            yield memoryview(b"one\n")
+            time.sleep(3)
+            yield memoryview(b"two\n")
+
+        def lost() -> Iterator[memoryview]:
+            yield memoryview(b"three\n")
+            network.swallow()
+            threading.Timer(0.5, network.accept).start()
+
+        with closing(open_session(url, "penstock test", {})) as conn:
+            copy_in(conn, [(b"COPY public.lines FROM STDIN", slow())])
+            with pytest.raises(psycopg.OperationalError):
+                copy_in(conn, [(b"COPY public.lines FROM STDIN", lost())])
+        with closing(open_session(url, "penstock test", {})) as conn:
+            network.swallow()
+            threading.Timer(0.5, network.accept).start()
+            with pytest.raises(psycopg.OperationalError):
+                conn.execute("SELECT")
+    assert target.all("SELECT line FROM lines") == [("one",), ("two",)]
+
+
+def test_so_is_a_chunk_of_the_source_and_a_slow_one_is_not(database: str) -> None:
+    copy = "COPY (SELECT pg_sleep(2)::text) TO STDOUT"
+    with connect(database) as direct, TcpProxy(direct.info.port) as network:
+        url = ConnectionUrl(make_conninfo(database, port=network.port, tcp_user_timeout=1000))
+        with closing(CopySession(url)) as session:
+            assert list(session.copy(copy)) == [b"\n"]
+            network.swallow()
+            threading.Timer(0.5, network.accept).start()
+            with pytest.raises(SessionError) as caught:
+                list(session.copy(copy))
+            assert caught.value.is_loss

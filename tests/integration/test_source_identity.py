@@ -17,6 +17,7 @@ from tests.fix_pipeline import MakePipeline, PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer
 from tests.physical_copies import (
     backup_of,
+    demote,
     image_of,
     promote,
     restore,
@@ -113,6 +114,24 @@ def test_a_promoted_standby_that_lost_nothing_goes_on(
     assert captured(pipeline, 3) == [1, 2, 3]
     assert timeline(pipeline) == 2
     assert captured(pipeline, 4) == [1, 2, 3, 4]
+
+
+@pytest.mark.every_postgres
+def test_a_standby_is_waited_for_until_it_is_promoted(
+    fresh_server: FreshServer, make_pipeline: MakePipeline
+) -> None:
+    """Who streamed from it before would take what is written in its new timeline for the old."""
+    server = fresh_server()
+    pipeline = followed(server, make_pipeline)
+    demote(server)
+    capture = pipeline.start_capture()
+    wait_until(lambda: "is a standby" in capture.report().get("error", ""), "capture waits", 30)
+    promote(server)
+    pipeline.execute("INSERT INTO items VALUES (2)")
+    pipeline.sync(capture)
+    assert capture.stop() == 0
+    assert timeline(pipeline) == 2
+    assert captured(pipeline, 3) == [1, 2, 3]
 
 
 def test_a_promoted_standby_that_lost_what_we_hold(

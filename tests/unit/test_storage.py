@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.storage.folder import FolderStorage
-from penstock.model.errors import LogError
+from penstock.model.error_policy import Action, decide
+from penstock.model.errors import LogError, LogUnavailable
 from penstock.model.lsn import Frontier
 from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot, SnapshotFile
 
@@ -25,6 +27,27 @@ def test_what_is_durable_was_synced_before_it_has_its_name(
     disk_steps.clear()
     assert storage.create("b", b"123")
     assert disk_steps == ["3 bytes", "b", "folder"]
+
+
+@pytest.mark.parametrize("fails", ["fsync", "link", "replace"])
+def test_a_disk_without_room_is_worth_another_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    storage = FolderStorage(str(tmp_path / "log"))
+    monkeypatch.setattr(os, fails, full)
+    writes: list[Callable[[], object]] = [
+        lambda: storage.create("a", b"12345"),
+        lambda: storage.write("b", b"123", durable=True),
+    ]
+    for write in writes if fails == "fsync" else writes[:1] if fails == "link" else writes[1:]:
+        with pytest.raises(LogUnavailable, match="No space left on device") as caught:
+            write()
+        assert decide(caught.value) is Action.RETRY
+    monkeypatch.undo()
+    assert storage.create("a", b"12345")
 
 
 def test_what_may_be_lost_waits_for_no_disk(tmp_path: Path, disk_steps: list[str]) -> None:

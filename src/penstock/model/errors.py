@@ -10,7 +10,7 @@ PenstockError
 │   ├── SlotError          slot missing, invalidated, moved or busy: never worth a loop
 │   └── IdentityChanged    another source than positions are of, or one that went back
 ├── LogError               the change log cannot be trusted or written
-│   ├── LogUnavailable     its storage did not answer: worth another try
+│   ├── LogUnavailable     its storage has no room, or no answer: worth another try
 │   ├── CorruptSegment     torn, truncated or altered
 │   └── Fenced             another writer or driver has taken over
 ├── DecodeError            bytes that are not what the protocol allows
@@ -93,7 +93,7 @@ class LogError(PenstockError):
 
 
 class LogUnavailable(LogError):
-    """The storage of the change log did not answer; another try may succeed."""
+    """The storage of the change log did not answer, or is full; another try may succeed."""
 
 
 class CorruptSegment(LogError):

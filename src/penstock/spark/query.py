@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import tempfile
 import threading
@@ -36,9 +37,12 @@ from penstock.spark.task import (
     TaskFunction,
     job_result,
 )
+from penstock.spark.wall_clock import WallClock
 from penstock.transform.step import Step
 
 _STOP_SECONDS = 15.0
+
+_log = logging.getLogger(__name__)
 
 Commit = Callable[[JobResult, Frontier], None]
 
@@ -78,6 +82,7 @@ class PipelineQuery:
         self._batch_under_way = threading.Lock()
         self._stopping = threading.Event()
         self._has_run = threading.Event()
+        self._clock = WallClock()
         self._checkpoint = _new_checkpoint(settings.change_log.path)
         try:
             self._query = self._start(spark, settings, start)
@@ -129,7 +134,9 @@ class PipelineQuery:
         self.stop()
 
     def wait(self, seconds: float) -> bool:
-        """Wait; True once the query has ended by itself. Raises what made it end."""
+        """Wait; True once the query has ended by itself, or another one has to take its place.
+        Raises what made it end.
+        """
         self._commits.check()
         try:
             with jvm_needed():
@@ -137,6 +144,14 @@ class PipelineQuery:
                 ended = self._query.awaitTermination(seconds)  # type: ignore[arg-type]
         except StreamingQueryException as error:
             raise self._reason(error) from None
+        if back := self._clock.set_back():
+            _log.warning(
+                "the time of day was set back by %.0f s: Spark would begin its next batch so much "
+                "later; a new query takes the place of this one",
+                back,
+                extra={"event": "clock_set_back"},
+            )
+            return True
         return bool(ended)
 
     @property

@@ -293,6 +293,13 @@ class PostgresStore(PostgresCopies, Store):
                 f"While {action}, {where} did not answer: {said}.",
                 remedy=f"Check that the server behind {self._url_key} is up.",
             )
+        if isinstance(error, errors.ReadOnlySqlTransaction):
+            # A standby that is promoted soon, or that has taken the primary's address too early.
+            self.close()
+            return StoreUnavailable(
+                f"While {action}, {where} refused: {said}.",
+                remedy=f"A standby takes no writes: give a primary server as {self._url_key}.",
+            )
         if isinstance(error, errors.InsufficientPrivilege):
             database, user = self._url.database, self._url.user or "<role>"
             remedy = (
@@ -301,8 +308,6 @@ class PostgresStore(PostgresCopies, Store):
                 f'penstock AUTHORIZATION "{user}". Where another role made the store, membership '
                 "in that role."
             )
-        elif isinstance(error, errors.ReadOnlySqlTransaction):
-            remedy = "A standby takes no writes: give a primary server as store.url."
         elif isinstance(error, errors.UndefinedTable):
             remedy = (
                 "Its tables have been removed meanwhile. Start `penstock run` again; it makes "

@@ -48,6 +48,19 @@ BREAKS = (
         ),
     ),
     Break(
+        name="standby-for-a-primary",
+        guarantee="Positions are of one source",
+        without="A standby is streamed from, and its new timeline is taken for the old one.",
+        file="source/postgres/pipeline_lock.py",
+        edits=(("        self._expect_primary()\n        began", "        began"),),
+        noticed_by=(
+            (
+                "integration/test_source_identity.py",
+                "test_a_standby_is_waited_for_until_it_is_promoted",
+            ),
+        ),
+    ),
+    Break(
         name="nameless-source",
         guarantee="Positions are of one source",
         without="A second pipeline of the same name, from another server, goes on from the position"

@@ -36,6 +36,32 @@ BREAKS = (
         ),
     ),
     Break(
+        name="full-disk-is-the-end",
+        guarantee="A full disk is waited for",
+        without="A change log without room for a moment ends the pipeline.",
+        file="changelog/storage/folder.py",
+        edits=(
+            (
+                "LogUnavailable if error.errno in (errno.ENOSPC, errno.EDQUOT) else LogError",
+                "LogError",
+            ),
+        ),
+        noticed_by=(("unit/test_storage.py", "test_a_disk_without_room_is_worth_another_try"),),
+    ),
+    Break(
+        name="clock-set-back-unseen",
+        guarantee="A clock that jumps delays nothing",
+        without="Spark waits until the time of day is again what it was.",
+        file="spark/query.py",
+        edits=(("if back := self._clock.set_back():", "if back := 0.0:"),),
+        noticed_by=(
+            (
+                "unit/test_wall_clock.py",
+                "test_a_query_whose_next_batch_would_be_long_in_coming_ends",
+            ),
+        ),
+    ),
+    Break(
         name="checksum-not-compared",
         guarantee="Damage is noticed",
         without="A segment whose bytes were altered on the disk is read all the same.",

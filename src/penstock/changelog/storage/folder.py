@@ -8,6 +8,7 @@ offer for local disks (fsync, an exclusive create), so they are written out here
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import shutil
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from penstock.changelog.storage.contract import Storage
 from penstock.changelog.storage.pace import FOLDER
-from penstock.model.errors import LogError
+from penstock.model.errors import LogError, LogUnavailable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,11 +115,13 @@ class FolderStorage(Storage):
         temporary = self._write_temporary(data, durable=True)
         try:
             os.link(temporary, self.full(name))
+            self._sync_folder()
         except FileExistsError:
             return False
+        except OSError as error:
+            raise self._cannot_write(error) from error
         finally:
             os.unlink(temporary)
-        self._sync_folder()
         return True
 
     def delete(self, *names: str) -> None:
@@ -174,7 +177,8 @@ class FolderStorage(Storage):
         os.makedirs(self.path, mode=0o700 if self._private else 0o777, exist_ok=True)
 
     def _cannot_write(self, error: OSError) -> LogError:
-        return LogError(
+        kind = LogUnavailable if error.errno in (errno.ENOSPC, errno.EDQUOT) else LogError
+        return kind(
             f"cannot write to the change log folder {self.path}: {error.strerror}",
             remedy="free disk space or fix the folder's permissions; nothing was lost",
         )

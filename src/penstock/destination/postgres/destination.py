@@ -41,7 +41,6 @@ from penstock.destination.postgres.progress import (
     take_back,
     take_over,
 )
-from penstock.destination.postgres.sessions.commit_watch import CommitWatch
 from penstock.destination.postgres.sessions.driver_session import DriverSession
 from penstock.destination.postgres.sessions.session import (
     Connection,
@@ -136,7 +135,6 @@ class PostgresDestination(
         self._sections: dict[int, Mapping[int, Stage]] = {}
         self._sequences_due = 0.0
         self._names = TableNames(options.target_schema, options.tables)
-        self._watch = CommitWatch(options.url, pipeline)
         self._pool = SessionPool(lambda: self._session.connect("tables"))
         self._copies = TableCopies(
             self._pool,
@@ -253,7 +251,7 @@ class PostgresDestination(
     ) -> None:
         """In one transaction, and again if need be: thoroughly."""
         try:
-            with self._session() as conn, self._watch.over(conn, self._session.backend):
+            with self._session() as conn:
                 try:
                     self._transact(conn, progress, apply, thorough=False)
                 except (Odd, psycopg.Error) as error:
@@ -484,7 +482,6 @@ class PostgresDestination(
             return forget_pipeline(conn, self.pipeline)
 
     def close(self) -> None:
-        self._watch.close()
         self._pool.close()
         with self._session.last() as conn:
             if conn is not None and self._targets:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PenstockError, SourceError, SourceUnavailable
-from penstock.source.postgres.silence import server_settings, session_parameters
+from penstock.source.postgres.answer_watch import ANSWERS, Served, WatchedConnection
+from penstock.source.postgres.silence import server_settings, session_parameters, silence_limit
 
 
 @dataclass(frozen=True)
@@ -145,11 +147,13 @@ def connect(
     if replication:
         parameters["replication"] = "database"
     try:
-        conn = psycopg.connect(url.reveal(), autocommit=True, **parameters)
+        conn = WatchedConnection.connect(url.reveal(), autocommit=True, **parameters)
         try:
             # A pooler would keep the settings for whoever comes next, and has its own.
             own = f" WHERE pg_catalog.pg_backend_pid() = {conn.info.backend_pid}"
-            conn.execute((server_settings(url) + own).encode())
+            made = conn.execute((server_settings(url) + own).encode())
+            if made.rowcount and not replication:
+                watch_answers(conn, url, application_name, party, conn.info.backend_pid)
             conn.autocommit = autocommit
         except BaseException:
             conn.close()
@@ -157,6 +161,18 @@ def connect(
     except psycopg.Error as error:
         raise _unavailable(url, error, replication, party) from None
     return conn
+
+
+def watch_answers(
+    conn: psycopg.Connection[tuple[Any, ...]],
+    url: ConnectionUrl,
+    application_name: str,
+    party: Party,
+    backend: int,
+) -> None:
+    """Let an answer of ``backend``, which serves the connection, not be waited for in vain."""
+    another = partial(connect, url, application_name=f"{application_name} watch", party=party)
+    ANSWERS.know(conn, Served(backend, silence_limit(url), another))
 
 
 def _unavailable(

@@ -138,6 +138,7 @@ class PipelineLock:
             self._ask("SELECT pg_advisory_unlock(%s::bigint)")
 
     def _take(self) -> None:
+        self._expect_primary()
         began, told = time.monotonic(), False
         while not self._ask("SELECT pg_try_advisory_lock(%s::bigint)"):
             waited, holder = time.monotonic() - began, self._holder()
@@ -157,6 +158,18 @@ class PipelineLock:
                         extra={"event": "lock_waits"},
                     )
             time.sleep(_TURN_SECONDS)
+
+    def _expect_primary(self) -> None:
+        """Locks of a standby guard nothing: the primary has others. And who came before it was
+        promoted would go on in its new timeline, and take that for the old one.
+        """
+        row = self._conn.execute("SELECT pg_is_in_recovery()").fetchone()
+        if row == (True,):
+            raise SourceUnavailable(
+                f"Pipeline {self._name} cannot go on: the source is a standby, or still in "
+                "recovery, and takes no writes.",
+                remedy="Wait until it is promoted, or point source.url at the primary.",
+            )
 
     def _ask(self, query: str) -> bool:
         row = self._conn.execute(query.encode(), [self._key]).fetchone()

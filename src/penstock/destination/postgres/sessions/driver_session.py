@@ -27,8 +27,6 @@ class DriverSession:
         self._options = options
         self._pipeline = pipeline
         self._conn: Connection | None = None
-        self.backend = 0
-        """The server's process that serves us; a pooler announces another number."""
 
     @contextmanager
     def __call__(self) -> Iterator[Connection]:
@@ -36,9 +34,6 @@ class DriverSession:
             self._conn.close()
         if self._conn is None or self._conn.closed:
             self._conn = self.connect("driver")
-            with destination_errors("preparing the connection"):
-                row = self._conn.execute("SELECT pg_backend_pid()").fetchone()
-            self.backend = row[0] if row else 0
         try:
             yield self._conn
         except psycopg.Error as error:

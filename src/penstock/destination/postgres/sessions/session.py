@@ -10,12 +10,12 @@ from typing import Any
 import psycopg
 from psycopg import errors, sql
 from psycopg.pq import ConnStatus, ExecStatus
-from psycopg.pq.abc import PGresult
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.postgres.sessions.pooler import refuse_transaction_pool
 from penstock.model.errors import DestinationError, DestinationUnavailable
-from penstock.source.postgres.connect import Party, connect
+from penstock.source.postgres.answer_watch import next_result
+from penstock.source.postgres.connect import Party, connect, watch_answers
 from penstock.source.postgres.silence import has_rested
 
 DESTINATION = Party("destination.url", DestinationError, DestinationUnavailable)
@@ -60,6 +60,8 @@ def open_session(url: ConnectionUrl, application: str, settings: dict[str, str])
                 # A pooler invents the numbers that it gives its clients.
                 refuse_transaction_pool(conn, url, DESTINATION)
                 _make_settings(conn, wanted)
+                row = conn.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+                watch_answers(conn, url, application, DESTINATION, row[0] if row else 0)
     except BaseException:
         conn.close()
         raise
@@ -159,7 +161,10 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
     statements = b";".join(statement for statement, _ in loads)
     pgconn.nonblocking = 0
     try:
-        result: PGresult | None = pgconn.exec_(statements) if loads else None
+        result = None
+        if loads:
+            pgconn.send_query(statements)
+            result = next_result(conn)
         for _, data in loads:
             if result is None or result.status != ExecStatus.COPY_IN:
                 break
@@ -169,15 +174,15 @@ def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]
             except BaseException:
                 with suppress(psycopg.Error):
                     pgconn.put_copy_end(b"what was to be copied could not be made")
-                    while pgconn.get_result() is not None:
+                    while next_result(conn) is not None:
                         pass
                 raise
             pgconn.put_copy_end()
-            result = pgconn.get_result()
+            result = next_result(conn)
             if result is None or result.status != ExecStatus.COMMAND_OK:
                 break
-            result = pgconn.get_result()
-        while (following := pgconn.get_result()) is not None:
+            result = next_result(conn)
+        while (following := next_result(conn)) is not None:
             result = result or following
         if pgconn.status != ConnStatus.OK:
             raise psycopg.OperationalError(pgconn.get_error_message())

@@ -26,6 +26,7 @@ from psycopg.pq import ExecStatus
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import SourceUnavailable
+from penstock.source.postgres.answer_watch import next_result, wait_for_input
 from penstock.source.postgres.connect import connect, without_secrets
 from penstock.source.postgres.silence import IDLE_SECONDS, server_settings, session_parameters
 from penstock.source.postgres.value_settings import VALUE_SETTINGS
@@ -123,30 +124,38 @@ class CopySession(ReadSession):
         # By libpq itself, which hands over one row a call: going through a cursor costs more than
         # what the server does for a row.
         with _psycopg_errors():
-            pgconn = self._conn.pgconn
-            result = pgconn.exec_(statement.encode())
+            self._conn.pgconn.send_query(statement.encode())
+            result = next_result(self._conn)
+            assert result is not None  # noqa: S101 (a statement has one)
             if result.status != ExecStatus.COPY_OUT:
                 raise psycopg.errors.error_from_result(result)
-            read = pgconn.get_copy_data
-            rows: list[memoryview] = []
-            size = 0
-            while True:
-                length, data = read(0)
-                if length <= 0:
-                    break
-                rows.append(data)
-                size += length
-                if size >= _PIECE_BYTES:
-                    yield b"".join(rows)
-                    rows.clear()
-                    size = 0
-            if rows:
-                yield b"".join(rows)
-            while (following := pgconn.get_result()) is not None:
+            piece = self._piece()
+            while len(piece) >= _PIECE_BYTES:
+                yield piece
+                piece = self._piece()
+            if piece:
+                yield piece
+            while (following := next_result(self._conn)) is not None:
                 result = following
             if result.status != ExecStatus.COMMAND_OK:
                 raise psycopg.errors.error_from_result(result)
             self.copied = result.command_tuples or 0
+
+    def _piece(self) -> bytes:
+        """The next rows, until it is full; less than that is the last one."""
+        read = self._conn.pgconn.get_copy_data
+        rows: list[memoryview] = []
+        size = 0
+        while size < _PIECE_BYTES:
+            length, data = read(1)
+            if length < 0:
+                break
+            if length:
+                rows.append(data)
+                size += length
+            else:
+                wait_for_input(self._conn)
+        return b"".join(rows)
 
     def close(self) -> None:
         self._conn.close()

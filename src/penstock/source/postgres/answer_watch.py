@@ -1,0 +1,124 @@
+"""Answers that never come: whether the server is at work on what it was asked, or waits for us as
+we wait for it.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.pq.abc import PGresult
+
+from penstock.model.errors import PenstockError
+from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within, cut
+
+T = TypeVar("T")
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+# A backend that is gone; that has answered, and heard nothing since; or that is in the middle of a
+# COPY and waits for more of it. Who sends rows does not wait for an answer.
+_WAITS = """
+SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE pid = %s AND (
+       (state = 'active' AND wait_event IS DISTINCT FROM 'ClientRead') OR state IS NULL
+       OR clock_timestamp() - state_change < make_interval(secs => %s)))
+"""
+
+
+@dataclass(frozen=True)
+class Served:
+    """Which process of the server serves a connection, and how to open another one to ask about
+    that; ``limit`` is for how many seconds an answer is waited for before.
+    """
+
+    backend: int
+    limit: float
+    another: Callable[[], Connection]
+
+    def waits_for_us(self) -> bool:
+        with closing(self.another()) as own, answered_within(own, self.limit):
+            return own.execute(_WAITS, [self.backend, self.limit]).fetchone() == (True,)
+
+
+class AnswerWatch:
+    """Cuts a connection whose answer was lost on the way, where TCP cannot tell.
+
+    A statement may take as long as it takes. So after the limit on silence the server is asked, on
+    another connection, whether it works on it. Runs in a thread of its own from the first wait on.
+    """
+
+    def __init__(self) -> None:
+        self._served: WeakKeyDictionary[Connection, Served] = WeakKeyDictionary()
+        self._waits: dict[Connection, float] = {}
+        self._pause = SILENCE_SECONDS / 4
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def know(self, conn: Connection, served: Served) -> None:
+        """From now on waits of ``conn`` are looked at."""
+        self._served[conn] = served
+        if served.limit / 4 < self._pause:
+            self._pause = served.limit / 4
+            self._wake.set()
+
+    @contextmanager
+    def over(self, conn: Connection) -> Iterator[None]:
+        """For as long as the block, ``conn`` waits for an answer."""
+        if self._thread is None or not self._thread.is_alive():
+            # A worker may be forked from a process that had one.
+            self._thread = threading.Thread(target=self._run, name="penstock-answers", daemon=True)
+            self._thread.start()
+        self._waits[conn] = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waits.pop(conn, None)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(self._pause)
+            self._wake.clear()
+            for conn, began in list(self._waits.items()):
+                served = self._served.get(conn)
+                if served is None or time.monotonic() - began < served.limit:
+                    continue
+                # A server that is away, or has no connection left, is no reason to give up what it
+                # may be at.
+                with suppress(PenstockError, psycopg.Error, OSError):
+                    if served.waits_for_us() and self._waits.get(conn) == began:
+                        cut(conn)
+
+
+ANSWERS = AnswerWatch()
+"""One for the process."""
+
+
+class WatchedConnection(Connection):
+    """Its waits are looked at."""
+
+    def wait(self, gen: PQGen[T], *arguments: Any, **named: Any) -> T:
+        with ANSWERS.over(self):
+            return super().wait(gen, *arguments, **named)
+
+
+def next_result(conn: Connection) -> PGresult | None:
+    """What libpq's function gives, which blocks all threads while it waits."""
+    while conn.pgconn.is_busy():
+        wait_for_input(conn)
+    return conn.pgconn.get_result()
+
+
+def wait_for_input(conn: Connection) -> None:
+    """Wait until the server has sent something, and take it in."""
+    poll = select.poll()
+    poll.register(conn.pgconn.socket, select.POLLIN)
+    with ANSWERS.over(conn):
+        poll.poll()
+    conn.pgconn.consume_input()
