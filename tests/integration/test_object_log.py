@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -12,10 +15,12 @@ from typer.testing import CliRunner
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.cli.main import app
-from tests.fix_pipeline import PipelineUnderTest
+from penstock.pipeline.run.pipeline import Pipeline
+from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.integration.copied_tables import CopiedTables
 from tests.objects_proxy import PAID, Fault
 from tests.objects_server import SECRET, ObjectServer
+from tests.pipelines import engine_on
 
 ITEMS = (
     "CREATE TABLE items (id int PRIMARY KEY, name text)",
@@ -88,3 +93,32 @@ def test_what_is_paid_for(
         time.sleep(IDLE_SECONDS)
         idle, counts = rate(began)
         assert idle <= 1, counts
+
+
+@pytest.mark.release
+def test_capture_and_run_apart(shop: CopiedTables, spark: SparkSession) -> None:
+    """As on two machines: all they share are source, destination and bucket."""
+    init = CliRunner().invoke(app, ["init", str(shop.pipeline.file)])
+    assert init.exit_code == 0, init.output
+    capture = shop.pipeline.start_capture(supervised=False)
+    pipeline = Pipeline(shop.pipeline.config, shop.pipeline.file, engine_on(spark), captures=False)
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(pipeline.run, stop.is_set)
+        try:
+            shop.wait(run, lambda: shop.phases() == {"public.items": "ready"}, "it is copied")
+            shop.pipeline.execute("UPDATE items SET name = 'new' WHERE id < 500")
+            shop.wait(run, lambda: shop.is_equal("items"), "the changes are there")
+            # One of the two dies, and comes back.
+            capture.kill()
+            shop.pipeline.execute("DELETE FROM items WHERE id < 200")
+            shop.pipeline.start_capture(supervised=False)
+            shop.wait(run, lambda: shop.is_equal("items"), "the changes are there")
+            end = shop.pipeline.wal_end()
+            wait_until(lambda: shop.pipeline.confirmed >= end, "the slot follows")
+        finally:
+            stop.set()
+    run.result()
+    status = CliRunner().invoke(app, ["status", str(shop.pipeline.file)])
+    assert re.search(r"capture +streaming, process \d+ on ", status.output), status.output
+    assert re.search(r"reader .* as process \d+ on ", status.output), status.output

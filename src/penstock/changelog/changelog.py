@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -66,6 +68,8 @@ class ReaderState:
     updated_at: float = 0.0
     source: SourceIdentity | None = None
     """Of which source the frontier is, where the reader has said so."""
+    by: str = ""
+    """Who said it, for people."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -73,6 +77,7 @@ class ReaderState:
             "wanted_lsn": self.wanted_lsn,
             "updated_at": self.updated_at,
             "source": None if self.source is None else self.source.to_json(),
+            "by": self.by,
         }
 
     @classmethod
@@ -83,6 +88,7 @@ class ReaderState:
             value["wanted_lsn"],
             value["updated_at"],
             None if source is None else SourceIdentity.from_json(source),
+            value.get("by", ""),
         )
 
 
@@ -241,7 +247,8 @@ class ChangeLog:
         ``durable``: nobody else knows it, so it survives a crash of the machine; where a file can
         be torn, it is kept twice.
         """
-        state = ReaderState(frontier, wanted_lsn, time.time(), source)
+        by = f"process {os.getpid()} on {socket.gethostname()}"
+        state = ReaderState(frontier, wanted_lsn, time.time(), source, by)
         file, data = _reader_file(name), json.dumps(state.to_json()).encode()
         if self.readers.can_tear:
             if durable:

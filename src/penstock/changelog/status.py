@@ -25,7 +25,11 @@ class LogStatus:
             "segments": self.segments,
             "bytes": self.total_bytes,
             "readers": {
-                name: {**state.frontier.to_json(), "updated_at": state.updated_at}
+                name: {
+                    **state.frontier.to_json(),
+                    "updated_at": state.updated_at,
+                    "by": state.by,
+                }
                 for name, state in self.readers.items()
             },
             "capture": self.capture,

@@ -24,6 +24,12 @@ def run(
             help="Stop once the destination holds what was committed when this command started.",
         ),
     ] = False,
+    no_capture: Annotated[
+        bool,
+        typer.Option(
+            "--no-capture", help="Leave capturing to `penstock capture`, here or elsewhere."
+        ),
+    ] = False,
 ) -> None:
     """Run a pipeline: capture, Spark and destination, until Ctrl-C.
 
@@ -36,6 +42,8 @@ def run(
     Example:
       penstock run shop.yaml
       penstock run shop.yaml --until-caught-up    for a scheduler
+      penstock run shop.yaml --no-capture         next to Spark, with `penstock capture shop.yaml`
+                                                  next to the database
     """
     from penstock.changelog.changelog import ChangeLog
     from penstock.cli.copy_bars import CopyBars
@@ -61,7 +69,14 @@ def run(
         with shown_metrics(metrics, config.metrics, write):
             _log.info("starting Spark and capture", extra={"event": "starting"})
             observers = Observers(RunReport(ChangeLog.of(config.change_log)), bars)
-            pipeline = Pipeline(config, file, SparkEngine, observers=observers, metrics=metrics)
+            pipeline = Pipeline(
+                config,
+                file,
+                SparkEngine,
+                observers=observers,
+                metrics=metrics,
+                captures=not no_capture,
+            )
             try:
                 frontier = pipeline.run(stopping, until_caught_up=until_caught_up)
             except (SparkLost, *JVM_GONE):

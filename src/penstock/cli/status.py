@@ -113,7 +113,10 @@ def _show_log(log: LogStatus) -> None:
         say(f"change log    {log.segments} segments, {bytes_text(log.total_bytes)}")
         say(f"log ends at   {format_lsn(log.frontier.end_lsn)}")
     for name, reader in log.readers.items():
-        say(f"reader        {name} holds {reader.frontier}")
+        by = f", as {reader.by} said" if reader.by else ""
+        say(f"reader        {name} holds {reader.frontier}{by}")
     if log.capture is not None:
         said = log.capture.get("error")
-        say(f"capture       {log.capture['state']}" + (f": {said}" if said else ""))
+        host = log.capture.get("host")
+        who = f", process {log.capture['pid']} on {host}" if host else ""
+        say(f"capture       {log.capture['state']}{who}" + (f": {said}" if said else ""))

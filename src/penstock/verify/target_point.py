@@ -79,8 +79,8 @@ def _went_past(lsn: int, end: int) -> DestinationError:
     return DestinationError(
         f"The pipeline went past {format_lsn(lsn)}, where it was to wait (it stands at "
         f"{format_lsn(end)}), so the two sides cannot be compared there.",
-        remedy="Run the command again. If it stays so, the clocks of this machine and of the one "
-        "that runs the pipeline differ, or they do not share change_log.path.",
+        remedy="Run the command again. If it stays so, this machine and the one that runs "
+        "the pipeline do not share change_log.path.",
     )
 
 

@@ -49,9 +49,11 @@ def opened_context(
     purpose: str,
     open_store: OpenStore,
     metrics: Metrics,
+    captures: bool = True,
 ) -> Iterator[RunContext]:
     """The pipeline's lock, its destination and its store for as long as the block; the engine is
-    not started yet. ``purpose`` is what others see of the session.
+    not started yet. ``purpose`` is what others see of the session. ``captures``: capture is a child
+    of this process, and tells it of new segments.
     """
     source, wanted = make_source(config), pipeline_filter(config)
     log = ChangeLog.of(config.change_log)
@@ -60,7 +62,7 @@ def opened_context(
         source.session(purpose) as session,
         opened_destination(config, session) as destination,
         open_store(destination) as store,
-        _feed(log) as feed,
+        _feed(log, captures=captures) as feed,
     ):
         seen, asked = seen_by(destination, wanted, source, session)
         yield RunContext(
@@ -79,8 +81,8 @@ def opened_context(
 
 
 @contextmanager
-def _feed(log: ChangeLog) -> Iterator[SegmentFeed | None]:
-    if not log.segments.pace.list_busy:
+def _feed(log: ChangeLog, *, captures: bool) -> Iterator[SegmentFeed | None]:
+    if not captures or not log.segments.pace.list_busy:
         yield None
         return
     feed = SegmentFeed()

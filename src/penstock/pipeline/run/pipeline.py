@@ -31,6 +31,7 @@ from penstock.pipeline.run.watched import Watched
 from penstock.pipeline.schema.schema_follower import SchemaFollower
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
+from penstock.source.capture_elsewhere import CaptureElsewhere
 from penstock.source.contract import Capture
 from penstock.store import MemoryStore, Store, pipeline_store
 
@@ -54,7 +55,10 @@ class Pipeline:
         *,
         observers: Observers | None = None,
         metrics: Metrics | None = None,
+        captures: bool = True,
     ) -> None:
+        """``captures``: capture runs as a child; else somebody else has started it."""
+        self._captures = captures
         self._config = config
         self._file = file
         self._make_engine = make_engine
@@ -74,6 +78,7 @@ class Pipeline:
                 purpose="run",
                 open_store=self._open_store,
                 metrics=self._metrics,
+                captures=self._captures,
             ) as context:
                 return self._run(context, stopping, until_caught_up)
         except PenstockError as error:
@@ -134,7 +139,9 @@ class Pipeline:
     @contextmanager
     def _capture(self, context: RunContext, committer: BatchCommitter) -> Iterator[Capture]:
         feed = context.feed
-        capture = context.source.capture(context.file, feed.add if feed else None)
+        capture: Capture = CaptureElsewhere(context.log)
+        if self._captures:
+            capture = context.source.capture(context.file, feed.add if feed else None)
         committer.record.listen(capture.tell)
         capture.start()
         try:
