@@ -62,6 +62,40 @@ BREAKS = (
         ),
     ),
     Break(
+        name="late-write-counts",
+        guarantee="The same on object storage",
+        without="A segment that the store takes after its writer died and was replaced is read.",
+        file="changelog/writer.py",
+        edits=(("if self._log.segments.has_late_writes and self._held:", "if self.epoch < 0:"),),
+        noticed_by=(
+            (
+                "contract/test_log_storage.py",
+                "test_a_write_that_arrives_after_a_takeover_never_counts",
+            ),
+        ),
+    ),
+    Break(
+        name="lost-answer-is-another-s",
+        guarantee="The same on object storage",
+        without="A writer whose answer was lost takes its own epoch for somebody else's.",
+        file="changelog/storage/objects.py",
+        edits=(("return held == data", "return False"),),
+        noticed_by=(
+            (
+                "contract/test_log_storage.py",
+                "test_an_answer_that_is_lost_is_no_other_s_success",
+            ),
+        ),
+    ),
+    Break(
+        name="barrier-overlooked",
+        guarantee="What is there can be proven",
+        without="Who is told of new segments does not look for barriers, and goes past verify's.",
+        file="changelog/view.py",
+        edits=(("self._pace.list_idle if sees_barriers else _TOLD_SECONDS", "_TOLD_SECONDS"),),
+        noticed_by=(("unit/test_log_view.py", "test_a_barrier_is_seen_in_time_whatever_is_told"),),
+    ),
+    Break(
         name="checksum-not-compared",
         guarantee="Damage is noticed",
         without="A segment whose bytes were altered on the disk is read all the same.",
