@@ -20,6 +20,7 @@ from bench.copies import CopyBench, jdbc_spark
 from bench.copy_workloads import CopyWorkload, copy_workload
 from bench.encoders import measure_encoders
 from bench.jdbc_driver import jdbc_driver
+from bench.object_logs import IN_OBJECTS, ObjectLogs
 from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
 from bench.server import SETTINGS, BenchError, bench_database, make_wal_files
@@ -95,9 +96,12 @@ def _measure(settings: Settings) -> None:
         kafka = None
         if settings.needs("kafka"):
             kafka = stack.enter_context(KafkaTopics())
+        objects = None
+        if settings.needs(IN_OBJECTS):
+            objects = stack.enter_context(ObjectLogs())
         # Fetched before anything is measured.
         driver = jdbc_driver() if settings.needs("spark_jdbc") else None
-        bench = _Bench(settings, folder, server, destination, spark, driver, kafka)
+        bench = _Bench(settings, folder, server, destination, spark, driver, kafka, objects)
         bench.warm_up()
         measurements: list[Measurement] = []
         others: list[dict[str, Any]] = []
@@ -125,6 +129,7 @@ class _Bench:
     spark: WarmSpark | None
     jdbc_driver: Path | None
     kafka: KafkaTopics | None
+    objects: ObjectLogs | None
 
     def warm_up(self) -> None:
         """Let the JVM compile and the workers start; nothing of it is reported."""
@@ -199,7 +204,7 @@ class _Bench:
             targets_of(self.destination, "bench_w3") as targets,
         ):
             scale = self.settings.scale
-            return SteadyBench(database, self.spark, targets).run(
+            return SteadyBench(database, self.spark, targets, self.objects).run(
                 systems, steady_seconds(scale), scale, say
             )
 
@@ -218,7 +223,9 @@ class _Bench:
             targets_of(self.destination, name, keep=len(workloads) > 1) as targets,
         ):
             for workload in workloads:
-                bench = BacklogBench(database, workload, self.spark, targets, self.kafka)
+                bench = BacklogBench(
+                    database, workload, self.spark, targets, self.kafka, self.objects
+                )
                 measured += bench.run(systems, rounds, tell)
         return measured
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any
 from bench.broker import KafkaTopics
 from bench.follower import Follower, NativeSubscription, PipelineFollower
 from bench.meter import Meter
+from bench.object_logs import ObjectLogs, change_log_of
 from bench.readers import PATIENCE_SECONDS, measure_capture, measure_pg_recvlogical
 from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError, BenchPipeline
@@ -18,6 +18,7 @@ from bench.settings import INTO_TABLES, turns
 from bench.target import Contents, Target, Targets, contents, require_equal
 from bench.warm_spark import WarmSpark
 from bench.workloads import Load, Workload
+from penstock.changelog.changelog import ChangeLog
 
 _NATIVE_SLOT = "bench_native_subscription"
 # Their slots are copies of the reference's.
@@ -36,12 +37,14 @@ class BacklogBench:
         spark: WarmSpark | None,
         targets: Targets | None,
         kafka: KafkaTopics | None,
+        objects: ObjectLogs | None,
     ) -> None:
         self._database = database
         self._workload = workload
         self._spark = spark
         self._targets = targets
         self._kafka = kafka
+        self._objects = objects
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
         """Write the backlog, then yield a measurement for each round and system."""
@@ -52,7 +55,9 @@ class BacklogBench:
         reference = database.pipeline(f"{workload.label}_reference")
         pipelines = {
             (system, number): database.pipeline(
-                f"{workload.label}_{system}_{number}", self._destination(system, number)
+                f"{workload.label}_{system}_{number}",
+                self._destination(system, number),
+                **change_log_of(system, self._objects),
             )
             for system in systems
             if system not in _WITHOUT_PIPELINE
@@ -161,4 +166,4 @@ class BacklogBench:
     def _remove(self, pipeline: BenchPipeline) -> None:
         """Free the disk: the next system writes as much again."""
         self._database.drop_slot(pipeline.slot)
-        shutil.rmtree(pipeline.config.change_log.path)
+        ChangeLog.of(pipeline.config.change_log).root.destroy()

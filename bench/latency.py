@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import psycopg
 import pyarrow as pa
 
 from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.storage.folder import FolderStorage
 from penstock.pipeline.run.batch_committer import Delivered
 
 # Postgres counts from 2000-01-01 UTC.
@@ -92,5 +94,8 @@ def delivery_times(commits: Numbers, delivered: Sequence[Delivered]) -> Seconds:
 
 
 def _visible_since(log: ChangeLog, segment: str) -> float:
+    if not isinstance(log.segments, FolderStorage):
+        # An object store tells it by the second only.
+        return math.nan
     # A segment is synced under another name; the rename that shows it to readers sets its ctime.
     return Path(log.segments.full(segment)).stat().st_ctime

@@ -84,7 +84,7 @@ class BenchDatabase:
         return self.server.url(self.name)
 
     def pipeline(
-        self, name: str, destination: Mapping[str, Any] | None = None, **change_log: str
+        self, name: str, destination: Mapping[str, Any] | None = None, **change_log: Any
     ) -> BenchPipeline:
         """A pipeline over the tables of schema public, into ``discard`` unless told otherwise."""
         file, config = self.pipeline_file(
@@ -98,7 +98,7 @@ class BenchDatabase:
         destination: Mapping[str, Any],
         *,
         copy: bool | dict[str, int],
-        change_log: Mapping[str, str] = {},
+        change_log: Mapping[str, Any] = {},
     ) -> tuple[Path, PipelineConfig]:
         """The file alone, over the tables of schema public; nothing is made in the source."""
         file = self.folder / f"{name}.yaml"

@@ -16,6 +16,7 @@ from psycopg import sql
 from bench.follower import Follower, NativeSubscription, PipelineFollower
 from bench.latency import Commits, delivery_times
 from bench.meter import Meter, Spent
+from bench.object_logs import ObjectLogs, change_log_of
 from bench.process_usage import Usage, total
 from bench.readers import PATIENCE_SECONDS
 from bench.results import Measurement, percentile
@@ -58,8 +59,13 @@ class SteadyBench:
     """Runs one system after the other under the same steady load; ``discard`` then without one."""
 
     def __init__(
-        self, database: BenchDatabase, spark: WarmSpark | None, targets: Targets | None
+        self,
+        database: BenchDatabase,
+        spark: WarmSpark | None,
+        targets: Targets | None,
+        objects: ObjectLogs | None,
     ) -> None:
+        self._objects = objects
         self._database = database
         self._spark = spark
         self._targets = targets
@@ -104,6 +110,7 @@ class SteadyBench:
             f"w3_{system}",
             {"type": system, "url": target.url} if target and system in PIPELINES else None,
             grace="1d",
+            **change_log_of(system, self._objects),
         )
         follower: Follower
         if system in PIPELINES and self._spark is not None:
@@ -196,7 +203,7 @@ class SteadyBench:
     def _commits(self, prepared: _Prepared) -> Commits:
         pipeline = prepared.pipeline
         if prepared.system in PIPELINES:
-            return Commits.of_log(ChangeLog(pipeline.config.change_log.path))
+            return Commits.of_log(ChangeLog.of(pipeline.config.change_log))
         return Commits.of_slot(
             self._database.conn, pipeline.slot, pipeline.subscription.publication
         )

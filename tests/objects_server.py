@@ -47,8 +47,13 @@ class ObjectServer:
     @property
     def options(self) -> dict[str, str]:
         """Those that lead here, through the proxy."""
+        return {**self.direct_options, "endpoint": f"http://127.0.0.1:{self.proxy.port}"}
+
+    @property
+    def direct_options(self) -> dict[str, str]:
+        """Those that lead past it."""
         return {
-            "endpoint": f"http://127.0.0.1:{self.proxy.port}",
+            "endpoint": f"http://127.0.0.1:{self._s3}",
             "access_key_id": KEY,
             "secret_access_key": SECRET,
             "region": "eu-central-1",
