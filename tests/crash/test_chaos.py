@@ -18,7 +18,7 @@ from tests.crash.trust_seed import run_trust_seed
 from tests.fix_postgres import FreshServer
 
 SEED = "2"
-TRUST_SEED = "1"
+TRUST_SEED = "7"
 KILLS = 5
 
 

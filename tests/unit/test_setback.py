@@ -15,11 +15,17 @@ from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
 from penstock.metrics.catalogue import SETBACKS
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import JobResult
-from penstock.model.errors import DestinationError, IdentityChanged, SourceUnavailable
+from penstock.model.errors import (
+    DestinationError,
+    IdentityChanged,
+    SourceUnavailable,
+    StoreError,
+)
 from penstock.model.lsn import Frontier
 from penstock.model.source_identity import SeenSource, SourceIdentity
 from penstock.model.table_state import Init, Ready
 from penstock.model.watermarks import Watermarks
+from penstock.pipeline.run import batch_committer
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.copy_plan import CopyPlan
@@ -189,3 +195,24 @@ def test_a_source_that_does_not_answer_is_asked_again(run: Run) -> None:
     assert not run.committer.heed_source()
     # The destination still gets what the log has.
     assert run.resume().source == IDENTITY
+
+
+def test_a_source_that_was_exchanged_is_named_however_it_showed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its store is gone with it, and somebody may find that first."""
+    monkeypatch.setattr(batch_committer, "_EXCHANGED_SECONDS", 0.3)
+    run.resume()
+    run.deliver(SECOND)
+    looks = iter(range(100))
+
+    def keep() -> None:
+        if next(looks) == exchanged_at:
+            run.seen = SeenSource(IDENTITY, 0x100)
+
+    run.session.keep = keep
+    gone = StoreError("penstock.table_state does not exist")
+    exchanged_at = -1
+    assert run.committer.behind(gone) is gone
+    looks, exchanged_at = iter(range(100)), 1
+    assert isinstance(run.committer.behind(gone), IdentityChanged)

@@ -16,9 +16,12 @@ from penstock.metrics.written import JobResult
 from penstock.model.errors import (
     BatchAgain,
     DestinationUnavailable,
+    IdentityChanged,
     LogError,
     PenstockError,
+    SourceError,
     SourceUnavailable,
+    StoreError,
 )
 from penstock.model.lsn import NOTHING, Frontier
 from penstock.model.source_identity import SeenSource
@@ -32,6 +35,9 @@ Commit = Callable[[Watermarks], None]
 
 # They are asked for soon.
 _MOST_TRUNCATES = 10_000
+# By then a connection that was lost is noticed, and made anew.
+_EXCHANGED_SECONDS = 3.0
+_LOOK_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -171,6 +177,20 @@ class BatchCommitter:
         cannot be said now. Raises IdentityChanged where it is another one.
         """
         return self._meet(self.standing)
+
+    def behind(self, error: PenstockError) -> PenstockError:
+        """What is behind an error that ends the run. A source that was exchanged shows in many
+        ways, such as a store that is gone with it, and not first in what it says of itself.
+        """
+        until = time.monotonic() + _EXCHANGED_SECONDS
+        while isinstance(error, SourceError | StoreError) and time.monotonic() < until:
+            try:
+                self._session.keep()
+                self._meet(self.standing)
+            except PenstockError as found:
+                return found if isinstance(found, IdentityChanged) else error
+            time.sleep(_LOOK_SECONDS)
+        return error
 
     def _meet(self, held: Watermarks) -> bool:
         try:

@@ -126,7 +126,7 @@ class Stream:
         elif isinstance(error, TableRefused) and fails_alone:
             self._tables.refuse_delivery(error)
         elif action in (Action.STOP, Action.SET_ASIDE):
-            raise error from None
+            raise self._committer.behind(error) from None
         else:
             _log.warning(
                 "%s; going on from %s",
@@ -147,7 +147,7 @@ class Stream:
                 return
             except PenstockError as error:
                 if decide(error) is not Action.RETRY:
-                    raise
+                    raise self._committer.behind(error) from None
                 self._failed(error)
                 self._metrics.retried("stream")
                 _log.warning(error.message, extra={"event": "stream_failed"})
