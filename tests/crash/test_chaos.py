@@ -75,7 +75,18 @@ def seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Seeds:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(chaos, "_run", seeds)
     monkeypatch.setattr(chaos, "code_version", lambda: "abc")
-    for name in ("SEED", "SEEDS", "FIRST", "KILLS", "COPY", "TABLES", "SCHEMA", "TRUST", "INTO"):
+    for name in (
+        "SEED",
+        "SEEDS",
+        "FIRST",
+        "KILLS",
+        "COPY",
+        "TABLES",
+        "SCHEMA",
+        "TRUST",
+        "OBJECTS",
+        "INTO",
+    ):
         monkeypatch.delenv(name, raising=False)
     return seeds
 
@@ -124,7 +135,7 @@ def test_chaos_replays_one_seed_whatever_is_recorded(
     assert "make chaos SEED=2 KILLS=3" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("mode", ["COPY=1", "TABLES=1", "TRUST=1", "INTO=kafka"])
+@pytest.mark.parametrize("mode", ["COPY=1", "TABLES=1", "TRUST=1", "OBJECTS=1", "INTO=kafka"])
 def test_chaos_keeps_its_kinds_of_seeds_apart(
     seeds: Seeds, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], mode: str
 ) -> None:

@@ -1,0 +1,139 @@
+"""One seed of chaos whose change log is in an object store, which dies and fails as well."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from penstock.changelog.changelog import ChangeLog
+from penstock.embedded.postgres import EmbeddedPostgres
+from tests.crash.chaos_seed import Say, SeedReport, Supervisor, bring
+from tests.crash.fault_schedule import plan_faults
+from tests.crash.faults import FAULTS as ALL
+from tests.crash.into_postgres import IntoPostgres
+from tests.objects_proxy import Fault, Kind
+from tests.objects_server import ObjectServer
+
+_LONGEST_SECONDS = 6.0
+
+
+class IntoObjects(IntoPostgres):
+    """Into `postgres`; whoever reads or writes the log does so through the store's proxy."""
+
+    def __init__(
+        self,
+        server: EmbeddedPostgres,
+        target: EmbeddedPostgres,
+        objects: ObjectServer,
+        folder: Path,
+        seed: int,
+    ) -> None:
+        super().__init__(server, target, folder, seed)
+        self.objects = objects
+        self.pipeline.log = ChangeLog(objects.place(), objects.options)
+        content = yaml.safe_load(self.pipeline.file.read_text())
+        content["change_log"] |= {
+            "path": self.pipeline.log.root.path,
+            "options": objects.options,
+            "segment_age": "50ms",
+        }
+        self.pipeline.file.write_text(yaml.safe_dump(content))
+
+
+def _kill_store(injured: IntoObjects, amount: float) -> str:
+    injured.objects.kill()
+    seconds = amount * _LONGEST_SECONDS
+    time.sleep(seconds)
+    injured.objects.start()
+    return f"away for {seconds:.1f} s"
+
+
+def _refuse(injured: IntoObjects, amount: float) -> str:
+    """All that is asked fails, longer than the client tries by itself if ``amount`` is large."""
+    seconds = amount * _LONGEST_SECONDS * 5
+    injured.objects.proxy.set(lambda _kind, _path: Fault(503))
+    time.sleep(seconds)
+    injured.objects.proxy.set()
+    return f"{seconds:.1f} s"
+
+
+def _lose_answers(injured: IntoObjects, amount: float) -> str:
+    """Some are refused, and of some the answer is lost."""
+    chance, seconds = random.Random(amount), amount * _LONGEST_SECONDS
+
+    def decide(kind: Kind, _path: str) -> Fault | None:
+        draw = chance.random()
+        if draw < 0.2:
+            return Fault(status=chance.choice((409, 429, 500, 503)) if kind == "PUT" else 503)
+        return Fault(answer_lost=True) if draw < 0.4 and kind == "PUT" else None
+
+    injured.objects.proxy.set(decide)
+    time.sleep(seconds)
+    injured.objects.proxy.set()
+    return f"{seconds:.1f} s"
+
+
+def _write_late(injured: IntoObjects, amount: float) -> str:
+    """A writer dies with a segment on its way, which arrives when another one has taken over."""
+    proxy = injured.objects.proxy
+    proxy.set(lambda kind, path: Fault(late=kind == "PUT" and "/segments/" in path))
+    deadline = time.monotonic() + 30
+    while not proxy.late and time.monotonic() < deadline:
+        time.sleep(0.01)
+    killed = injured.run.kill("capture")
+    proxy.set()
+    time.sleep(amount * _LONGEST_SECONDS)
+    return f"{len(proxy.deliver_late())} came late" if killed else "the run had ended"
+
+
+FAULTS: dict[str, Callable[[IntoObjects, float], str]] = {
+    "store killed": _kill_store,
+    "store refuses": _refuse,
+    "store loses answers": _lose_answers,
+    "store refuses again": _refuse,
+    "late write": _write_late,
+    "another late write": _write_late,
+    **{
+        name: ALL[name]
+        for name in (
+            *("capture killed", "driver killed", "worker killed", "stream reader killed"),
+            *("stale driver", "change log deleted", "failpoint", "another failpoint"),
+            *("source crashed", "destination connections cut"),
+        )
+    },
+}
+
+
+def run_objects_seed(
+    report: SeedReport,
+    count: int,
+    servers: tuple[EmbeddedPostgres, EmbeddedPostgres],
+    folder: Path,
+    say: Say = print,
+) -> None:
+    """Bring ``count`` faults over a pipeline whose log is in an object store.
+
+    Fails unless it gets up after each, nobody sees half a transaction, and both databases hold the
+    same rows in the end.
+    """
+    source, target = servers
+    with (
+        ObjectServer() as objects,
+        IntoObjects(source, target, objects, folder, int(report.seed)) as injured,
+    ):
+        supervisor = Supervisor(injured)
+        injured.load.start()
+        injured.start()
+        supervisor.wait_recovered()
+        for number, fault in enumerate(plan_faults(int(report.seed), count, FAULTS)):
+            line = bring(fault, injured, supervisor, FAULTS)
+            report.faults.append(line)
+            say(f"  {number + 1:3} {line}")
+        injured.settle()
+        injured.verify()
+        injured.run.stop()
+        report.judged(injured)
