@@ -195,6 +195,16 @@ def test_so_is_whatever_else_a_session_waits_for_and_rows_may_be_long_in_coming(
     assert target.all("SELECT line FROM lines") == [("one",), ("two",)]
 
 
+def test_a_server_that_does_not_answer_anybody_is_given_up(database: str) -> None:
+    """It cannot be asked what it is at, for new connections are not answered either."""
+    with connect(database) as direct, TcpProxy(direct.info.port) as network:
+        url = make_conninfo(database, port=network.port, tcp_user_timeout=1000, connect_timeout=2)
+        with closing(connect(url)) as conn:
+            network.swallow()
+            with pytest.raises(psycopg.OperationalError):
+                conn.execute("SELECT")
+
+
 def test_so_is_a_chunk_of_the_source_and_a_slow_one_is_not(database: str) -> None:
     copy = "COPY (SELECT pg_sleep(2)::text) TO STDOUT"
     with connect(database) as direct, TcpProxy(direct.info.port) as network:

@@ -37,12 +37,18 @@ class LogWriter:
         self._next = listing.segments[-1].sequence + 1 if listing.segments else 1
         self._lock = threading.Lock()
         self._held = {name: listing.sizes[name] for name in listing.segments}
+        self._total = sum(self._held.values())
 
     @property
     def listing(self) -> Listing:
         """What the log holds. For any thread."""
         with self._lock:
             return Listing(tuple(self._held), dict(self._held))
+
+    @property
+    def total_bytes(self) -> int:
+        """What the log takes. For any thread."""
+        return self._total
 
     def size_of(self, name: SegmentName) -> int:
         """For any thread."""
@@ -54,7 +60,7 @@ class LogWriter:
         self._log.segments.delete(*map(str, names))
         with self._lock:
             for name in names:
-                del self._held[name]
+                self._total -= self._held.pop(name)
 
     def publish(
         self,
@@ -91,6 +97,7 @@ class LogWriter:
         self.frontier = frontier
         with self._lock:
             self._held[name] = len(data)
+            self._total += len(data)
         return name
 
     def start_at(self, frontier: Frontier) -> None:

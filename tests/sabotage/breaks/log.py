@@ -88,6 +88,14 @@ BREAKS = (
         ),
     ),
     Break(
+        name="executors-look-for-the-driver-s-python",
+        guarantee="The same on a cluster",
+        without="Executors are told of a Python that only the driver's machine has.",
+        file="spark/session.py",
+        edits=(('os.environ["PYSPARK_PYTHON"] = PYTHON', "pass"),),
+        noticed_by=(("integration/test_cluster.py", "test_a_pipeline_on_isolated_workers"),),
+    ),
+    Break(
         name="barrier-overlooked",
         guarantee="What is there can be proven",
         without="Who is told of new segments does not look for barriers, and goes past verify's.",

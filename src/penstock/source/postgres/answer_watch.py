@@ -17,7 +17,6 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.pq.abc import PGresult
 
-from penstock.model.errors import PenstockError
 from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within, cut
 
 T = TypeVar("T")
@@ -30,6 +29,9 @@ SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE pid = %s AND (
        (state = 'active' AND wait_event IS DISTINCT FROM 'ClientRead') OR state IS NULL
        OR clock_timestamp() - state_change < make_interval(secs => %s)))
 """
+
+
+_ASKED = 3
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,15 @@ class AnswerWatch:
     """Cuts a connection whose answer was lost on the way, where TCP cannot tell.
 
     A statement may take as long as it takes. So after the limit on silence the server is asked, on
-    another connection, whether it works on it. Runs in a thread of its own from the first wait on.
+    another connection, whether it works on it. One that takes no connection either, three times
+    over, is gone. Runs in a thread of its own from the first wait on.
     """
 
     def __init__(self) -> None:
         self._served: WeakKeyDictionary[Connection, Served] = WeakKeyDictionary()
         self._waits: dict[Connection, float] = {}
+        self._in_vain: dict[Connection, int] = {}
+        """How often the server was asked about a wait, and did not answer."""
         self._pause = SILENCE_SECONDS / 4
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
@@ -80,6 +85,7 @@ class AnswerWatch:
             yield
         finally:
             self._waits.pop(conn, None)
+            self._in_vain.pop(conn, None)
 
     def _run(self) -> None:
         while True:
@@ -89,11 +95,21 @@ class AnswerWatch:
                 served = self._served.get(conn)
                 if served is None or time.monotonic() - began < served.limit:
                     continue
-                # A server that is away, or has no connection left, is no reason to give up what it
-                # may be at.
-                with suppress(PenstockError, psycopg.Error, OSError):
-                    if served.waits_for_us() and self._waits.get(conn) == began:
+                if self._is_lost(conn, served) and self._waits.get(conn) == began:
+                    with suppress(psycopg.Error, OSError):
                         cut(conn)
+
+    def _is_lost(self, conn: Connection, served: Served) -> bool:
+        try:
+            lost = served.waits_for_us()
+        except psycopg.errors.ConnectionTimeout:
+            self._in_vain[conn] = self._in_vain.get(conn, 0) + 1
+            return self._in_vain[conn] >= _ASKED
+        except (psycopg.Error, OSError):
+            # One that has no connection left may be at it nevertheless.
+            lost = False
+        self._in_vain.pop(conn, None)
+        return lost
 
 
 ANSWERS = AnswerWatch()

@@ -12,7 +12,12 @@ import psycopg
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PenstockError, SourceError, SourceUnavailable
 from penstock.source.postgres.answer_watch import ANSWERS, Served, WatchedConnection
-from penstock.source.postgres.silence import server_settings, session_parameters, silence_limit
+from penstock.source.postgres.silence import (
+    answered_within,
+    server_settings,
+    session_parameters,
+    silence_limit,
+)
 
 
 @dataclass(frozen=True)
@@ -147,13 +152,14 @@ def connect(
     if replication:
         parameters["replication"] = "database"
     try:
-        conn = WatchedConnection.connect(url.reveal(), autocommit=True, **parameters)
+        conn = _open(url, parameters)
         try:
             # A pooler would keep the settings for whoever comes next, and has its own.
             own = f" WHERE pg_catalog.pg_backend_pid() = {conn.info.backend_pid}"
-            made = conn.execute((server_settings(url) + own).encode())
+            with answered_within(conn, silence_limit(url)):
+                made = conn.execute((server_settings(url) + own).encode())
             if made.rowcount and not replication:
-                watch_answers(conn, url, application_name, party, conn.info.backend_pid)
+                watch_answers(conn, url, application_name, conn.info.backend_pid)
             conn.autocommit = autocommit
         except BaseException:
             conn.close()
@@ -163,15 +169,18 @@ def connect(
     return conn
 
 
+def _open(url: ConnectionUrl, parameters: dict[str, Any]) -> WatchedConnection:
+    return WatchedConnection.connect(url.reveal(), autocommit=True, **parameters)
+
+
 def watch_answers(
     conn: psycopg.Connection[tuple[Any, ...]],
     url: ConnectionUrl,
     application_name: str,
-    party: Party,
     backend: int,
 ) -> None:
     """Let an answer of ``backend``, which serves the connection, not be waited for in vain."""
-    another = partial(connect, url, application_name=f"{application_name} watch", party=party)
+    another = partial(_open, url, session_parameters(url, f"{application_name} watch"))
     ANSWERS.know(conn, Served(backend, silence_limit(url), another))
 
 

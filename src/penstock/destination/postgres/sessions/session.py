@@ -61,7 +61,7 @@ def open_session(url: ConnectionUrl, application: str, settings: dict[str, str])
                 refuse_transaction_pool(conn, url, DESTINATION)
                 _make_settings(conn, wanted)
                 row = conn.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
-                watch_answers(conn, url, application, DESTINATION, row[0] if row else 0)
+                watch_answers(conn, url, application, row[0] if row else 0)
     except BaseException:
         conn.close()
         raise

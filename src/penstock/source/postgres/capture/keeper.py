@@ -16,7 +16,6 @@ from typing import Any, Self
 from penstock.cadence import paced
 from penstock.changelog.changelog import ChangeLog, Listing, ReaderState
 from penstock.changelog.retention import Retention, passed_by_all
-from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.writer import LogWriter
 from penstock.model.errors import LogError, LogUnavailable, PenstockError
 from penstock.model.lsn import Frontier, format_lsn
@@ -67,13 +66,12 @@ class LogKeeper:
         self._link = link
         self._written: dict[str, ReaderState] = {}
         self._next_readers = self._next_report = self._next_turn = 0.0
-        self._log_bytes: int | None = None
         self._failure: PenstockError | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log keeper", daemon=True)
         self.readers = Readers()
-        self.is_full = False
-        """Whether nothing may be added before readers have gone on."""
+        self.is_paused = False
+        """Whether the loop has found the log full."""
 
     def __enter__(self) -> Self:
         self.look()
@@ -108,14 +106,14 @@ class LogKeeper:
         if now or at >= self._next_turn:
             self._next_turn = at + _HOUSEKEEPING_SECONDS
             self._housekeeping(at)
-            report = self.report("paused" if self.is_full else "streaming")
+            report = self.report("paused" if self.is_paused else "streaming")
             self._link.say(report)
             if now or at >= self._next_report:
                 self._next_report = at + self._log.root.pace.report
                 self._log.set_capture_report(report)
 
     def report(self, state: str) -> dict[str, Any]:
-        return {"state": state, **self._session(), "log_bytes": self._log_bytes}
+        return {"state": state, **self._session(), "log_bytes": self._writer.total_bytes}
 
     def _run(self) -> None:
         while not self._done.wait(_TURN_SECONDS):
@@ -128,18 +126,23 @@ class LogKeeper:
                 self._failure = error
                 return
 
+    def is_full(self) -> bool:
+        """Whether nothing may be added before readers have gone on. Asked by the loop each time: it
+        takes no more than a look at a number, unless that is too large.
+        """
+        if self._writer.total_bytes < self._limits.max_bytes:
+            return False
+        listing = self._writer.listing
+        if _can_shrink(listing, self.readers.frontiers):
+            return True
+        self._check_transaction_size(listing)
+        return False
+
     def _housekeeping(self, now: float) -> None:
-        listing, frontiers = self._writer.listing, self.readers.frontiers
-        expired = self._retention.expired(listing.segments, frontiers, now)
+        listing = self._writer.listing
+        expired = self._retention.expired(listing.segments, self.readers.frontiers, now)
         if expired:
             self._writer.remove(expired)
-        total = listing.total_bytes - sum(listing.sizes[name] for name in expired)
-        self._log_bytes = total
-        is_full = total >= self._limits.max_bytes
-        if is_full and not _can_shrink(listing, expired, frontiers):
-            self._check_transaction_size(listing)
-            is_full = False
-        self.is_full = is_full
 
     def _check_transaction_size(self, listing: Listing) -> None:
         """Readers can pass a transaction only once it is whole: waiting for them would be for ever.
@@ -157,10 +160,7 @@ class LogKeeper:
             )
 
 
-def _can_shrink(
-    listing: Listing, expired: Sequence[SegmentName], readers: Sequence[Frontier]
-) -> bool:
+def _can_shrink(listing: Listing, readers: Sequence[Frontier]) -> bool:
     """Whether readers or the end of the grace period can still free something."""
     passed = passed_by_all(listing.segments, readers)
-    end = listing.segments[-1].frontier
-    return len(passed) > len(expired) or not readers or min(readers) < end
+    return bool(passed) or not readers or min(readers) < listing.segments[-1].frontier

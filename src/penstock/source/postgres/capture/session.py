@@ -99,8 +99,9 @@ class CaptureSession:
         now = time.monotonic()
         messages: list[memoryview] = []
         heard = False
-        paused = self._keeper.is_full or self._is_ahead
-        if self._keeper.is_full:
+        full = self._keeper.is_paused = self._keeper.is_full()
+        paused = full or self._is_ahead
+        if full:
             time.sleep(_FEEDBACK_SECONDS)
         elif paused:
             self._publisher.wait(_FEEDBACK_SECONDS)
