@@ -39,10 +39,10 @@ class Link:
     def say(self, report: dict[str, Any]) -> None:
         """For any thread."""
         if self._supervised:
-            # A run that is gone does not listen; that is noticed at the other pipe.
+            # A run that is gone does not listen; that is noticed at the other pipe. Not by
+            # sys.stdout, which would try again at the end what it could not write.
             with self._lock, suppress(OSError):
-                sys.stdout.write(json.dumps(report) + "\n")
-                sys.stdout.flush()
+                os.write(sys.stdout.fileno(), json.dumps(report).encode() + b"\n")
 
     def published(self, name: str, size: int) -> None:
         """Say that a segment was added to the log."""
