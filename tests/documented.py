@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,3 +16,8 @@ def destination_example(name: str) -> dict[str, Any]:
     page = (_DESTINATIONS / f"{name}.md").read_text()
     found: dict[str, Any] = yaml.safe_load(page.split("```yaml")[1].split("```")[0])
     return dict(found["destination"])
+
+
+def python_examples(page: Path) -> list[str]:
+    """The pieces of Python that a page shows, in their order."""
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)

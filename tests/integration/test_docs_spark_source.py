@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tests.documented import python_examples
 from tests.fix_pipeline import PipelineUnderTest
 
 PAGE = Path(__file__).parents[2] / "docs" / "spark_source.md"
@@ -22,7 +22,7 @@ def test_the_examples(spark: SparkSession, pipeline: PipelineUnderTest, tmp_path
         "DELETE FROM orders WHERE id = 2",
     )
     pipeline.capture_all()
-    examples = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    examples = python_examples(PAGE)
     assert len(examples) == 3
     code = "\n".join(examples)
     for shown, real in (

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from penstock.config.models import PipelineConfig
 from penstock.debug import is_debug
+from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
-from penstock.model.errors import PenstockError
+from penstock.model.errors import ConfigError, PenstockError
 from penstock.pipeline.run.filtering import check_filter
 from penstock.source.postgres.preflight.all_checks import CheckResult, run_checks
 from penstock.spark.java import java_home
@@ -60,6 +61,7 @@ def _destination(config: PipelineConfig) -> CheckResult:
         )
         try:
             check_filter(config, destination)
+            _refuse_speculation(config, destination)
             notes = destination.check()
         finally:
             destination.close()
@@ -68,6 +70,18 @@ def _destination(config: PipelineConfig) -> CheckResult:
     if notes:
         return CheckResult(name, "warning", "; ".join(("can be written to", *notes)), "")
     return CheckResult(name, "passed", "can be written to")
+
+
+def _refuse_speculation(config: PipelineConfig, destination: Destination) -> None:
+    """Two copies of a task at a time would send a lane's changes twice, and not in order."""
+    if not destination.capabilities.sends_at_once:
+        return
+    if config.spark.conf.get("spark.speculation", "false").lower() == "true":
+        raise ConfigError(
+            "spark.speculation is on: Spark would run some tasks twice at the same time, and what "
+            f"a task sends to {config.destination_type} cannot be taken back",
+            remedy="set spark.speculation to false for this pipeline",
+        )
 
 
 def _java() -> CheckResult:

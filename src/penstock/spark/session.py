@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.config.models import SparkConfig
@@ -27,6 +27,8 @@ from penstock.spark.jvm import JVM_GONE, end_jvm, log_options, start_context
 _CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""Set where spark-submit has started this process, and the JVM before it."""
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # The JVM plans batches and carries pointers; no row passes through it. Compiling its code twice
 # over and collecting garbage on several threads would cost more than either gains.
@@ -57,7 +59,13 @@ def default_settings() -> dict[str, str]:
 
 
 def make_session(name: str, config: SparkConfig) -> SparkSession:
-    """Start (or reuse) this process's session, with the ``penstock`` source registered."""
+    """Start (or reuse) this process's session, with the ``penstock`` source registered.
+
+    Under spark-submit that is the one which it was told to make: master and driver are its affair,
+    and of our settings only those count that it does not have.
+    """
+    if _SUBMITTED in os.environ:
+        return _submitted_session(config)
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = default_settings()
@@ -79,6 +87,18 @@ def make_session(name: str, config: SparkConfig) -> SparkSession:
     with _own_sigint():
         start_context(conf, folder)
     spark = SparkSession.builder.config(conf=conf).getOrCreate()
+    register(spark)
+    return spark
+
+
+def _submitted_session(config: SparkConfig) -> SparkSession:
+    SparkContext._ensure_initialized()  # type: ignore[no-untyped-call]
+    conf = SparkConf()  # knows, from now on, what spark-submit was given
+    for name, value in (default_settings() | dict(config.conf)).items():
+        if not name.startswith("spark.driver."):
+            conf.setIfMissing(name, value)
+    with _own_sigint():
+        spark = SparkSession.builder.config(conf=conf).getOrCreate()
     register(spark)
     return spark
 

@@ -1,0 +1,38 @@
+"""Tasks that send at once must not run twice at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.config.models import PipelineConfig
+from penstock.spark.preflight import _destination
+
+
+VERSIONED = {"type": "memory-versioned", "path": "rows"}
+
+
+def config(destination: dict[str, str], speculation: object) -> PipelineConfig:
+    content: dict[str, Any] = {
+        "name": "shop",
+        "source": {"url": "postgresql://db/shop"},
+        "destination": destination,
+        "spark": {"conf": {"spark.speculation": speculation}},
+    }
+    return PipelineConfig.model_validate(content)
+
+
+@pytest.mark.parametrize("written", [True, "TRUE"])
+def test_it_is_refused_where_what_was_sent_cannot_be_taken_back(written: object) -> None:
+    result = _destination(config(VERSIONED, written))
+    assert result.status == "failed"
+    assert "spark.speculation is on" in result.detail
+    assert "set spark.speculation to false" in result.remedy
+
+
+@pytest.mark.parametrize(
+    ("destination", "written"), [(VERSIONED, False), ({"type": "discard"}, True)]
+)
+def test_it_is_of_no_interest_elsewhere(destination: dict[str, str], written: object) -> None:
+    assert _destination(config(destination, written)).status == "passed"
