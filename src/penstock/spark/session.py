@@ -92,7 +92,7 @@ def make_session(name: str, config: SparkConfig) -> SparkSession:
 
 
 def _submitted_session(config: SparkConfig) -> SparkSession:
-    SparkContext._ensure_initialized()  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized()
     conf = SparkConf()  # knows, from now on, what spark-submit was given
     for name, value in (default_settings() | dict(config.conf)).items():
         if not name.startswith("spark.driver."):
