@@ -78,7 +78,9 @@ def _forget_position(config: PipelineConfig) -> list[str]:
     """Remove what the destination keeps about the pipeline; says what was removed."""
     from penstock.destination.registry import make_destination
 
-    destination = make_destination(config.destination_type, config.destination_options, config.name)
+    destination = make_destination(
+        config.destination_type, config.destination_options, config.delivery
+    )
     try:
         return list(destination.forget())
     except DestinationUnavailable as error:

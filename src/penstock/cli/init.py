@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import PipelineFile, load_deliveries
 from penstock.cli.terminal import say
 from penstock.model.lsn import format_lsn
 
@@ -24,8 +24,9 @@ def init(file: PipelineFile) -> None:
     from penstock.source.postgres.tracking.schema_tracking import ensure_tracking
     from penstock.spark.preflight import run_all_checks
 
-    config = load_pipeline(file)
-    results = run_all_checks(config)
+    views = load_deliveries(file)
+    config = views[0]
+    results = run_all_checks(*views)
     require_passed(results)
     for result in results:
         if result.status == "warning":

@@ -23,5 +23,9 @@ __all__ = [
 def pipeline_store(config: PipelineConfig) -> PostgresStore:
     """The store that a pipeline file asks for; it connects when it is first used."""
     if config.store.url is not None:
-        return PostgresStore(config.store.url, config.name, url_key="store.url")
-    return PostgresStore(config.source.url, config.name, url_key="source.url")
+        return PostgresStore(
+            config.store.url, config.delivery, rules_of=config.name, url_key="store.url"
+        )
+    return PostgresStore(
+        config.source.url, config.delivery, rules_of=config.name, url_key="source.url"
+    )
