@@ -52,8 +52,8 @@ def split(document: Mapping[str, Any]) -> tuple[list[DestinationView], list[Prob
         del shared["destination"]
     views = []
     for name, value in found.items():
-        here = (DESTINATIONS_KEY, str(name))
-        wrong = [(here, text) for text in _wrong_name(document.get("name"), name)]
+        here: KeyPath = (DESTINATIONS_KEY, str(name))
+        wrong: list[Problem] = [(here, text) for text in _wrong_name(document.get("name"), name)]
         if not isinstance(value, dict):
             wrong.append((here, "expected a mapping: type, and the destination's own keys"))
         else:
@@ -66,7 +66,7 @@ def split(document: Mapping[str, Any]) -> tuple[list[DestinationView], list[Prob
 
 def _view(name: str, value: Mapping[str, Any], shared: Mapping[str, Any]) -> DestinationView:
     own = {key: value[key] for key in OWN_KEYS if key in value}
-    document = {
+    document: dict[str, Any] = {
         **shared,
         **{key: own[key] for key in ("batch", "filter") if key in own},
         "destination": {key: part for key, part in value.items() if key not in OWN_KEYS},

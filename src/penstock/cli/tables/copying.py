@@ -37,18 +37,13 @@ def resync(file: PipelineFile, tables: TableNames, only: OneDestination = None) 
       penstock tables resync shop.yaml public.orders
       penstock tables resync shop.yaml orders items
     """
-    if load_pipeline(file, only).source.copy_rows is None:
+    config = load_pipeline(file, only)
+    if config.source.copy_rows is None:
         raise ConfigError(
             "source.copy is false, so tables are not copied; nothing was changed.",
             remedy=f"Set source.copy to true in {file} and start `penstock run` again.",
         )
-    _wish(
-        load_pipeline(file, only),
-        tables,
-        "resync",
-        lambda _store, _table: None,
-        "is to be copied anew",
-    )
+    _wish(config, tables, "resync", lambda _store, _table: None, "is to be copied anew")
 
 
 def pause(file: PipelineFile, tables: TableNames, only: OneDestination = None) -> None:
