@@ -263,7 +263,7 @@ class QueryFailed(PenstockError):
     """Spark ended the query for a reason of its own: a lost executor, a killed worker."""
 
 
-def _new_checkpoint(log_path: str, delivery: str | None) -> str:
+def _new_checkpoint(log_path: str, delivery: str | None = None) -> str:
     """An empty folder. What killed drivers of this pipeline left of theirs goes: it is memory."""
     parent = Path(checkpoint_parent() or tempfile.gettempdir())
     prefix = checkpoint_prefix(log_path, delivery)
