@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -49,9 +50,9 @@ class ManyRun:
 
     def wait_delivered(self, text: str, *names: str) -> None:
         """Write a row, and wait until it is there."""
-        self.pipeline.execute(f"INSERT INTO items (name) VALUES ('{text}')")
+        self.pipeline.execute(f"INSERT INTO items (name) VALUES ('{text}')")  # noqa: S608 (our own)
         for name in names:
-            wait_until(lambda name=name: self._holds(name, text), f"{name} has {text}", PATIENCE)
+            wait_until(partial(self._holds, name, text), f"{name} has {text}", PATIENCE)
 
     def _holds(self, name: str, text: str) -> bool:
         self.run.expect_running()

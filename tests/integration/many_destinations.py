@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ class ManyDestinations:
         content = yaml.safe_load(self.pipeline.file.read_text())
         del content["destination"]
         wanted = {name: {**self.kinds[name], **(own or {}).get(name, {})} for name in names}
-        self.pipeline.file.write_text(yaml.safe_dump({**content, "destinations": wanted}))
+        content["destinations"] = wanted
+        self.pipeline.file.write_text(yaml.safe_dump(content, sort_keys=False))
 
     def view(self, name: str) -> PipelineConfig:
         return load_pipeline(self.pipeline.file, only=name)
@@ -141,7 +143,7 @@ class ManyDestinations:
         self, futures: dict[str, Future[Frontier]], names: tuple[str, ...], *tables: str
     ) -> None:
         for name in names:
-            self.wait(futures, lambda name=name: self.is_equal(name, *tables), f"{name} is equal")
+            self.wait(futures, partial(self.is_equal, name, *tables), f"{name} is equal")
 
     def wait(
         self, futures: dict[str, Future[Frontier]], condition: Callable[[], bool], what: str
@@ -162,6 +164,9 @@ class ManyDestinations:
         found = self.pipeline.log.reader(self.view(name).delivery)
         assert found is not None
         return found.frontier
+
+    def is_beyond(self, name: str, lsn: int) -> bool:
+        return self.frontier(name).end_lsn > lsn
 
     def states(self, name: str) -> dict[str, tuple[str, Any]]:
         """Each table's phase and since when it has it."""

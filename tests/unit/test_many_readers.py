@@ -41,7 +41,7 @@ class Writer:
 
     @property
     def total_bytes(self) -> int:
-        return self.listing.total_bytes
+        return self._log.list().total_bytes
 
     def remove(self, segments: list[Any]) -> None:
         self.removed += segments
@@ -144,5 +144,3 @@ def test_checkpoints_of_two_drivers_are_apart() -> None:
     names = {checkpoint_prefix("log", name) for name in (None, "shop.a", "shop.b")}
     assert len(names) == 3
     assert not any(a != b and b.startswith(a) for a in names for b in names)
-
-

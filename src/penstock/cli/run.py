@@ -157,7 +157,8 @@ def _run_one(
         with shown_metrics(metrics, shown, write) as url:
             if tie is not None and url is not None:
                 tie.say_metrics(url)
-            _log.info("starting Spark and capture", extra={"event": "starting"})
+            what = "Spark" if no_capture else "Spark and capture"
+            _log.info("starting %s", what, extra={"event": "starting"})
             observers = Observers(RunReport(ChangeLog.of(config.change_log)), bars)
             pipeline = Pipeline(
                 config,

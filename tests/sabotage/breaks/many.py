@@ -11,9 +11,7 @@ BREAKS = (
         without="What a destination needs that has never run is confirmed and removed.",
         file="source/postgres/capture/keeper.py",
         edits=(("| dict.fromkeys(absent, self._awaited.since)", "| {}"),),
-        noticed_by=(
-            ("unit/test_many_readers.py", "test_who_has_never_run_holds_slot_and_log"),
-        ),
+        noticed_by=(("unit/test_many_readers.py", "test_who_has_never_run_holds_slot_and_log"),),
     ),
     Break(
         name="barrier-holds-everybody",

@@ -53,6 +53,7 @@ class ManyDeliveries:
         self._pauses = {name: Backoff(longest=_LONGEST_PAUSE) for name in names}
         self._due: dict[str, float] = {}
         """When a destination is started again that has failed."""
+        self._said: dict[str, str] = {}
         self._capture_pause = Backoff()
         self._next_look = 0.0
 
@@ -111,7 +112,7 @@ class ManyDeliveries:
     def _failed(self, child: DeliveryChild, code: int) -> None:
         pause = self._pauses[child.name].next_pause()
         self._due[child.name] = time.monotonic() + pause
-        self._tell(child, code, f"; it is started again in {pause:.0f} s, the others go on")
+        self._tell(child, code, f"It is started again in {pause:.0f} s; the others go on.")
 
     def _tell(self, child: DeliveryChild, code: int, and_then: str = "") -> None:
         failure = child.failure
@@ -120,9 +121,13 @@ class ManyDeliveries:
         if not code and not and_then:
             return
         remedy = "" if failure is None or not failure.remedy else f" What to do: {failure.remedy}"
+        # What was said before need not be said at length each time.
+        said = f"{why.rstrip('.')}.{remedy}"
+        shown = "the same again." if self._said.get(child.name) == said else said
+        self._said[child.name] = said
         _log.warning(
-            "destination %s: %s%s%s",
-            *(child.name, why, and_then, remedy),
+            "destination %s: %s",
+            *(child.name, f"{shown} {and_then}".rstrip()),
             extra={"event": "destination_failed", "destination": child.name},
         )
 
