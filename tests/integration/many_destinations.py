@@ -41,6 +41,8 @@ class ManyDestinations:
         self.pipeline = pipeline
         self.target_url = target_url
         self.said: list[str] = []
+        self.more: dict[str, dict[str, Any]] = {}
+        """Destinations of a test's own."""
         self._spark = spark
         self.configure("warehouse", "lake", "tables")
 
@@ -53,6 +55,7 @@ class ManyDestinations:
             "lake": {"type": "files", "path": str(folder / "lake"), "format": "ndjson"},
             "tables": {"type": "memory-tables", "path": str(folder / "tables")},
             "nothing": {"type": "discard"},
+            **self.more,
         }
 
     def configure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from functools import partial
 
 import psycopg
@@ -15,6 +16,8 @@ from penstock.store import pipeline_store
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.integration.copied_tables import Writers
 from tests.integration.many_destinations import ManyDestinations
+from tests.kafka_messages import place, read_topics
+from tests.kafka_server import KafkaServer
 
 ITEMS = (
     "CREATE TABLE items (id bigint PRIMARY KEY, note text, body text)",
@@ -207,3 +210,44 @@ def test_commands_by_name(many: ManyDestinations) -> None:
     assert "not in file" not in many.command("status", "FILE")
     kept = many.frontier("warehouse")
     assert kept == many.frontier("warehouse")
+
+
+@pytest.mark.release
+def test_postgres_kafka_and_files_under_load(
+    many: ManyDestinations, kafka_server: KafkaServer
+) -> None:
+    """Kafka is away for a while, with a driver that is stopped, and later gets all of it."""
+    kafka = {"type": "kafka", "brokers": kafka_server.brokers, "topics": {"partitions": 2}}
+    many.more["events"] = kafka
+    names = ("warehouse", "lake", "events")
+    many.configure(*names, own={"events": {"batch": {"max_age": "500ms"}}})
+    many.capture()
+    with Writers(many.pipeline.url) as writers:
+        with many.running(*names) as runs:
+            many.wait(runs, lambda: many.are_ready(*names), "all are copied")
+        with many.running("warehouse", "lake") as runs:
+            before = writers.written
+            wait_until(lambda: writers.written > before + 2000, "much is written meanwhile")
+            marked = many.pipeline.wal_end()
+            for name in ("warehouse", "lake"):
+                many.wait(runs, partial(many.is_beyond, name, marked), f"{name} goes on")
+            assert not many.is_beyond("events", marked)
+    with many.running(*names) as runs:
+        many.wait_equal(runs, ("warehouse", "lake"), "items")
+        end = many.pipeline.wal_end()
+        many.pipeline.execute("UPDATE items SET note = 'last' WHERE id < 5")
+        many.wait(runs, partial(many.is_beyond, "events", end), "the events have caught up")
+        many.wait_equal(runs, ("warehouse", "lake"), "items")
+        many.wait(runs, partial(many.is_beyond, "events", many.pipeline.wal_end()), "all of them")
+    topic = f"{many.view('events').delivery}.public.items"
+    found = read_topics(kafka_server.brokers, lambda name: name == topic)
+    rows: dict[int, tuple[str | None, ...]] = {}
+    for message in sorted(found, key=place):
+        event = json.loads(message.value() or b"null")
+        if event is None:
+            continue
+        for gone in (event["old"], event["key"] if event["op"] == "delete" else None):
+            rows.pop((gone or {}).get("id", 0), None)
+        if (new := event["new"]) is not None:
+            rows[new["id"]] = (str(new["id"]), new["note"], new["body"])
+    assert Counter(rows.values()) == many.source("items")
