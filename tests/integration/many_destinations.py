@@ -15,7 +15,6 @@ from typing import Any
 
 import psycopg
 import yaml
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -29,7 +28,8 @@ from penstock.pipeline.run.pipeline import Pipeline
 from penstock.store import pipeline_store
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.folded_compare import read_source
-from tests.pipelines import engine_on, logged
+from tests.local_engine import LocalEngine
+from tests.pipelines import logged
 
 Rows = Counter[tuple[Any, ...]]
 
@@ -37,13 +37,12 @@ Rows = Counter[tuple[Any, ...]]
 class ManyDestinations:
     """``said`` is what the drivers told."""
 
-    def __init__(self, pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> None:
+    def __init__(self, pipeline: PipelineUnderTest, target_url: str) -> None:
         self.pipeline = pipeline
         self.target_url = target_url
         self.said: list[str] = []
         self.more: dict[str, dict[str, Any]] = {}
         """Destinations of a test's own."""
-        self._spark = spark
         self.configure("warehouse", "lake", "tables")
 
     @property
@@ -79,8 +78,8 @@ class ManyDestinations:
 
     @contextmanager
     def running(self, *names: str) -> Iterator[dict[str, Future[Frontier]]]:
-        """Drivers of these destinations, in threads, begun one after another: starting is what
-        costs most. Capture is the test's.
+        """Drivers of these destinations, in threads, begun one after another. Capture is the
+        test's.
         """
         stop = threading.Event()
         futures: dict[str, Future[Frontier]] = {}
@@ -102,9 +101,9 @@ class ManyDestinations:
         name: str,
         stop: threading.Event,
     ) -> None:
-        view, engine = self.view(name), engine_on(self._spark)
+        view = self.view(name)
         metrics = Metrics(view.name, name)
-        driver = Pipeline(view, self.pipeline.file, engine, captures=False, metrics=metrics)
+        driver = Pipeline(view, self.pipeline.file, LocalEngine, captures=False, metrics=metrics)
         future = futures[name] = pool.submit(driver.run, stop.is_set)
         not_begun = "the stream has not begun yet"
         wait_until(

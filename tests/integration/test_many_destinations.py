@@ -9,7 +9,6 @@ from functools import partial
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 
 from penstock.model.errors import LogError
 from penstock.store import pipeline_store
@@ -27,9 +26,9 @@ ALL = ("warehouse", "lake", "tables")
 
 
 @pytest.fixture
-def many(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> ManyDestinations:
+def many(pipeline: PipelineUnderTest, target_url: str) -> ManyDestinations:
     pipeline.execute(*ITEMS)
-    return ManyDestinations(pipeline, target_url, spark)
+    return ManyDestinations(pipeline, target_url)
 
 
 def test_one_stops_and_the_others_go_on(many: ManyDestinations) -> None:
@@ -59,14 +58,14 @@ def test_one_stops_and_the_others_go_on(many: ManyDestinations) -> None:
         many.pipeline.execute("UPDATE items SET note = 'last' WHERE id < 5")
         many.wait_equal(runs, ALL, "items")
         many.wait(runs, lambda: many.pipeline.confirmed >= end, "the slot follows all of them")
+        verified = many.command("verify", "FILE", "--only", "warehouse")
+        assert "equal: 1 tables" in verified
     with psycopg.connect(many.pipeline.url) as conn:
         slots = conn.execute(
             "SELECT count(*) FROM pg_replication_slots WHERE slot_name ~ %s AND NOT temporary",
             [f"^penstock_{many.pipeline.name}_"],
         ).fetchone()
     assert slots == (1,)
-    verified = many.command("verify", "FILE", "--only", "warehouse")
-    assert "equal: 1 tables" in verified
 
 
 def test_one_that_comes_later_is_copied_and_touches_no_other(many: ManyDestinations) -> None:
