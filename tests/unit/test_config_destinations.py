@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
 from penstock.config import PipelineConfig, load_deliveries, load_pipeline
+from penstock.config.destinations import OWN_KEYS
+from penstock.config.load import DESTINATIONS, options_model
 from penstock.model.errors import ConfigError
 
 SHARED = """\
@@ -152,3 +155,10 @@ def test_a_command_for_one_asks_which(load: Load, tmp_path: Path) -> None:
     assert load_pipeline(file, only="shop", environment={}).delivery == "shop"
     with pytest.raises(ConfigError, match="has one destination, which has no name"):
         load_pipeline(file, only="events", environment={})
+
+
+@pytest.mark.parametrize("kind", sorted(each.name for each in entry_points(group=DESTINATIONS)))
+def test_no_destination_has_an_option_that_stands_beside_its_own(kind: str) -> None:
+    fields = options_model(kind).model_fields
+    names = {field.alias or name for name, field in fields.items()}
+    assert not names & set(OWN_KEYS)
