@@ -103,8 +103,11 @@ def test_one_is_broken_and_killed_and_the_rest_goes_on(shop: ManyRun) -> None:
     assert http_get(f"{url[1]}/health").status == 200
     ready = http_get(f"{url[1]}/ready")
     assert (ready.status, "destination broken: " in ready.text) == (503, True)
-    # Nothing was confirmed that the broken one will need: it has never begun.
-    assert shop.pipeline.log.reader(f"{shop.pipeline.name}.broken") is None
+    # Nothing is confirmed that the broken one will need: it has its place at the beginning.
+    waiting = shop.pipeline.log.reader(f"{shop.pipeline.name}.broken")
+    assert waiting is not None
+    assert waiting.frontier == waiting.begin
+    assert shop.pipeline.confirmed <= waiting.frontier.end_lsn
     shop.child("lake").kill()
     shop.wait_delivered("after the kill", "lake")
     assert "destination lake: its process ended with -9" in run.output

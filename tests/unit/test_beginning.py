@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -125,3 +126,14 @@ def test_a_log_that_does_not_reach_back_is_refused(log: ChangeLog) -> None:
         beginning(context(log, replays=True), SUBSCRIPTION)
     assert "leave `from: log` out" in refused.value.remedy
     assert log.reader(NAME) is None, "nothing is kept for it"
+
+
+def test_who_makes_the_subscription_makes_room_for_all(log: ChangeLog) -> None:
+    """One that starts a minute later gets what was written in that minute, also without a copy."""
+    first = context(log)
+    assert beginning(first, replace(SUBSCRIPTION, is_new=True)) == SLOT
+    assert log.all_readers().keys() == {"shop.lake", "shop.more"}
+    fill(log)
+    more = first.config.one_of("more", ("lake", "more"), replays_log=False)
+    other = RunContext(**{**vars(first), "config": more})
+    assert beginning(other, SUBSCRIPTION) == SLOT

@@ -23,6 +23,8 @@ def show_destination(config: PipelineConfig, log: LogStatus) -> None:
         say(f"              `penstock run FILE --only {config.destination_name}` starts it alone")
         return
     by = f", as {reader.by} said" if reader.by else ""
+    if reader.frontier == reader.begin:
+        by += "; nothing was delivered yet"
     say(f"{name} holds {reader.frontier}{by}")
     say(f"              {bytes_text(log.waiting[config.delivery])} of the change log wait for it")
 

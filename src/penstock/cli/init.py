@@ -18,6 +18,8 @@ def init(file: PipelineFile) -> None:
     Example:
       penstock init shop.yaml
     """
+    from penstock.changelog.changelog import ChangeLog
+    from penstock.pipeline.run.beginning import begin_all
     from penstock.source.postgres.connect import connect
     from penstock.source.postgres.preflight.all_checks import require_passed
     from penstock.source.postgres.subscription.subscription import ensure_subscription
@@ -35,6 +37,10 @@ def init(file: PipelineFile) -> None:
         # First of all: what the slot brings is told completely.
         is_tracked = config.schema_changes.track and ensure_tracking(conn)
         subscription = ensure_subscription(conn, config)
+    log = ChangeLog.of(config.change_log)
+    if config.is_one_of_many:
+        log.root.make_private()
+        begin_all(config, log, subscription)
     if is_tracked:
         say("Event triggers that tell of schema changes (docs/schema_changes.md).")
     say(f"Publication {subscription.publication} with {len(subscription.tables)} tables.")

@@ -141,7 +141,6 @@ def _run_one(
     from penstock.spark.preflight import run_all_checks
 
     stopping = StopOnSignal()
-    stopping.install()
     shown, counted = config.metrics, CATALOGUE
     if tie is not None:
         tie.hold(stopping.stop)
@@ -149,6 +148,9 @@ def _run_one(
         shown = shown.model_copy(update={"listen": shown.listen and Address("127.0.0.1", 0)})
         counted = tuple(metric for metric in CATALOGUE if metric not in OF_CAPTURE)
     require_passed(run_all_checks(config))
+    if stopping():
+        return
+    stopping.install()
     metrics = Metrics(config.name, config.destination_name, counted)
     with CopyBars(has_bars=tie is None) as bars, shown_logs(config.delivery, bars.say):
         kinds = {view.destination_type for view in load_deliveries(file)}

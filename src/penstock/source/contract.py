@@ -40,6 +40,8 @@ class Subscription:
     start_lsn: int
     tables: tuple[TableName, ...]
     insert_only: tuple[TableName, ...]
+    is_new: bool = field(default=False, compare=False)
+    """Whether this call made it."""
 
     @property
     def publication(self) -> str:

@@ -42,6 +42,8 @@ class DeliveryChild:
         return self._process.pid if self._process else None
 
     def start(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
         ours, theirs = socket.socketpair()
         with theirs:
             tied = ["--no-capture", "--tether", str(theirs.fileno())]

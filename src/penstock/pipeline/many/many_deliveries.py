@@ -19,6 +19,7 @@ from penstock.metrics.of_many import ManyMetrics
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import PenstockError
 from penstock.pipeline.many.delivery_child import DeliveryChild, stop_all
+from penstock.pipeline.run.beginning import begin_all
 from penstock.pipeline.run.supervisor import Stopping
 from penstock.source.capture_elsewhere import CaptureElsewhere
 from penstock.source.contract import Capture, SourceSession
@@ -71,7 +72,7 @@ class ManyDeliveries:
             for name in self._names
         ]
         with source.session("run", supervises=True) as session:
-            session.subscribe()
+            begin_all(self._config, log, session.subscribe())
             capture = source.capture(self._file) if self._captures else CaptureElsewhere(log)
             capture.start()
             try:

@@ -6,6 +6,7 @@ import time
 
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog
+from penstock.config.models import PipelineConfig
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
 from penstock.pipeline.run.context import RunContext
@@ -17,6 +18,18 @@ _NOTICE_SECONDS = 0.5
 _MOST_TRIES = 20
 
 
+def begin_all(config: PipelineConfig, log: ChangeLog, subscription: Subscription) -> None:
+    """Whoever made the subscription writes all destinations of the file down as readers at its
+    beginning: whenever they come, they get what was written since.
+    """
+    if not subscription.is_new or not config.is_one_of_many:
+        return
+    start = Frontier(0, subscription.start_lsn)
+    for name in config.deliveries.values():
+        if log.reader(name) is None:
+            log.set_reader(name, start, begin=start, durable=True)
+
+
 def beginning(context: RunContext, subscription: Subscription) -> Frontier:
     """Where the destination stands if it does not know: where it began.
 
@@ -26,6 +39,7 @@ def beginning(context: RunContext, subscription: Subscription) -> Frontier:
     where `from: log` asks for more than the log has.
     """
     config, log = context.config, context.log
+    begin_all(config, log, subscription)
     start = Frontier(0, subscription.start_lsn)
     if not config.is_one_of_many:
         return start

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import uuid as uuids
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -131,7 +132,7 @@ def _create(
     start = _create_slot(conn, config, slot, slot_wait)
     with source_errors(f"recording the start of slot {slot}"):
         record_start(conn, made, start)
-    return _subscription(config.name, made, start)
+    return replace(_subscription(config.name, made, start), is_new=True)
 
 
 def _subscription(name: str, publications: Publications, start_lsn: int) -> Subscription:
