@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.config import load_pipeline
+from penstock.config import load_deliveries
 from penstock.config.models import PipelineConfig
 from penstock.model.lsn import Frontier, parse_lsn
 from penstock.source.contract import Subscription
@@ -171,7 +171,7 @@ class PipelineUnderTest:
 
     @property
     def config(self) -> PipelineConfig:
-        return load_pipeline(self.file)
+        return load_deliveries(self.file)[0]
 
     # -- at the source -------------------------------------------------------------------------
 

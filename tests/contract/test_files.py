@@ -27,7 +27,7 @@ from penstock.testing import (
     parse_lines,
 )
 
-PIPELINE = "shop"
+PIPELINE = "shop.lake"  # as one of several destinations has it
 
 
 class FilesAdapter(Adapter):

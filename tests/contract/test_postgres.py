@@ -28,7 +28,7 @@ from penstock.testing import (
     in_commit_order,
 )
 
-PIPELINE = "shop"
+PIPELINE = "shop.warehouse"  # as one of several destinations has it
 
 
 _HISTORY_COLUMNS = (

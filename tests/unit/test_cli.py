@@ -171,10 +171,10 @@ def test_destroy_asks_first(
 class TestDebug:
     @pytest.fixture(autouse=True)
     def failing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(path: Path) -> PipelineConfig:
+        def fail(path: Path, only: str | None) -> PipelineConfig:
             raise SourceError("it broke", remedy="mend it")
 
-        monkeypatch.setattr(check_command, "load_pipeline", fail)
+        monkeypatch.setattr(check_command, "chosen_deliveries", fail)
 
     def test_without(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert exit_code("check", "x") == 1
@@ -192,10 +192,10 @@ class TestDebug:
     def test_bugs_are_owned_up_to(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def fail(path: Path) -> PipelineConfig:
+        def fail(path: Path, only: str | None) -> PipelineConfig:
             raise KeyError("lost")
 
-        monkeypatch.setattr(check_command, "load_pipeline", fail)
+        monkeypatch.setattr(check_command, "chosen_deliveries", fail)
         assert exit_code("check", "x") == 1
         text = capsys.readouterr().err
         assert text.startswith("Error: Unexpected KeyError: 'lost'\nWhat to do: This is a bug")

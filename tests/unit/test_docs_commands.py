@@ -12,7 +12,7 @@ import pytest
 import typer
 
 from penstock.cli.main import app
-from penstock.config import load_pipeline
+from penstock.config import load_deliveries
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -58,7 +58,7 @@ def test_every_pipeline_file_loads(
         monkeypatch.setenv(name, "postgresql://penstock@db/shop")
     file = tmp_path / page.replace(".md", ".yaml")
     file.write_text(text)
-    assert load_pipeline(file).name == "shop"
+    assert load_deliveries(file)[0].name == "shop"
 
 
 def test_there_is_something_to_try() -> None:

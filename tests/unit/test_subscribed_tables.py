@@ -134,7 +134,7 @@ def test_a_destination_that_does_not_know_where_it_stands_gets_tables_as_they_we
     look.session.definitions = lambda _names: [renamed]
     look.stream.read_up_to = Frontier(0, WAL)
     subscription = Subscription(("p",), "", "", 1, (TableName("public", "goods"),), ())
-    look.subscribed.enrol(subscription)
+    look.subscribed.enrol(subscription, Frontier(0, 1))
     assert look.destination.prepared == [TABLE]
 
 

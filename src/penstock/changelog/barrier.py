@@ -24,14 +24,16 @@ from penstock.changelog.changelog import BARRIERS, ChangeLog, Listing
 HOLD_SECONDS = paced(30.0)
 """How long a barrier counts that nobody renews."""
 
-_NAME = re.compile(rf"{BARRIERS}/([0-9a-f]{{16}})\.[0-9a-f]{{8}}\.\d+", re.ASCII)
+# Position, whose it is, how often it was renewed; of several readers, for which.
+_NAME = re.compile(rf"{BARRIERS}/([0-9a-f]{{16}})\.[0-9a-f]{{8}}\.\d+(?:@(.+))?", re.ASCII)
 
 
 class BarrierWatch:
-    """Who plans batches has one, and asks it after each listing."""
+    """Who plans batches has one, and asks it after each listing. ``reader`` is for whom."""
 
-    def __init__(self, log: ChangeLog) -> None:
+    def __init__(self, log: ChangeLog, reader: str | None = None) -> None:
         self._log = log
+        self._reader = reader
         self._first_seen: dict[str, float] = {}
 
     def held_at(self, listing: Listing, now: float | None = None) -> int | None:
@@ -44,15 +46,19 @@ class BarrierWatch:
         for name, seen in self._first_seen.items():
             if now - seen > HOLD_SECONDS:
                 self._log.segments.delete(name)
-            elif (match := _NAME.fullmatch(name)) is not None:
+            elif (match := _NAME.fullmatch(name)) and match[2] in (None, self._reader):
                 held.append(int(match[1], 16))
         return min(held, default=None)
 
 
 class Barrier:
-    """Holds the pipeline from ``with`` to the end of the block; renewed by a thread meanwhile."""
+    """Holds the pipeline from ``with`` to the end of the block; renewed by a thread meanwhile.
 
-    def __init__(self, log: ChangeLog, lsn: int) -> None:
+    With ``reader`` it holds that one alone, of those that read the log.
+    """
+
+    def __init__(self, log: ChangeLog, lsn: int, reader: str | None = None) -> None:
+        self._suffix = "" if reader is None else f"@{reader}"
         self._files = log.segments.child(BARRIERS)
         self._lsn = lsn
         self._token = uuid.uuid4().hex[:8]
@@ -96,7 +102,7 @@ class Barrier:
     def _write(self) -> None:
         """The new one before the old one goes: there is never none."""
         before, self._number = self._written, self._number + 1
-        self._written = f"{self._lsn:016x}.{self._token}.{self._number}"
+        self._written = f"{self._lsn:016x}.{self._token}.{self._number}{self._suffix}"
         self._files.write(self._written, b"", durable=False)
         if before:
             self._files.delete(before)

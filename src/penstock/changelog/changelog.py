@@ -70,6 +70,8 @@ class ReaderState:
     """Of which source the frontier is, where the reader has said so."""
     by: str = ""
     """Who said it, for people."""
+    begin: Frontier | None = None
+    """Where the reader began; None for the slot's beginning."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -78,6 +80,7 @@ class ReaderState:
             "updated_at": self.updated_at,
             "source": None if self.source is None else self.source.to_json(),
             "by": self.by,
+            **({} if self.begin is None else {"begin": self.begin.to_json()}),
         }
 
     @classmethod
@@ -89,6 +92,7 @@ class ReaderState:
             value["updated_at"],
             None if source is None else SourceIdentity.from_json(source),
             value.get("by", ""),
+            Frontier.from_json(value["begin"]) if "begin" in value else None,
         )
 
 
@@ -239,16 +243,18 @@ class ChangeLog:
         frontier: Frontier,
         wanted_lsn: int = 0,
         source: SourceIdentity | None = None,
+        begin: Frontier | None = None,
         *,
         durable: bool = False,
     ) -> None:
-        """Record what the reader's destination durably holds: capture may confirm it.
+        """Record what the reader's destination durably holds: capture may confirm it. ``begin`` is
+        where the reader began, if that was not with the slot.
 
         ``durable``: nobody else knows it, so it survives a crash of the machine; where a file can
         be torn, it is kept twice.
         """
         by = f"process {os.getpid()} on {socket.gethostname()}"
-        state = ReaderState(frontier, wanted_lsn, time.time(), source, by)
+        state = ReaderState(frontier, wanted_lsn, time.time(), source, by, begin)
         file, data = _reader_file(name), json.dumps(state.to_json()).encode()
         if self.readers.can_tear:
             if durable:

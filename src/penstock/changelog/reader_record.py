@@ -25,6 +25,8 @@ class ReaderRecord:
         self._listener: Listener | None = None
         self._lock = threading.Lock()
         self._said: ReaderState | None = None
+        self.begin: Frontier | None = None
+        """Where the reader began; None for the slot's beginning."""
         self._is_written = True
         self._next_write = 0.0
 
@@ -45,7 +47,7 @@ class ReaderRecord:
     ) -> None:
         """``durable``: nobody else knows it, so it is written now."""
         with self._lock:
-            self._said = ReaderState(frontier, wanted_lsn, time.time(), source)
+            self._said = ReaderState(frontier, wanted_lsn, time.time(), source, begin=self.begin)
             self._is_written = False
             if durable or time.monotonic() >= self._next_write:
                 self._write(durable=durable)
@@ -71,7 +73,12 @@ class ReaderRecord:
         self._next_write = time.monotonic() + self._log.readers.pace.readers
         try:
             self._log.set_reader(
-                self._reader, said.frontier, said.wanted_lsn, said.source, durable=durable
+                self._reader,
+                said.frontier,
+                said.wanted_lsn,
+                said.source,
+                said.begin,
+                durable=durable,
             )
         except LogUnavailable:
             if durable:

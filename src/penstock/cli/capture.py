@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import PipelineFile, load_deliveries
 from penstock.model.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -37,6 +37,9 @@ def capture(
     supervised: Annotated[
         bool, typer.Option("--supervised", hidden=True, help="Stop when standard input ends.")
     ] = False,
+    stand_by: Annotated[
+        bool, typer.Option("--stand-by", hidden=True, help="Wait while another one captures.")
+    ] = False,
 ) -> None:
     """Write changes from the replication slot into the change log, and nothing else.
 
@@ -56,12 +59,14 @@ def capture(
 
     stop = Stop(supervised=supervised)
     stop.install()
-    config = load_pipeline(file)
+    views = {config.destination_name: config for config in load_deliveries(file)}
+    config = next(iter(views.values()))
     log = ChangeLog.of(config.change_log)
     try:
         # A supervisor has written it down beside the log: capture must be able to start while the
         # destination is away.
-        run_capture(config, None if supervised else _held(config), stop)
+        held = None if supervised or config.is_one_of_many else _held(config)
+        run_capture(config, held, stop, ask=lambda name: _held(views[name]), stands_by=stand_by)
     except PenstockError as error:
         report_failure(stop.link, log, error)
         if supervised:
@@ -74,7 +79,9 @@ def _held(config: PipelineConfig) -> Watermarks | None:
     """What the destination holds; None where it does not remember."""
     from penstock.destination.registry import make_destination
 
-    destination = make_destination(config.destination_type, config.destination_options, config.name)
+    destination = make_destination(
+        config.destination_type, config.destination_options, config.delivery
+    )
     try:
         return destination.committed()
     finally:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import OneDestination, PipelineFile, chosen_deliveries
 from penstock.cli.terminal import console, say
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _STYLES: dict[Status, str] = {
 }
 
 
-def check(file: PipelineFile) -> None:
+def check(file: PipelineFile, only: OneDestination = None) -> None:
     """Check source, role, tables, change log and destination; on a cluster also every executor.
 
     Changes nothing. On a Spark cluster a task runs on each executor and says whether it has
@@ -37,12 +37,13 @@ def check(file: PipelineFile) -> None:
     """
     from penstock.spark.preflight import run_all_checks
 
-    config = load_pipeline(file)
-    results = run_all_checks(config)
-    if not config.spark.master.startswith("local"):
+    views = chosen_deliveries(file, only)
+    results = run_all_checks(*views)
+    if not views[0].spark.master.startswith("local"):
         from penstock.spark.executor_check import check_executors
 
-        results += check_executors(config)
+        for view in views:
+            results += check_executors(view)
     show_results(results)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)

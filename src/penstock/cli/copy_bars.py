@@ -35,7 +35,9 @@ class CopyBars:
     few seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_bars: bool = True) -> None:
+        """``has_bars``: False where others write to the same terminal."""
+        self._has_bars = has_bars
         self._console = Console(file=sys.stderr)
         self._stdout = sys.stdout
         self._progress: Progress | None = None
@@ -70,7 +72,7 @@ class CopyBars:
 
     def __call__(self, views: list[CopyView]) -> None:
         current = under_way(views)
-        if not self._console.is_terminal:
+        if not self._has_bars or not self._console.is_terminal:
             self._line(views, current)
         elif current:
             self._show(views, current)

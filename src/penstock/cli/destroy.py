@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import PipelineFile, load_deliveries
 from penstock.cli.terminal import say
-from penstock.model.errors import DestinationUnavailable, LogError
+from penstock.model.errors import ConfigError, DestinationUnavailable, LogError
 
 if TYPE_CHECKING:
     from penstock.config import PipelineConfig
@@ -25,6 +27,15 @@ _LOG_ENTRIES = {
 def destroy(
     file: PipelineFile,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--only",
+            "--destination",
+            metavar="NAME",
+            help="Give up this destination alone; also one that the file names no longer.",
+        ),
+    ] = None,
 ) -> None:
     """Remove the pipeline's slot, publication, table states, position and change log.
 
@@ -33,11 +44,23 @@ def destroy(
     Afterwards the source keeps no WAL for this pipeline, and a new start begins at that moment:
     changes in between are not delivered. Refused while the pipeline runs.
 
+    With --only, one of several destinations is given up: its position, its table states and what
+    the change log keeps for it. The others are not touched, and may run meanwhile.
+
     \b
     Example:
       penstock destroy shop.yaml
       penstock destroy shop.yaml --yes
+      penstock destroy shop.yaml --only warehouse
     """
+    views = load_deliveries(file)
+    if only is None or (only == views[0].name and not views[0].is_one_of_many):
+        _destroy_all(views, yes=yes)
+    else:
+        _destroy_one(views, only, yes=yes)
+
+
+def _destroy_all(views: Sequence[PipelineConfig], *, yes: bool) -> None:
     from penstock.source.postgres.connect import connect
     from penstock.source.postgres.pipeline_lock import PipelineLock
     from penstock.source.postgres.subscription.subscription import (
@@ -46,28 +69,91 @@ def destroy(
     )
     from penstock.source.postgres.tracking.schema_tracking import remove_tracking
 
-    config = load_pipeline(file)
+    config = views[0]
     if not yes:
         typer.confirm(
             f"Remove slot and publication of pipeline {config.name} from {config.source.url}, its "
             f"table states{_store_place(config)}, and the change log {config.change_log.path}?",
             abort=True,
         )
+    names = sorted({config.name, *_known(config)})
     # The log goes last: without it, an interrupted destroy could not be told from a fresh start.
     with (
         connect(config.source.url, application_name=f"penstock {config.name} destroy") as conn,
-        PipelineLock(conn, config.name),
+        ExitStack() as locks,
     ):
+        if config.is_one_of_many:
+            locks.enter_context(PipelineLock(conn, config.name, what="supervisor", beats=False))
+        for name in names:
+            locks.enter_context(PipelineLock(conn, name, beats=name == config.name))
         removed = destroy_subscription(conn, config.name)
         if not has_pipelines(conn):
             removed += remove_tracking(conn)
-        removed += _forget_position(config)
-        removed += _forget_tables(config)
+        for view in views:
+            removed += _forget_position(view)
+        for name in names:
+            removed += _forget_tables(config, name)
         removed += remove_change_log(config)
-    for what in removed:
+    for what in dict.fromkeys(removed):
         say(f"Removed {what}.")
     if not removed:
         say(f"There was nothing of pipeline {config.name} to remove.")
+
+
+def _destroy_one(views: Sequence[PipelineConfig], only: str, *, yes: bool) -> None:
+    """Give up one destination: its position, its table states, and last its place in the log."""
+    from penstock.changelog.changelog import ChangeLog
+    from penstock.config.models import delivery_name
+    from penstock.source.postgres.connect import connect
+    from penstock.source.postgres.pipeline_lock import PipelineLock
+    from penstock.source.postgres.snapshot.held_snapshots import folder_of
+
+    config = views[0]
+    view = next((each for each in views if each.destination_name == only), None)
+    delivery = delivery_name(config.name, only)
+    if view is None and delivery not in (known := _known(config)):
+        shown = sorted(name.removeprefix(f"{config.name}.") for name in known)
+        raise ConfigError(
+            f"Pipeline {config.name} has no destination {only}; nothing was removed.",
+            remedy=f"It has {', '.join(shown)}.",
+        )
+    if not yes:
+        typer.confirm(
+            f"Give up destination {only} of pipeline {config.name}: its position, its table "
+            f"states{_store_place(config)} and its place in the change log? The others go on.",
+            abort=True,
+        )
+    log = ChangeLog.of(config.change_log)
+    removed: list[str] = []
+    with (
+        connect(config.source.url, application_name=f"penstock {delivery} destroy") as conn,
+        PipelineLock(conn, delivery),
+    ):
+        if view is not None:
+            removed += _forget_position(view)
+            shutil.rmtree(folder_of(view), ignore_errors=True)
+        removed += _forget_tables(config, delivery, with_rules=False)
+        if log.reader(delivery) is not None:
+            log.remove_reader(delivery)
+            removed.append(f"its place in the change log {log.root.path}")
+    for what in removed:
+        say(f"Removed {what}.")
+    if view is None:
+        say(
+            f"The file does not name {only}: what the destination itself keeps about the pipeline "
+            "was not removed."
+        )
+    else:
+        say(f"Take {only} out of the file before the next start: else it begins anew.")
+
+
+def _known(config: PipelineConfig) -> set[str]:
+    """All destinations of the pipeline: those of the file, and those that read the log once."""
+    from penstock.changelog.changelog import ChangeLog
+
+    readers = ChangeLog.of(config.change_log).all_readers()
+    own = {name for name in readers if name.partition(".")[0] == config.name}
+    return own | set(config.deliveries.values())
 
 
 def _store_place(config: PipelineConfig) -> str:
@@ -78,7 +164,9 @@ def _forget_position(config: PipelineConfig) -> list[str]:
     """Remove what the destination keeps about the pipeline; says what was removed."""
     from penstock.destination.registry import make_destination
 
-    destination = make_destination(config.destination_type, config.destination_options, config.name)
+    destination = make_destination(
+        config.destination_type, config.destination_options, config.delivery
+    )
     try:
         return list(destination.forget())
     except DestinationUnavailable as error:
@@ -88,12 +176,13 @@ def _forget_position(config: PipelineConfig) -> list[str]:
         destination.close()
 
 
-def _forget_tables(config: PipelineConfig) -> list[str]:
-    """Remove what the store keeps of the pipeline's tables; says what was removed."""
+def _forget_tables(config: PipelineConfig, delivery: str, *, with_rules: bool = True) -> list[str]:
+    """Remove what the store keeps of a destination's tables; says what was removed."""
     from penstock.store import pipeline_store
 
-    with pipeline_store(config) as store:
-        return [f"table states{_store_place(config)}"] if store.forget_pipeline() else []
+    with pipeline_store(config, delivery) as store:
+        removed = store.forget_pipeline(with_rules=with_rules)
+        return [f"table states{_store_place(config)}"] if removed else []
 
 
 def remove_change_log(config: PipelineConfig) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import PipelineFile, load_deliveries
 from penstock.cli.terminal import say
 from penstock.model.lsn import format_lsn
 
@@ -18,14 +18,17 @@ def init(file: PipelineFile) -> None:
     Example:
       penstock init shop.yaml
     """
+    from penstock.changelog.changelog import ChangeLog
+    from penstock.pipeline.run.beginning import begin_all
     from penstock.source.postgres.connect import connect
     from penstock.source.postgres.preflight.all_checks import require_passed
     from penstock.source.postgres.subscription.subscription import ensure_subscription
     from penstock.source.postgres.tracking.schema_tracking import ensure_tracking
     from penstock.spark.preflight import run_all_checks
 
-    config = load_pipeline(file)
-    results = run_all_checks(config)
+    views = load_deliveries(file)
+    config = views[0]
+    results = run_all_checks(*views)
     require_passed(results)
     for result in results:
         if result.status == "warning":
@@ -34,6 +37,10 @@ def init(file: PipelineFile) -> None:
         # First of all: what the slot brings is told completely.
         is_tracked = config.schema_changes.track and ensure_tracking(conn)
         subscription = ensure_subscription(conn, config)
+    log = ChangeLog.of(config.change_log)
+    if config.is_one_of_many:
+        log.root.make_private()
+        begin_all(config, log, subscription)
     if is_tracked:
         say("Event triggers that tell of schema changes (docs/schema_changes.md).")
     say(f"Publication {subscription.publication} with {len(subscription.tables)} tables.")

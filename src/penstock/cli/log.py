@@ -12,7 +12,7 @@ import typer
 
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.segment_name import SegmentName
-from penstock.cli.pipeline_argument import load_pipeline
+from penstock.cli.pipeline_argument import load_deliveries
 from penstock.cli.terminal import say
 from penstock.model.errors import ConfigError
 from penstock.model.lsn import format_lsn
@@ -86,7 +86,7 @@ def inspect(
 
 def _named(path: str) -> ChangeLog:
     if path.endswith((".yaml", ".yml")):
-        return ChangeLog.of(load_pipeline(Path(path)).change_log)
+        return ChangeLog.of(load_deliveries(Path(path))[0].change_log)
     return ChangeLog(path)
 
 

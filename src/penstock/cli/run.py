@@ -5,12 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.logs import shown_logs
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import (
+    OneDestination,
+    PipelineFile,
+    chosen_deliveries,
+    load_deliveries,
+)
+
+if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
+    from penstock.pipeline.many.tether import Tether
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +42,8 @@ def run(
             "--no-capture", help="Leave capturing to `penstock capture`, here or elsewhere."
         ),
     ] = False,
+    only: OneDestination = None,
+    tether: Annotated[int | None, typer.Option("--tether", hidden=True)] = None,
 ) -> None:
     """Run a pipeline: capture, Spark and destination, until Ctrl-C.
 
@@ -38,17 +52,85 @@ def run(
     everything in order; a second one stops at once. Started again, it goes on where the
     destination stands.
 
+    A file with several destinations runs each of them in a process of its own, with one capture for
+    all; `--only NAME` runs one of them (docs/many_destinations.md).
+
     \b
     Example:
       penstock run shop.yaml
       penstock run shop.yaml --until-caught-up    for a scheduler
       penstock run shop.yaml --no-capture         next to Spark, with `penstock capture shop.yaml`
                                                   next to the database
+      penstock run shop.yaml --only warehouse     one of several destinations
     """
+    views = chosen_deliveries(file, only)
+    if len(views) > 1:
+        _run_many(file, views, until_caught_up=until_caught_up, no_capture=no_capture)
+        return
+    with _tied(tether) as tie:
+        _run_one(file, views[0], tie, until_caught_up=until_caught_up, no_capture=no_capture)
+
+
+@contextmanager
+def _tied(descriptor: int | None) -> Iterator[Tether | None]:
+    """The tether to the command that started us, if one did: it shows our error, with our name."""
+    if descriptor is None:
+        yield None
+        return
+    from penstock.model.errors import PenstockError
+    from penstock.pipeline.many.tether import Tether
+
+    tie = Tether(descriptor)
+    try:
+        yield tie
+    except PenstockError as error:
+        tie.say_failed(error)
+        raise typer.Exit(1) from None
+
+
+def _run_many(
+    file: Path, views: Sequence[PipelineConfig], *, until_caught_up: bool, no_capture: bool
+) -> None:
+    from penstock.metrics.of_many import ManyMetrics
+    from penstock.metrics.service import served_metrics
+    from penstock.pipeline.many.many_deliveries import ManyDeliveries
+    from penstock.source.postgres.preflight.all_checks import require_passed, run_checks
+
+    config = views[0]
+    # What is wrong with a destination holds back that one alone, and its process says so.
+    require_passed(run_checks(config))
+    stopping = StopOnSignal()
+    stopping.install()
+    names = [view.destination_name for view in views]
+    metrics = ManyMetrics(config.name, names)
+    with shown_logs(config.name), served_metrics(metrics, config.metrics):
+        what = "" if no_capture else "capture and "
+        _log.info(
+            "starting %s%s destinations: %s",
+            *(what, len(names), ", ".join(names)),
+            extra={"event": "starting"},
+        )
+        many = ManyDeliveries(views, file, metrics, captures=not no_capture)
+        failed = many.run(stopping, until_caught_up=until_caught_up)
+        _log.info("stopped", extra={"event": "stopped"})
+    if failed:
+        raise typer.Exit(1)
+
+
+def _run_one(
+    file: Path,
+    config: PipelineConfig,
+    tie: Tether | None,
+    *,
+    until_caught_up: bool,
+    no_capture: bool,
+) -> None:
     from penstock.changelog.changelog import ChangeLog
     from penstock.cli.copy_bars import CopyBars
     from penstock.cli.run_report import RunReport
+    from penstock.config.metrics_config import Address
     from penstock.destination.registry import destination_class
+    from penstock.metrics.catalogue import CATALOGUE, OF_CAPTURE
     from penstock.metrics.pipeline_metrics import Metrics
     from penstock.metrics.service import shown_metrics
     from penstock.model.errors import SparkLost
@@ -58,16 +140,27 @@ def run(
     from penstock.spark.jvm import JVM_GONE
     from penstock.spark.preflight import run_all_checks
 
-    config = load_pipeline(file)
-    require_passed(run_all_checks(config))
     stopping = StopOnSignal()
+    shown, counted = config.metrics, CATALOGUE
+    if tie is not None:
+        tie.hold(stopping.stop)
+        # Who started us asks for our metrics and shows them, beside those of capture.
+        shown = shown.model_copy(update={"listen": shown.listen and Address("127.0.0.1", 0)})
+        counted = tuple(metric for metric in CATALOGUE if metric not in OF_CAPTURE)
+    require_passed(run_all_checks(config))
+    if stopping():
+        return
     stopping.install()
-    metrics = Metrics(config.name)
-    with CopyBars() as bars, shown_logs(config.name, bars.say):
-        uses_stdout = destination_class(config.destination_type).uses_stdout
+    metrics = Metrics(config.name, config.destination_name, counted)
+    with CopyBars(has_bars=tie is None) as bars, shown_logs(config.delivery, bars.say):
+        kinds = {view.destination_type for view in load_deliveries(file)}
+        uses_stdout = any(destination_class(kind).uses_stdout for kind in kinds)
         write = bars.say if uses_stdout else bars.write
-        with shown_metrics(metrics, config.metrics, write):
-            _log.info("starting Spark and capture", extra={"event": "starting"})
+        with shown_metrics(metrics, shown, write) as url:
+            if tie is not None and url is not None:
+                tie.say_metrics(url)
+            what = "Spark" if no_capture else "Spark and capture"
+            _log.info("starting %s", what, extra={"event": "starting"})
             observers = Observers(RunReport(ChangeLog.of(config.change_log)), bars)
             pipeline = Pipeline(
                 config,
@@ -96,6 +189,10 @@ class StopOnSignal:
 
     def __call__(self) -> bool:
         return self._signalled
+
+    def stop(self) -> None:
+        """The same as a first signal. For any thread."""
+        self._signalled = True
 
     def install(self) -> None:
         signal.signal(signal.SIGINT, self._on_signal)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import OneDestination, PipelineFile, load_pipeline
 from penstock.cli.tables.named_tables import NAME_HELP, find_tables, recorded_store
 from penstock.cli.terminal import say
 from penstock.model.lsn import format_lsn
@@ -24,6 +24,7 @@ def history(
     file: PipelineFile,
     table: Annotated[str, typer.Argument(metavar="TABLE", help=NAME_HELP)],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    only: OneDestination = None,
 ) -> None:
     """Show every definition that a table had since the pipeline follows it, oldest first.
 
@@ -34,7 +35,7 @@ def history(
     Example:
       penstock schema history shop.yaml public.orders
     """
-    with recorded_store(load_pipeline(file)) as store:
+    with recorded_store(load_pipeline(file, only)) as store:
         (oid,) = find_tables(store, [table])
         versions = store.get_schema_versions(oid)
     entries = [_first(versions[0]), *(_entry(*pair) for pair in pairwise(versions))]

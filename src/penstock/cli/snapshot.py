@@ -7,13 +7,13 @@ import logging
 import typer
 
 from penstock.cli.logs import shown_logs
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import OneDestination, PipelineFile, load_pipeline
 from penstock.model.lsn import format_lsn
 
 _log = logging.getLogger(__name__)
 
 
-def snapshot(file: PipelineFile) -> None:
+def snapshot(file: PipelineFile, only: OneDestination = None) -> None:
     """Copy all tables as they are at one point, then end.
 
     Nothing stays in the source: no publication, no slot. Targets are emptied first, unless they
@@ -29,10 +29,10 @@ def snapshot(file: PipelineFile) -> None:
     from penstock.pipeline.copy.copy_only import copy_only
     from penstock.spark.engine import SparkEngine
 
-    config = load_pipeline(file)
+    config = load_pipeline(file, only)
     stopping = StopOnSignal()
     stopping.install()
-    with CopyBars() as bars, shown_logs(config.name, bars.say):
+    with CopyBars() as bars, shown_logs(config.delivery, bars.say):
         _log.info("starting Spark", extra={"event": "starting"})
         report = copy_only(config, file, SparkEngine, stopping, observe_copies=bars)
         if report is None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.destination_status import (
+    destination_json,
+    show_destination,
+    show_unnamed,
+    unnamed_readers,
+)
+from penstock.cli.pipeline_argument import OneDestination, PipelineFile, chosen_deliveries
 from penstock.cli.terminal import say
 from penstock.model.lsn import format_lsn
 from penstock.model.quantity_text import bytes_text
 
 if TYPE_CHECKING:
     from penstock.changelog.status import LogStatus
+    from penstock.config import PipelineConfig
     from penstock.pipeline.tables.table_status import TableStatus
     from penstock.source.postgres.source_status import SourceStatus
 
@@ -23,8 +30,9 @@ def status(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object, for other programs.")
     ] = False,
+    only: OneDestination = None,
 ) -> None:
-    """Show publication, slot, and how far the pipeline is behind.
+    """Show publication, slot, and how far the pipeline is behind; of several destinations, each.
 
     Exits with 1 when the slot is missing or lost, since the pipeline cannot go on then.
 
@@ -32,6 +40,7 @@ def status(
     Example:
       penstock status shop.yaml
       penstock status shop.yaml --json | jq .source.lag_bytes
+      penstock status shop.yaml --only warehouse
     """
     from penstock.changelog.changelog import ChangeLog
     from penstock.changelog.status import read_log_status
@@ -39,23 +48,35 @@ def status(
     from penstock.source.postgres.connect import connect
     from penstock.source.postgres.source_status import read_source_status
 
-    config = load_pipeline(file)
+    views = chosen_deliveries(file, only)
+    config = views[0]
     with connect(config.source.url, application_name=f"penstock {config.name} status") as conn:
         source = read_source_status(conn, config.name)
     log = read_log_status(ChangeLog.of(config.change_log))
-    tables = read_table_status(config)
+    tables = {view.destination_name: read_table_status(view) for view in views}
     if as_json:
-        parts = {
+        parts: dict[str, Any] = {
             "pipeline": config.name,
             "source": source.to_json(),
             "log": log.to_json(),
-            "tables": tables.to_json(),
         }
+        if config.is_one_of_many:
+            parts["destinations"] = {
+                view.destination_name: destination_json(view, log, tables[view.destination_name])
+                for view in views
+            }
+            parts["unnamed_readers"] = unnamed_readers(config, log)
+        else:
+            parts["tables"] = tables[""].to_json()
         say(json.dumps(parts, indent=2))
     else:
         _show(config.name, source)
-        _show_log(log)
-        _show_tables(tables)
+        _show_log(log, config)
+        for view in views:
+            if view.is_one_of_many:
+                show_destination(view, log)
+            _show_tables(tables[view.destination_name])
+        show_unnamed(config, log)
     if source.is_broken:
         raise typer.Exit(1)
 
@@ -106,13 +127,16 @@ def _show_tables(tables: TableStatus) -> None:
         say(f"dead letters  {count} of {table}")
 
 
-def _show_log(log: LogStatus) -> None:
+def _show_log(log: LogStatus, config: PipelineConfig) -> None:
     if log.frontier is None:
         say("change log    empty")
     else:
         say(f"change log    {log.segments} segments, {bytes_text(log.total_bytes)}")
         say(f"log ends at   {format_lsn(log.frontier.end_lsn)}")
+    destinations = config.deliveries.values() if config.is_one_of_many else ()
     for name, reader in log.readers.items():
+        if name in destinations:
+            continue  # each is shown with what else is known of it
         by = f", as {reader.by} said" if reader.by else ""
         say(f"reader        {name} holds {reader.frontier}{by}")
     if log.capture is not None:
@@ -120,3 +144,5 @@ def _show_log(log: LogStatus) -> None:
         host = log.capture.get("host")
         who = f", process {log.capture['pid']} on {host}" if host else ""
         say(f"capture       {log.capture['state']}{who}" + (f": {said}" if said else ""))
+        if "full" in log.capture:
+            say(f"              {log.capture['full']}")

@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.logs import shown_logs
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import (
+    OneDestination,
+    PipelineFile,
+    load_deliveries,
+    load_pipeline,
+)
 from penstock.cli.terminal import console, say
 from penstock.model.lsn import format_lsn
 
 if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
     from penstock.verify.compare import Observe
     from penstock.verify.report import ConstraintResult, TableComparison, VerifyReport
 
@@ -38,6 +45,7 @@ def verify(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object, for other programs.")
     ] = False,
+    only: OneDestination = None,
 ) -> None:
     """Compare source and destination at one position, and name every table and key that differs.
 
@@ -54,13 +62,14 @@ def verify(
     Example:
       penstock verify shop.yaml
       penstock verify shop.yaml --parallel 4 --show 100
+      penstock verify shop.yaml --only warehouse
       penstock verify shop.yaml --json | jq '.tables[] | select(.equal | not)'
     """
     from penstock.verify.verification import verify as compare
 
-    config = load_pipeline(file)
+    config = _chosen(file, only)
 
-    with shown_logs(config.name), _progress_bar() as observe:
+    with shown_logs(config.delivery), _progress_bar() as observe:
         report = compare(config, file, parallel=parallel, shown=shown, wait=wait, observe=observe)
     if as_json:
         say(json.dumps(report.to_json(), indent=2))
@@ -68,6 +77,14 @@ def verify(
         show_report(report)
     if not report.equal:
         raise typer.Exit(1)
+
+
+def _chosen(file: Path, only: str | None) -> PipelineConfig:
+    """The destination that is meant; where nobody says which, the only one that is a database."""
+    databases = [view for view in load_deliveries(file) if view.destination_type == "postgres"]
+    if only is None and len(databases) == 1:
+        return databases[0]
+    return load_pipeline(file, only)
 
 
 @contextmanager

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from penstock.config import entry_point
+from penstock.config.destinations import DESTINATIONS_KEY, DestinationView, split
 from penstock.config.environment import KeyPath, substitute
 from penstock.config.models import PipelineConfig
 from penstock.config.problems import describe, format_problems
@@ -32,10 +33,52 @@ _REMEDY = "docs/pipeline_file.md describes every key."
 def load_pipeline(
     path: Path,
     *,
+    only: str | None = None,
     environment: Mapping[str, str] = os.environ,
     validate_destination: DestinationValidator | None = None,
 ) -> PipelineConfig:
-    """Read and validate a pipeline file.
+    """Read and validate a pipeline file, for one destination: ``only``, where it has several.
+
+    Raises ConfigError as ``load_deliveries`` does, and where it is not clear which destination is
+    meant.
+    """
+    found = load_deliveries(
+        path, environment=environment, validate_destination=validate_destination
+    )
+    return choose(found, only, str(path))
+
+
+def choose(found: Sequence[PipelineConfig], only: str | None, file: str) -> PipelineConfig:
+    """The destination called ``only``; the one that there is, if nobody says which."""
+    names = [config.destination_name for config in found]
+    if only is None:
+        if len(found) == 1:
+            return found[0]
+        raise ConfigError(
+            f"{file} has {len(found)} destinations, and this is about one of them.",
+            remedy=f"Say which: --only {names[0]} (or {', '.join(names[1:])}).",
+        )
+    if not found[0].is_one_of_many:
+        if only == found[0].name:
+            return found[0]
+        raise ConfigError(
+            f"{file} has one destination, which has no name; there is none called {only}.",
+            remedy="Leave the option out. Several destinations stand under `destinations:` "
+            "(docs/many_destinations.md).",
+        )
+    for config in found:
+        if config.destination_name == only:
+            return config
+    raise ConfigError(f"{file} has no destination {only}.", remedy=f"It has {', '.join(names)}.")
+
+
+def load_deliveries(
+    path: Path,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    validate_destination: DestinationValidator | None = None,
+) -> tuple[PipelineConfig, ...]:
+    """Read and validate a pipeline file: a view of it for each of its destinations, in order.
 
     Raises ConfigError with every problem found: key path, what was found (unless it may be a
     secret) and what was expected. A relative ``change_log.path`` is resolved against the folder of
@@ -53,24 +96,48 @@ def load_pipeline(
     if problems:
         # Values that stand for nothing would only add misleading errors of their own.
         raise ConfigError(format_problems(str(path), problems), remedy=_REMEDY)
-    touched = substitution.touched
-    config = None
+    views = [DestinationView("", substitution.value, frozenset(), replays_log=False)]
+    if DESTINATIONS_KEY in substitution.value:
+        views, problems = split(substitution.value)
+    found = []
+    names = tuple(view.name for view in views if view.name)
+    for view in views:
+        config, wrong = _validated(view, substitution.touched, validate_destination, path)
+        problems += wrong
+        if config is not None:
+            config = _resolve_log_path(config, path.resolve().parent)
+            found.append(config.one_of(view.name, names, replays_log=view.replays_log))
+    if problems:
+        # What is wrong with a shared part shows once for each destination.
+        raise ConfigError(format_problems(str(path), dict.fromkeys(problems)), remedy=_REMEDY)
+    return tuple(found)
+
+
+def _validated(
+    view: DestinationView,
+    touched: Set[KeyPath],
+    validate: DestinationValidator | None,
+    path: Path,
+) -> tuple[PipelineConfig | None, list[tuple[KeyPath, str]]]:
     try:
-        config = PipelineConfig.model_validate(substitution.value)
+        config = PipelineConfig.model_validate(view.document)
     except ValidationError as error:
-        problems += describe(error, model=PipelineConfig, touched=touched)
-    if config is not None:
-        try:
-            (validate_destination or _registered)(
-                config.destination_type, config.destination_options
-            )
-        except ValidationError as error:
-            problems += describe(error, model=None, touched=touched, prefix=("destination",))
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {error.message}", remedy=error.remedy) from None
-    if config is None or problems:
-        raise ConfigError(format_problems(str(path), problems), remedy=_REMEDY)
-    return _resolve_log_path(config, path.resolve().parent)
+        place = view.place if view.name else _as_it_is
+        return None, describe(error, model=PipelineConfig, touched=touched, place=place)
+    try:
+        (validate or _registered)(config.destination_type, config.destination_options)
+    except ValidationError as error:
+        here: KeyPath = (DESTINATIONS_KEY, view.name) if view.name else ("destination",)
+        return None, describe(
+            error, model=None, touched=touched, place=lambda inside: (*here, *inside)
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", remedy=error.remedy) from None
+    return config, []
+
+
+def _as_it_is(path: KeyPath) -> KeyPath:
+    return path
 
 
 def _read_text(path: Path) -> str:

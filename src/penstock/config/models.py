@@ -14,6 +14,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     model_validator,
 )
@@ -41,6 +42,13 @@ MAX_NAME_LENGTH = 40
 def is_remote(path: str) -> bool:
     """Whether a path of a change log means object storage."""
     return "://" in path and not path.startswith("file://")
+
+
+def delivery_name(pipeline: str, destination: str) -> str:
+    """``shop.warehouse``: no pipeline has such a name. A destination that is called like its
+    pipeline goes on with what the pipeline's only destination has left.
+    """
+    return pipeline if destination in ("", pipeline) else f"{pipeline}.{destination}"
 
 
 def _name(value: str) -> str:
@@ -299,7 +307,13 @@ class SchemaChangesConfig(_Model):
 
 
 class PipelineConfig(_Model):
-    """One pipeline: from a source database through the change log to a destination."""
+    """One pipeline: from a source database through the change log to a destination.
+
+    Of a file with several destinations it is what one of them sees (destinations.py): its own
+    ``destination``, ``filter``, ``batch``, ``schema_changes`` and ``source.copy``, and all that
+    they share. ``name`` is the pipeline's: slot, publications and log have it. ``delivery`` is what
+    one destination's positions and table states are kept under.
+    """
 
     name: Name
     source: SourceConfig
@@ -312,6 +326,42 @@ class PipelineConfig(_Model):
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     filter: FilterConfig = FilterConfig()
     metrics: MetricsConfig = MetricsConfig()
+    _destination_name: str = PrivateAttr("")
+    _destination_names: tuple[str, ...] = PrivateAttr(())
+    _replays_log: bool = PrivateAttr(False)
+
+    @property
+    def destination_name(self) -> str:
+        """What the file calls it under ``destinations``; empty for that of ``destination``."""
+        return self._destination_name
+
+    @property
+    def is_one_of_many(self) -> bool:
+        """Whether the file has ``destinations``: others may read the same log."""
+        return bool(self._destination_name)
+
+    @property
+    def delivery(self) -> str:
+        """Under which name store, destination and log know this destination."""
+        return delivery_name(self.name, self._destination_name)
+
+    @property
+    def deliveries(self) -> dict[str, str]:
+        """The same of all destinations that the file names, by what it calls them."""
+        names = self._destination_names or ("",)
+        return {name: delivery_name(self.name, name) for name in names}
+
+    @property
+    def replays_log(self) -> bool:
+        """Whether it begins with the change log's first change, instead of a copy."""
+        return self._replays_log
+
+    def one_of(self, name: str, names: tuple[str, ...], *, replays_log: bool) -> PipelineConfig:
+        """This view as that of the destination ``name``, one of ``names``."""
+        view = self.model_copy()
+        view._destination_name, view._destination_names = name, names
+        view._replays_log = replays_log
+        return view
 
     @property
     def destination_type(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -20,16 +20,16 @@ def describe(
     *,
     model: type[BaseModel] | None,
     touched: Set[KeyPath],
-    prefix: KeyPath = (),
+    place: Callable[[KeyPath], KeyPath] = lambda path: path,
 ) -> list[tuple[KeyPath, str]]:
     """Each problem as (key path, sentence).
 
-    ``model`` is what was validated, for suggestions of keys; ``prefix`` is where it stands in the
-    file; values at ``touched`` paths came from the environment and are not repeated.
+    ``model`` is what was validated, for suggestions of keys; ``place`` says where in the file a
+    path of it stands; values at ``touched`` paths came from the environment and are not repeated.
     """
     problems = []
     for item in error.errors(include_url=False):
-        path = (*prefix, *item["loc"])
+        path = place(item["loc"])
         shown = _shown(item.get("input"), path, touched)
         problems.append((path, _sentence(item, shown, _known_keys(model, item["loc"][:-1]))))
     return problems

@@ -226,7 +226,10 @@ class Destination(ABC):
     """
 
     def __init__(self, options: Any, pipeline: str) -> None:
-        """``options`` is an instance of ``options_model``; ``pipeline`` the pipeline's name."""
+        """``options`` is an instance of ``options_model``. ``pipeline`` is the name under which all
+        that belongs to this delivery is kept: the pipeline's, or of several destinations
+        ``pipeline.destination``; at most 40 of a-z, 0-9 and _, and perhaps a dot.
+        """
         self.options = options
         self.pipeline = pipeline
 

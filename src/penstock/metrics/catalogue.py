@@ -155,3 +155,17 @@ SETBACKS = Metric(
 )
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+
+OF_CAPTURE = (
+    *(RECEIVED_MESSAGES, RECEIVED_BYTES, RECEIVED_TRANSACTIONS, RECEIVED_CHANGES),
+    *(LEFT_OUT_MESSAGES, FORGED_MESSAGES, CAPTURE_STREAMING, CAPTURE_BUFFERED),
+    *(LOG_BYTES, UNCONFIRMED_BYTES),
+)
+"""What capture says of itself: once, however many destinations read its log."""
+
+RUNNING = Metric(
+    "penstock_destination_running",
+    "gauge",
+    "1 while the process of a destination runs, where the pipeline has several.",
+    ("destination",),
+)

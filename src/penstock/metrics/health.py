@@ -122,7 +122,9 @@ class Health:
             elif silent > _SILENT_SECONDS:
                 reason, ago = f"the source has sent nothing to capture for {silent:.0f} s", silent
             self._trouble("capture", reason, ago)
-            full = "the change log is full: capture waits until the destination has taken from it"
+            full = report.get("full") or (
+                "the change log is full: capture waits until the destination has taken from it"
+            )
             self._trouble("log", full if state == "paused" else None)
 
     def trouble(self, what: str, reason: str | None) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from penstock.metrics import catalogue as c
-from penstock.metrics.health import Health
+from penstock.metrics.catalogue import Metric
+from penstock.metrics.health import Answer, Health
 from penstock.metrics.lag import Lag
 from penstock.metrics.registry import Registry
 from penstock.metrics.written import JobResult, Written
@@ -27,20 +28,41 @@ _CAPTURED = {
 
 
 class Metrics:
-    """One run of one pipeline. May be used by any thread; never raises."""
+    """One run of one pipeline, or of one of its destinations. May be used by any thread; never
+    raises.
+    """
 
-    def __init__(self, pipeline: str) -> None:
-        self.registry = Registry(pipeline)
+    def __init__(
+        self, pipeline: str, destination: str = "", metrics: Sequence[Metric] = c.CATALOGUE
+    ) -> None:
+        """``metrics`` are those that are counted here, of what is told."""
+        self.registry = Registry(pipeline, destination, metrics)
+        self._counts_capture = c.CAPTURE_STREAMING in metrics
         self.lag = Lag()
         self.health = Health()
         self._source_lsn = 0
         self._captured: dict[str, int] = {}
         self._capture_session: object = None
         self._copying: set[str] = set()
-        self.registry.set_function(c.LAG_BYTES, lambda: self.lag.bytes)
-        self.registry.set_function(c.LAG_SECONDS, lambda: self.lag.seconds)
+        if c.LAG_BYTES in metrics:
+            self.registry.set_function(c.LAG_BYTES, lambda: self.lag.bytes)
+            self.registry.set_function(c.LAG_SECONDS, lambda: self.lag.seconds)
         for component in get_args(Component):
             self.registry.add(c.RETRIES, 0, component=component)
+
+    # -- who looks ---------------------------------------------------------------------------------
+
+    def exposition(self) -> bytes:
+        """All values in Prometheus' text format."""
+        return self.registry.exposition()
+
+    def is_healthy(self) -> Answer:
+        """What /health says."""
+        return self.health.health()
+
+    def is_ready(self) -> Answer:
+        """What /ready says."""
+        return self.health.ready()
 
     # -- the stream ------------------------------------------------------------------------------
 
@@ -114,9 +136,11 @@ class Metrics:
 
     def captured(self, report: Mapping[str, Any]) -> None:
         """What the capture process says of itself. Each of its sessions counts from zero."""
+        self.health.captures(report)
+        if not self._counts_capture:
+            return
         streams = report.get("state") in ("streaming", "paused")
         self.registry.set(c.CAPTURE_STREAMING, streams)
-        self.health.captures(report)
         if "started_at" not in report:
             return
         session = (report["pid"], report["started_at"])

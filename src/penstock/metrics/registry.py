@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from prometheus_client import (
@@ -36,20 +36,27 @@ class Sample(NamedTuple):
 
 
 class Registry:
-    """Made anew for each run. May be used by any thread."""
+    """Made anew for each run. May be used by any thread.
 
-    def __init__(self, pipeline: str) -> None:
+    Every metric has the label ``pipeline``, and ``destination`` where the pipeline has several.
+    """
+
+    def __init__(
+        self, pipeline: str, destination: str = "", metrics: Iterable[Metric] = CATALOGUE
+    ) -> None:
         self.pipeline = pipeline
+        self.destination = destination
+        self._own = {"pipeline": pipeline, **({"destination": destination} if destination else {})}
         self._collectors = CollectorRegistry()
         self._counters: dict[str, Counter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram] = {}
         self._tables: set[str] = set()
-        for metric in CATALOGUE:
+        for metric in metrics:
             self._make(metric)
 
     def _make(self, metric: Metric) -> None:
-        name, text, labels = metric.name, metric.help, ("pipeline", *metric.labels)
+        name, text, labels = metric.name, metric.help, (*self._own, *metric.labels)
         if metric.kind == "counter":
             self._counters[name] = Counter(name, text, labels, registry=self._collectors)
         elif metric.kind == "gauge":
@@ -60,7 +67,7 @@ class Registry:
             )
         if not metric.labels:
             # There from the start, as 0: what was never counted is not unknown.
-            self._made(metric).labels(self.pipeline)
+            self._made(metric).labels(**self._own)
 
     def _made(self, metric: Metric) -> Counter | Gauge | Histogram:
         return (self._counters | self._gauges | self._histograms)[metric.name]
@@ -75,10 +82,10 @@ class Registry:
 
     def set_function(self, metric: Metric, value: Callable[[], float]) -> None:
         """The gauge is what ``value`` returns when somebody looks."""
-        self._gauges[metric.name].labels(self.pipeline).set_function(value)
+        self._gauges[metric.name].labels(**self._own).set_function(value)
 
     def observe(self, metric: Metric, value: float) -> None:
-        self._histograms[metric.name].labels(self.pipeline).observe(value)
+        self._histograms[metric.name].labels(**self._own).observe(value)
 
     def _labels(self, labels: dict[str, str]) -> dict[str, str]:
         table = labels.get("table")
@@ -87,7 +94,7 @@ class Registry:
                 self._tables.add(table)
             else:
                 labels["table"] = OTHER_TABLES
-        return {"pipeline": self.pipeline, **labels}
+        return {**self._own, **labels}
 
     # -- who looks ---------------------------------------------------------------------------------
 

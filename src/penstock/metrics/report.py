@@ -47,11 +47,18 @@ class Report:
     tables: dict[str, int]
     delivered: dict[str, int] = field(default_factory=dict)
     """By table, since the last report."""
+    destination: str = ""
+    """Of a pipeline that has several, which one this is about."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.pipeline}.{self.destination}" if self.destination else self.pipeline
 
     def to_json(self, at: datetime) -> dict[str, Any]:
         return {
             "at": at.isoformat(timespec="milliseconds"),
             "pipeline": self.pipeline,
+            **({"destination": self.destination} if self.destination else {}),
             "seconds": round(self.seconds, 3),
             "since_last": {key: _whole(value) for key, value in self.since.items()},
             "totals": {key: _whole(value) for key, value in self.totals.items()},
@@ -104,7 +111,7 @@ class Reporter:
         if self._form == "json":
             self._write(json.dumps(report.to_json(datetime.now(UTC))))
         else:
-            self._write(f"pipeline {report.pipeline}: {report.to_text()}")
+            self._write(f"pipeline {report.name}: {report.to_text()}")
 
     def report(self) -> Report:
         samples, now = list(self._registry.samples()), self._clock()
@@ -128,6 +135,7 @@ class Reporter:
             {key: _sum(samples, metric) for key, metric in _STANDING.items()},
             {sample.labels["phase"]: int(sample.value) for sample in phases},
             delivered,
+            self._registry.destination,
         )
         self._last_at, self._last, self._last_tables = now, totals, by_table
         return report

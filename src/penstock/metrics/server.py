@@ -7,22 +7,31 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from penstock.config.metrics_config import Address
 from penstock.metrics.health import Answer
-from penstock.metrics.pipeline_metrics import Metrics
 from penstock.model.errors import ConfigError
 
 _REQUEST_SECONDS = 10.0
 
 
+class Shown(Protocol):
+    """What is to be seen of a run."""
+
+    def exposition(self) -> bytes: ...
+
+    def is_healthy(self) -> Answer: ...
+
+    def is_ready(self) -> Answer: ...
+
+
 class MetricsServer:
     """Listens from the moment it is made, and answers while it is entered."""
 
-    def __init__(self, metrics: Metrics, address: Address) -> None:
+    def __init__(self, metrics: Shown, address: Address) -> None:
         """Raises ConfigError where the address cannot be had."""
         try:
             self._server = _Server(metrics, address)
@@ -60,7 +69,7 @@ class _Server(ThreadingHTTPServer):
     # A client that hangs keeps nobody waiting at the end.
     block_on_close = False
 
-    def __init__(self, metrics: Metrics, address: Address) -> None:
+    def __init__(self, metrics: Shown, address: Address) -> None:
         self.metrics = metrics
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         super().__init__((address.host, address.port), _Handler)
@@ -80,11 +89,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, metrics = self.path.partition("?")[0], self.server.metrics
         if path == "/metrics":
-            self._send(200, CONTENT_TYPE_PLAIN_0_0_4, metrics.registry.exposition())
+            self._send(200, CONTENT_TYPE_PLAIN_0_0_4, metrics.exposition())
         elif path == "/health":
-            self._answer(metrics.health.health())
+            self._answer(metrics.is_healthy())
         elif path == "/ready":
-            self._answer(metrics.health.ready())
+            self._answer(metrics.is_ready())
         else:
             self._send(404, "text/plain", b"/metrics, /health and /ready are here\n")
 

@@ -10,7 +10,7 @@ from penstock.config.metrics_config import MetricsConfig
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.repeated import Repeated
 from penstock.metrics.report import Reporter
-from penstock.metrics.server import MetricsServer
+from penstock.metrics.server import MetricsServer, Shown
 from penstock.metrics.statsd import Statsd
 from penstock.model.errors import ConfigError
 
@@ -20,25 +20,35 @@ _log = logging.getLogger(__name__)
 @contextmanager
 def shown_metrics(
     metrics: Metrics, config: MetricsConfig, write: Callable[[str], None]
-) -> Iterator[None]:
-    """Show them as ``config`` says, until the block ends. ``write`` gets the reports.
+) -> Iterator[str | None]:
+    """Show them as ``config`` says, until the block ends. ``write`` gets the reports. Yields where
+    they are served, if they are.
 
     Raises ConfigError where the address is taken.
     """
     with ExitStack() as stack:
-        if (server := _server(metrics, config)) is not None:
-            stack.enter_context(server)
-            _log.info("metrics at %s/metrics", server.url, extra={"event": "metrics_served"})
+        url = stack.enter_context(served_metrics(metrics, config))
         if config.report is not None:
             report = Reporter(metrics.registry, config.report.format, write)
             stack.enter_context(Repeated("report", config.report.every, report))
         if config.statsd is not None:
             statsd = Statsd(metrics.registry, config.statsd.address, config.statsd.prefix)
             stack.enter_context(Repeated("statsd", config.statsd.every, statsd.send))
-        yield
+        yield url
 
 
-def _server(metrics: Metrics, config: MetricsConfig) -> MetricsServer | None:
+@contextmanager
+def served_metrics(metrics: Shown, config: MetricsConfig) -> Iterator[str | None]:
+    """Serve them where ``config`` says, until the block ends; yields the address."""
+    if (server := _server(metrics, config)) is None:
+        yield None
+        return
+    with server:
+        _log.info("metrics at %s/metrics", server.url, extra={"event": "metrics_served"})
+        yield server.url
+
+
+def _server(metrics: Shown, config: MetricsConfig) -> MetricsServer | None:
     if config.listen is None:
         return None
     try:

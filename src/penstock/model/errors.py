@@ -5,6 +5,7 @@ PenstockError
 ├── CheckFailed            a preflight check failed
 ├── SourceError            the source database refuses, or is not what it was
 │   ├── SourceUnavailable  connection lost or refused: worth another try
+│   ├── PipelineBusy       another process is at it, and lives
 │   ├── SnapshotGone       the snapshot of a copy ended: a new one is taken
 │   ├── TableRewritten     blocks mean something else now: the table's copy starts again
 │   ├── SlotError          slot missing, invalidated, moved or busy: never worth a loop
@@ -64,6 +65,10 @@ class SourceError(PenstockError):
 
 class SourceUnavailable(SourceError):
     """The connection was lost or refused; another try may succeed."""
+
+
+class PipelineBusy(SourceError):
+    """Another process has the pipeline's lock, and lives."""
 
 
 class SnapshotGone(SourceError):

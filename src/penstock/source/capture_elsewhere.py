@@ -39,3 +39,30 @@ class CaptureElsewhere(Capture):
 
     def stop(self) -> None:
         """Not ours."""
+
+
+class CaptureShared(Capture):
+    """A child that captures unless somebody else does: each destination of a pipeline may run in a
+    command of its own, and whichever comes first captures for all. When that one ends, another
+    takes over.
+    """
+
+    def __init__(self, own: Capture, log: ChangeLog) -> None:
+        self._own = own
+        self._others = CaptureElsewhere(log)
+
+    def start(self) -> None:
+        self._own.start()
+
+    def ended(self) -> bool:
+        return self._own.ended()
+
+    def report(self) -> dict[str, Any]:
+        own = self._own.report()
+        return self._others.report() if own.get("state") in (None, "standing by") else own
+
+    def tell(self, reader: str, state: ReaderState) -> None:
+        self._own.tell(reader, state)
+
+    def stop(self) -> None:
+        self._own.stop()

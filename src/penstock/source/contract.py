@@ -40,6 +40,8 @@ class Subscription:
     start_lsn: int
     tables: tuple[TableName, ...]
     insert_only: tuple[TableName, ...]
+    is_new: bool = field(default=False, compare=False)
+    """Whether this call made it."""
 
     @property
     def publication(self) -> str:
@@ -259,15 +261,21 @@ class Source(ABC):
     """Where a pipeline's rows come from."""
 
     @abstractmethod
-    def session(self, purpose: str) -> AbstractContextManager[SourceSession]:
-        """The pipeline's own session for as long as the block. Raises SourceError where somebody
-        else has it. ``purpose`` is what others see of it.
+    def session(
+        self, purpose: str, *, supervises: bool = False
+    ) -> AbstractContextManager[SourceSession]:
+        """The pipeline's own session for as long as the block; of several destinations, that of
+        one, or with ``supervises`` that of who starts all of them. Raises SourceError where
+        somebody else has it. ``purpose`` is what others see of it.
         """
 
     @abstractmethod
-    def capture(self, file: Path, on_segment: OnSegment | None = None) -> Capture:
+    def capture(
+        self, file: Path, on_segment: OnSegment | None = None, *, stands_by: bool = False
+    ) -> Capture:
         """Not started yet. ``file`` is the pipeline file; ``on_segment`` is told of every segment
-        that was added to the log, by a thread of capture's own.
+        that was added to the log, by a thread of capture's own. ``stands_by``: while another
+        process captures for the pipeline, it waits for its end.
         """
 
     @abstractmethod

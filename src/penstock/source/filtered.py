@@ -41,12 +41,14 @@ class FilteredSource(Source):
         self._filter = wanted
 
     @contextmanager
-    def session(self, purpose: str) -> Iterator[SourceSession]:
-        with self._source.session(purpose) as session:
+    def session(self, purpose: str, *, supervises: bool = False) -> Iterator[SourceSession]:
+        with self._source.session(purpose, supervises=supervises) as session:
             yield FilteredSession(session, self._filter)
 
-    def capture(self, file: Path, on_segment: OnSegment | None = None) -> Capture:
-        return self._source.capture(file, on_segment)
+    def capture(
+        self, file: Path, on_segment: OnSegment | None = None, *, stands_by: bool = False
+    ) -> Capture:
+        return self._source.capture(file, on_segment, stands_by=stands_by)
 
     def copies(self, file: Path, check: Callable[[], None]) -> CopySource:
         return _FilteredCopies(self._source.copies(file, check), self._filter)

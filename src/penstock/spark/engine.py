@@ -43,7 +43,7 @@ class SparkEngine(Engine):
         self._session: SparkSession
 
     def __enter__(self) -> Self:
-        self._session = self._given or make_session(self._config.name, self._config.spark)
+        self._session = self._given or make_session(self._config.delivery, self._config.spark)
         return self
 
     def __exit__(
@@ -68,6 +68,7 @@ class SparkEngine(Engine):
             batch.max_growth,
             batch.buffer_bytes,
             batch_age,
+            self._config.delivery if self._config.is_one_of_many else None,
         )
         return PipelineQuery(self._session, settings, start, part, self._steps)
 

@@ -112,7 +112,9 @@ class _Probe:
 
     def _destination(self) -> None:
         config = self._config
-        made = make_destination(config.destination_type, config.destination_options, config.name)
+        made = make_destination(
+            config.destination_type, config.destination_options, config.delivery
+        )
         try:
             made.check()
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from penstock.config.models import PipelineConfig
 from penstock.debug import is_debug
@@ -15,19 +16,32 @@ from penstock.source.postgres.preflight.all_checks import CheckResult, run_check
 from penstock.spark.java import java_home
 
 
-def run_all_checks(config: PipelineConfig) -> list[CheckResult]:
+def run_all_checks(*views: PipelineConfig) -> list[CheckResult]:
     """Every check with its result, in order. Reads only. `check`, `init` and `run` call it.
+    ``views`` are the destinations of one pipeline.
 
     Source and change log, destination and Java know nothing of each other, so they are asked at
     the same time: one that does not answer costs its own timeout, and hides nothing of the others.
     """
+    # Where tables are copied for one of them they have to be readable.
+    copying = next((view for view in views if view.source.copy_rows is not None), views[0])
     return at_once(
         {
-            "source": lambda: run_checks(config),
-            f"destination {config.destination_type}": lambda: [_destination(config)],
+            "source": lambda: run_checks(copying),
+            **{_shown(view): partial(_destinations, view) for view in views},
             "Java": lambda: [_java()],
         }
     )
+
+
+def _shown(config: PipelineConfig) -> str:
+    if config.is_one_of_many:
+        return f"destination {config.destination_name} ({config.destination_type})"
+    return f"destination {config.destination_type}"
+
+
+def _destinations(config: PipelineConfig) -> list[CheckResult]:
+    return [_destination(config)]
 
 
 def at_once(groups: Mapping[str, Callable[[], list[CheckResult]]]) -> list[CheckResult]:
@@ -54,10 +68,10 @@ def _unbroken(name: str, group: Callable[[], list[CheckResult]]) -> list[CheckRe
 
 
 def _destination(config: PipelineConfig) -> CheckResult:
-    name = f"destination {config.destination_type}"
+    name = _shown(config)
     try:
         destination = make_destination(
-            config.destination_type, config.destination_options, config.name
+            config.destination_type, config.destination_options, config.delivery
         )
         try:
             check_filter(config, destination)

@@ -56,6 +56,8 @@ class QuerySettings:
     max_growth: int
     buffer_bytes: int
     interval_seconds: float
+    delivery: str | None = None
+    """Which of a pipeline's destinations it is for; None where there is one."""
 
 
 class PipelineQuery:
@@ -83,7 +85,7 @@ class PipelineQuery:
         self._stopping = threading.Event()
         self._has_run = threading.Event()
         self._clock = WallClock()
-        self._checkpoint = _new_checkpoint(settings.change_log.path)
+        self._checkpoint = _new_checkpoint(settings.change_log.path, settings.delivery)
         try:
             self._query = self._start(spark, settings, start)
         except JVM_GONE as error:
@@ -104,6 +106,8 @@ class PipelineQuery:
         reader = spark.readStream.format("penstock")
         if self._part.feed is not None:
             reader = reader.option("feed", self._part.feed)
+        if settings.delivery is not None:
+            reader = reader.option("delivery", settings.delivery)
         stream = (
             reader.option("path", settings.change_log.path)
             .option("storageOptions", json.dumps(settings.change_log.revealed_options))
@@ -259,10 +263,10 @@ class QueryFailed(PenstockError):
     """Spark ended the query for a reason of its own: a lost executor, a killed worker."""
 
 
-def _new_checkpoint(log_path: str) -> str:
+def _new_checkpoint(log_path: str, delivery: str | None = None) -> str:
     """An empty folder. What killed drivers of this pipeline left of theirs goes: it is memory."""
     parent = Path(checkpoint_parent() or tempfile.gettempdir())
-    prefix = checkpoint_prefix(log_path)
+    prefix = checkpoint_prefix(log_path, delivery)
     for left in parent.glob(f"{prefix}*"):
         shutil.rmtree(left, ignore_errors=True)
     return tempfile.mkdtemp(prefix=prefix, dir=parent)

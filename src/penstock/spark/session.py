@@ -129,6 +129,9 @@ def checkpoint_parent() -> str | None:
     return str(memory) if os.access(memory, os.W_OK) else None
 
 
-def checkpoint_prefix(log_path: str) -> str:
-    """How the checkpoint folders of the pipeline with that change log are named."""
-    return f"penstock-{hashlib.sha256(log_path.encode()).hexdigest()[:16]}-"
+def checkpoint_prefix(log_path: str, delivery: str | None = None) -> str:
+    """How the checkpoint folders of the pipeline with that change log are named; ``delivery`` tells
+    its destinations apart, where it has several.
+    """
+    whose = log_path if delivery is None else f"{log_path}\n{delivery}"
+    return f"penstock-{hashlib.sha256(whose.encode()).hexdigest()[:16]}-"

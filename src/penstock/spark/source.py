@@ -50,6 +50,7 @@ _OPTIONS = (
     "parallelism",
     "reader",
     "feed",
+    "delivery",
 )
 
 
@@ -130,6 +131,8 @@ class _Settings:
     parallelism: int
     reader: str | None
     feed: str | None
+    delivery: str | None
+    """Of several readers that a pipeline has, for which this is."""
 
     @classmethod
     def of(cls, given: dict[str, str]) -> _Settings:
@@ -156,6 +159,7 @@ class _Settings:
             parallelism=_positive(options, "parallelism", DEFAULT_PARALLELISM),
             reader=options.get("reader"),
             feed=options.get("feed"),
+            delivery=options.get("delivery"),
         )
 
     @property
@@ -177,7 +181,7 @@ class PenstockStreamReader(DataSourceStreamReader):
         self._size = BatchSize(settings.max_bytes, settings.max_growth)
         told = None if settings.feed is None else FeedReader(settings.feed)
         self._view = LogView(settings.log, told, sees_barriers=True)
-        self._barriers = BarrierWatch(settings.log)
+        self._barriers = BarrierWatch(settings.log, settings.delivery)
         self._schema_points = SchemaPoints(settings.log)
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's)

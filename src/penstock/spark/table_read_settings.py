@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.config import ConnectionUrl, load_pipeline
+from penstock.config import ConnectionUrl, load_deliveries
 from penstock.config.quantities import parse_duration, parse_size
 from penstock.model.errors import ConfigError
 from penstock.model.table_name import TableName
@@ -76,7 +76,7 @@ def _url(options: dict[str, str]) -> ConnectionUrl:
     if "url" not in options:
         file = Path(options["pipeline"])
         # Of the destination nothing is needed, not even that it is right.
-        return load_pipeline(file, validate_destination=lambda *_: None).source.url
+        return load_deliveries(file, validate_destination=lambda *_: None)[0].source.url
     if "pipeline" in options:
         raise ConfigError("the penstock source takes url or pipeline, not both")
     try:

@@ -20,8 +20,11 @@ __all__ = [
 ]
 
 
-def pipeline_store(config: PipelineConfig) -> PostgresStore:
-    """The store that a pipeline file asks for; it connects when it is first used."""
+def pipeline_store(config: PipelineConfig, delivery: str | None = None) -> PostgresStore:
+    """The store that a pipeline file asks for; it connects when it is first used. ``delivery`` is
+    another one than that of the view.
+    """
+    name = delivery or config.delivery
     if config.store.url is not None:
-        return PostgresStore(config.store.url, config.name, url_key="store.url")
-    return PostgresStore(config.source.url, config.name, url_key="source.url")
+        return PostgresStore(config.store.url, name, rules_of=config.name, url_key="store.url")
+    return PostgresStore(config.source.url, name, rules_of=config.name, url_key="source.url")

@@ -49,8 +49,8 @@ class Store(CopyStore):
     Raises StoreUnavailable where another try may succeed, StoreError for everything else.
     """
 
-    def __init__(self, pipeline: str) -> None:
-        super().__init__(pipeline)
+    def __init__(self, pipeline: str, rules_of: str | None = None) -> None:
+        super().__init__(pipeline, rules_of)
         self._states: dict[int, StateRecord] = {}
         self._passed: deque[tuple[int, TableState]] = deque(maxlen=_MOST_PASSED)
         self._schemas: dict[int, list[SchemaVersion]] = {}
@@ -241,10 +241,12 @@ class Store(CopyStore):
             self._copies = {t: v for t, v in self._copies.items() if t not in gone}
             self._wishes = {t: v for t, v in self._wishes.items() if t not in gone}
 
-    def forget_pipeline(self) -> bool:
-        """Remove all that is kept of this pipeline; whether there was anything."""
+    def forget_pipeline(self, *, with_rules: bool = True) -> bool:
+        """Remove all that is kept of this pipeline; whether there was anything. Rules are those of
+        all of its destinations: they stay while there are others.
+        """
         with self._lock:
-            removed = self._remove_pipeline()
+            removed = self._remove_pipeline(with_rules=with_rules)
             self._states, self._schemas, self._notes = {}, {}, {}
             self._copies, self._wishes, self._rules = {}, {}, {}
             return removed
@@ -289,7 +291,7 @@ class Store(CopyStore):
     def _remove_tables(self, tables: Collection[int]) -> None: ...
 
     @abstractmethod
-    def _remove_pipeline(self) -> bool: ...
+    def _remove_pipeline(self, *, with_rules: bool) -> bool: ...
 
     # -- what all stores say of a request that cannot be met --------------------------------------
 

@@ -76,8 +76,10 @@ class CopyProgress:
 class CopyStore(ABC):
     """One pipeline's copies, claims, wishes and rules."""
 
-    def __init__(self, pipeline: str) -> None:
+    def __init__(self, pipeline: str, rules_of: str | None = None) -> None:
+        """``rules_of``: whose rules count, where several destinations share publications."""
         self.pipeline = pipeline
+        self.rules_of = rules_of or pipeline
         # Held from a write to its entry in the cache: a reload in between would undo the entry.
         # Readers do not take it, since a write may take long; so what they read is replaced as a
         # whole and never changed.

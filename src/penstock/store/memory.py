@@ -39,13 +39,23 @@ _TURN = threading.Lock()
 class MemoryStore(Store):
     """Stores that are given the same ``records`` share them, as connections share a database."""
 
-    def __init__(self, pipeline: str, records: dict[str, PipelineRecords] | None = None) -> None:
-        super().__init__(pipeline)
+    def __init__(
+        self,
+        pipeline: str,
+        records: dict[str, PipelineRecords] | None = None,
+        *,
+        rules_of: str | None = None,
+    ) -> None:
+        super().__init__(pipeline, rules_of)
         self._records = {} if records is None else records
 
     @property
     def _mine(self) -> PipelineRecords:
         return self._records.setdefault(self.pipeline, PipelineRecords())
+
+    @property
+    def _kept_rules(self) -> dict[TableKey, Rule]:
+        return self._records.setdefault(self.rules_of, PipelineRecords()).rules
 
     def _read_states(self) -> dict[int, StateRecord]:
         return {table: chain[-1] for table, chain in self._mine.states.items()}
@@ -174,14 +184,14 @@ class MemoryStore(Store):
                 del self._mine.wishes[table]
 
     def _read_rules(self) -> dict[TableKey, Rule]:
-        return dict(self._mine.rules)
+        return dict(self._kept_rules)
 
     def _write_rules(self, rules: Mapping[TableKey, Rule | None]) -> None:
         for name, rule in rules.items():
             if rule is None:
-                self._mine.rules.pop(name, None)
+                self._kept_rules.pop(name, None)
             else:
-                self._mine.rules[name] = rule
+                self._kept_rules[name] = rule
 
     # -- whole tables, and the pipeline as a whole ------------------------------------------------
 
@@ -199,5 +209,8 @@ class MemoryStore(Store):
             for table in tables:
                 of_tables.pop(table, None)
 
-    def _remove_pipeline(self) -> bool:
-        return self._records.pop(self.pipeline, PipelineRecords()) != PipelineRecords()
+    def _remove_pipeline(self, *, with_rules: bool) -> bool:
+        removed = self._records.pop(self.pipeline, PipelineRecords())
+        if not with_rules:
+            self._mine.rules.update(removed.rules)
+        return removed != PipelineRecords(rules=self._mine.rules)

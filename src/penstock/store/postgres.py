@@ -87,8 +87,15 @@ class PostgresStore(PostgresCopies, Store):
     ``url_key`` is where in the pipeline file the URL comes from; errors name it.
     """
 
-    def __init__(self, url: ConnectionUrl, pipeline: str, *, url_key: str = "store.url") -> None:
-        super().__init__(pipeline)
+    def __init__(
+        self,
+        url: ConnectionUrl,
+        pipeline: str,
+        *,
+        rules_of: str | None = None,
+        url_key: str = "store.url",
+    ) -> None:
+        super().__init__(pipeline, rules_of)
         self._url = url
         self._url_key = url_key
         self._conn: Connection | None = None
@@ -230,7 +237,7 @@ class PostgresStore(PostgresCopies, Store):
                 )
                 conn.execute(delete.format(table), [self.pipeline, list(tables)])
 
-    def _remove_pipeline(self) -> bool:
+    def _remove_pipeline(self, *, with_rules: bool) -> bool:
         """Rows of this pipeline; with those of the last one the store itself."""
         with self._transaction(f"removing the state of pipeline {self.pipeline}") as conn:
             lock_store(conn)
@@ -243,7 +250,8 @@ class PostgresStore(PostgresCopies, Store):
                 # Nobody comes in between before it is clear whether anybody is left.
                 conn.execute(sql.SQL("LOCK TABLE {} IN EXCLUSIVE MODE").format(table))
                 delete = sql.SQL("DELETE FROM {} WHERE pipeline = %s").format(table)
-                removed += conn.execute(delete, [self.pipeline]).rowcount
+                if with_rules or name != "table_rule":
+                    removed += conn.execute(delete, [self.pipeline]).rowcount
                 exists = sql.SQL("SELECT EXISTS (SELECT FROM {})").format(table)
                 others = others or _only(conn.execute(exists))
             if not others:

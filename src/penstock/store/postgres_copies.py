@@ -256,7 +256,7 @@ class PostgresCopies(CopyStore):
         with self._transaction("reading the rules for single tables") as conn:
             rows = conn.execute(
                 "SELECT schema_name, table_name, rule FROM penstock.table_rule WHERE pipeline = %s",
-                [self.pipeline],
+                [self.rules_of],
             ).fetchall()
         return {(schema, name): _known(rule, get_args(Rule)) for schema, name, rule in rows}
 
@@ -265,9 +265,9 @@ class PostgresCopies(CopyStore):
         gone = [name for name in rules if name not in kept]
         with self._transaction(f"recording the rules for {len(rules)} tables") as conn:
             schemas, names = [schema for schema, _ in gone], [name for _, name in gone]
-            conn.execute(_DELETE_RULES, [schemas, names, self.pipeline])
+            conn.execute(_DELETE_RULES, [schemas, names, self.rules_of])
             schemas, names = [schema for schema, _ in kept], [name for _, name in kept]
-            conn.execute(_SET_RULES, [self.pipeline, schemas, names, list(kept.values())])
+            conn.execute(_SET_RULES, [self.rules_of, schemas, names, list(kept.values())])
 
 
 def _known(value: str, known: tuple[Any, ...]) -> Any:

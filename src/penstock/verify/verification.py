@@ -71,15 +71,16 @@ def verify(
     there.
     """
     options = _options(config)
-    application = f"penstock {config.name} verify"
+    application = f"penstock {config.delivery} verify"
     log = ChangeLog.of(config.change_log)
     with ExitStack() as stack:
         conn = stack.enter_context(connect(config.source.url, application_name=application))
-        stack.enter_context(PipelineLock(conn, config.name, what="verify"))
+        stack.enter_context(PipelineLock(conn, config.delivery, what="verify"))
         subscription = _subscription(conn, config.name)
         # First a point that is certain to come before the slot's: so that the pipeline cannot pass
         # the slot's while it is being made.
-        with Barrier(log, _insert_lsn(conn)) as barrier:
+        reader = config.delivery if config.is_one_of_many else None
+        with Barrier(log, _insert_lsn(conn), reader) as barrier:
             barrier.wait_noticed()
             source = stack.enter_context(source_point(config.source.url, application, slot_wait))
             barrier.move(source.lsn)
@@ -89,7 +90,7 @@ def verify(
             )
             deadline = time.monotonic() + wait
             driver = _Driver(config, file, conn, source.lsn, deadline, make_engine)
-            target = TargetPoint(options.url, application, config.name)
+            target = TargetPoint(options.url, application, config.delivery)
             snapshot, progress, drove = target.reach(source.lsn, driver, deadline)
             stack.callback(snapshot.close)
         definitions = read_definitions(
@@ -108,7 +109,7 @@ def verify(
         # Last: what was rewritten after this look was compared before.
         compared = _without_rewritten(compared, pairs, source.snapshot, snapshot)
         return VerifyReport(
-            config.name,
+            config.delivery,
             source.lsn,
             drove,
             tuple(sorted([*compared, *set_aside.values()], key=lambda table: table.source)),
@@ -140,17 +141,17 @@ def _without_rewritten(
 
 def _options(config: PipelineConfig) -> PostgresOptions:
     options = make_destination(
-        config.destination_type, config.destination_options, config.name
+        config.destination_type, config.destination_options, config.delivery
     ).options
     if not isinstance(options, PostgresOptions):
         raise ConfigError(
-            f"`penstock verify` compares two databases; the destination of pipeline {config.name} "
-            f"is {config.destination_type}.",
+            f"`penstock verify` compares two databases; the destination of pipeline "
+            f"{config.delivery} is {config.destination_type}.",
             remedy="Only the destination postgres can be verified.",
         )
     if options.mode != "merge":
         raise ConfigError(
-            f"Pipeline {config.name} keeps the history of its tables (destination.mode: "
+            f"Pipeline {config.delivery} keeps the history of its tables (destination.mode: "
             f"{options.mode}), not their rows, so there is nothing to compare with.",
             remedy="Only the mode merge can be verified.",
         )
@@ -229,7 +230,7 @@ class _Driver:
 
     def _is_locked(self) -> bool:
         try:
-            with PipelineLock(self._conn, self._config.name, patience=0):
+            with PipelineLock(self._conn, self._config.delivery, patience=0):
                 return False
         except SourceUnavailable:
             raise

@@ -8,6 +8,7 @@ from tests.sabotage.breaks import (
     copies,
     identity,
     log,
+    many,
     postgres,
     queues,
     rows,
@@ -27,4 +28,5 @@ BREAKS: tuple[Break, ...] = (
     *queues.BREAKS,
     *schema.BREAKS,
     *trust.BREAKS,
+    *many.BREAKS,
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import OneDestination, PipelineFile, load_pipeline
 from penstock.cli.tables.named_tables import (
     TAKEN_UP,
     TableNames,
@@ -20,13 +19,14 @@ from penstock.model.errors import ConfigError, StoreError
 from penstock.model.table_state import Errored, Ready
 
 if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
     from penstock.store import Store, Wish
 
 Judge = Callable[["Store", int], StoreError | None]
 """Why a table's copy cannot be what is asked for, if it cannot."""
 
 
-def resync(file: PipelineFile, tables: TableNames) -> None:
+def resync(file: PipelineFile, tables: TableNames, only: OneDestination = None) -> None:
     """Copy tables anew, whatever their state is: also errored ones, and those that were cancelled.
 
     The table's rows at the destination are replaced. Its changes wait in the change log meanwhile;
@@ -37,15 +37,16 @@ def resync(file: PipelineFile, tables: TableNames) -> None:
       penstock tables resync shop.yaml public.orders
       penstock tables resync shop.yaml orders items
     """
-    if load_pipeline(file).source.copy_rows is None:
+    config = load_pipeline(file, only)
+    if config.source.copy_rows is None:
         raise ConfigError(
             "source.copy is false, so tables are not copied; nothing was changed.",
             remedy=f"Set source.copy to true in {file} and start `penstock run` again.",
         )
-    _wish(file, tables, "resync", lambda _store, _table: None, "is to be copied anew")
+    _wish(config, tables, "resync", lambda _store, _table: None, "is to be copied anew")
 
 
-def pause(file: PipelineFile, tables: TableNames) -> None:
+def pause(file: PipelineFile, tables: TableNames, only: OneDestination = None) -> None:
     """Let the copies of tables rest. What is copied stays; `tables resume` goes on from there.
 
     The changes since the copy began are still kept for it, in the change log or in the source's
@@ -55,20 +56,20 @@ def pause(file: PipelineFile, tables: TableNames) -> None:
     Example:
       penstock tables pause shop.yaml public.orders
     """
-    _wish(file, tables, "paused", _is_under_way, "is paused")
+    _wish(load_pipeline(file, only), tables, "paused", _is_under_way, "is paused")
 
 
-def resume(file: PipelineFile, tables: TableNames) -> None:
+def resume(file: PipelineFile, tables: TableNames, only: OneDestination = None) -> None:
     """Let paused copies go on where they stopped.
 
     \b
     Example:
       penstock tables resume shop.yaml public.orders
     """
-    _wish(file, tables, None, _is_paused, "goes on")
+    _wish(load_pipeline(file, only), tables, None, _is_paused, "goes on")
 
 
-def cancel(file: PipelineFile, tables: TableNames) -> None:
+def cancel(file: PipelineFile, tables: TableNames, only: OneDestination = None) -> None:
     """Give the copies of tables up. Nothing of such a table is delivered until `tables resync`.
 
     Unlike a paused copy, it holds nothing back: a later copy begins from the start.
@@ -78,12 +79,14 @@ def cancel(file: PipelineFile, tables: TableNames) -> None:
       penstock tables cancel shop.yaml public.orders
       penstock tables resync shop.yaml public.orders    begins a new copy
     """
-    _wish(file, tables, "cancelled", _is_under_way, "is cancelled")
+    _wish(load_pipeline(file, only), tables, "cancelled", _is_under_way, "is cancelled")
 
 
-def _wish(file: Path, texts: list[str], wish: Wish | None, judge: Judge, becomes: str) -> None:
+def _wish(
+    config: PipelineConfig, texts: list[str], wish: Wish | None, judge: Judge, becomes: str
+) -> None:
     """Write the wish for all the tables, or, where one cannot have it, for none."""
-    with recorded_store(load_pipeline(file)) as store:
+    with recorded_store(config) as store:
         found = find_tables(store, texts)
         for table in found:
             has_it = wish is not None and store.get_wish(table) == wish

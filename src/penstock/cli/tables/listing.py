@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import OneDestination, PipelineFile, chosen_deliveries
 from penstock.cli.tables.named_tables import phase_text, quoted, shown_name, some
 from penstock.cli.terminal import say
 from penstock.model.lsn import format_lsn
@@ -16,6 +16,7 @@ from penstock.model.quantity_text import bytes_text
 from penstock.model.table_state import Errored, TimedRetry, state_to_json
 
 if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
     from penstock.store import CopyProgress, Store, Wish
 
 _WISHES: dict[Wish, str] = {
@@ -30,6 +31,7 @@ def list_tables(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON array, for other programs.")
     ] = False,
+    only: OneDestination = None,
 ) -> None:
     """Show each table with its state, since when, how far its copy is, and what is wanted of it.
 
@@ -42,23 +44,36 @@ def list_tables(
     """
     from penstock.store import pipeline_store
 
-    config = load_pipeline(file)
-    with pipeline_store(config) as store:
-        tables: list[tuple[str, int]] = []
-        if store.exists():
-            store.open()
-            tables = sorted((shown_name(store, table), table) for table in store.get_table_states())
-        if as_json:
-            say(json.dumps([_to_json(store, name, table) for name, table in tables], indent=2))
-            return
-        if tables:
-            width = max(len("table"), *(len(name) for name, _ in tables))
-            say(f"{'table':<{width}}  {'state':<23}  since")
-            for name, table in tables:
-                _show(store, name, table, width)
-        else:
-            say(f"Pipeline {config.name} has recorded no tables yet; `penstock run` does.")
-        _show_rules(store)
+    views = chosen_deliveries(file, only)
+    listed: list[dict[str, Any]] = []
+    for config in views:
+        with pipeline_store(config) as store:
+            tables: list[tuple[str, int]] = []
+            if store.exists():
+                store.open()
+                known = store.get_table_states()
+                tables = sorted((shown_name(store, table), table) for table in known)
+            if as_json:
+                whose = {"destination": config.destination_name} if config.is_one_of_many else {}
+                listed += [{**whose, **_to_json(store, name, table)} for name, table in tables]
+                continue
+            _show_all(store, config, tables)
+            if config is views[-1]:
+                _show_rules(store)
+    if as_json:
+        say(json.dumps(listed, indent=2))
+
+
+def _show_all(store: Store, config: PipelineConfig, tables: list[tuple[str, int]]) -> None:
+    if config.is_one_of_many:
+        say(f"destination {config.destination_name}")
+    if not tables:
+        say(f"Pipeline {config.delivery} has recorded no tables yet; `penstock run` does.")
+        return
+    width = max(len("table"), *(len(name) for name, _ in tables))
+    say(f"{'table':<{width}}  {'state':<23}  since")
+    for name, table in tables:
+        _show(store, name, table, width)
 
 
 def _show(store: Store, name: str, table: int, width: int) -> None:

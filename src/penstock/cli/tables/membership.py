@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import PipelineFile, load_deliveries
 from penstock.cli.tables.named_tables import TAKEN_UP, TableNames, parse_names, quoted
 from penstock.cli.terminal import say
 from penstock.model.errors import CheckFailed, SourceError
@@ -41,7 +41,8 @@ def add(file: PipelineFile, tables: TableNames) -> None:
     """
     from penstock.store import pipeline_store
 
-    config = load_pipeline(file)
+    views = load_deliveries(file)
+    config = views[0]
     names = parse_names(tables)
     catalogue = _read_catalogue(config)
     with pipeline_store(config) as store:
@@ -54,8 +55,9 @@ def add(file: PipelineFile, tables: TableNames) -> None:
         for name in new:
             _require_fit(name, after, config)
         _write(store, config, new, "add")
-        if config.source.copy_rows is not None:
-            _copy_anew(store, new)
+    for view in views:
+        if view.source.copy_rows is not None:
+            _copy_anew(view, new)
     for name in names:
         told = "is to be followed" if name in new else "is followed already"
         say(f"{quoted(*name)}: {told}")
@@ -82,7 +84,7 @@ def remove(file: PipelineFile, tables: TableNames) -> None:
     """
     from penstock.store import pipeline_store
 
-    config = load_pipeline(file)
+    config = load_deliveries(file)[0]
     names = parse_names(tables)
     catalogue = _read_catalogue(config)
     with pipeline_store(config) as store:
@@ -169,11 +171,15 @@ def _refuse_partition(name: TableName, selection: TableSelection, so: str) -> No
             )
 
 
-def _copy_anew(store: Store, names: list[TableName]) -> None:
+def _copy_anew(config: PipelineConfig, names: list[TableName]) -> None:
     """For tables whose removal nobody has noticed yet: they are to be as if somebody had."""
-    kept = store.get_table_states()
-    found = [store.find_table(*name) for name in names]
-    store.set_wishes({table: "resync" for table in found if table in kept})
+    from penstock.store import pipeline_store
+
+    with pipeline_store(config) as store:
+        store.open()
+        kept = store.get_table_states()
+        found = [store.find_table(*name) for name in names]
+        store.set_wishes({table: "resync" for table in found if table in kept})
 
 
 def _write(store: Store, config: PipelineConfig, names: list[TableName], rule: Rule) -> None:

@@ -48,7 +48,7 @@ def recorded_store(config: PipelineConfig) -> Iterator[Store]:
     with pipeline_store(config) as store:
         if not store.exists():
             raise StoreError(
-                f"Pipeline {config.name} has recorded no tables yet.",
+                f"Pipeline {config.delivery} has recorded no tables yet.",
                 remedy="`penstock run` records them when it starts.",
             )
         store.open()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import OneDestination, PipelineFile, load_pipeline
 from penstock.cli.tables.named_tables import (
     NAME_HELP,
     TableNames,
@@ -20,7 +20,7 @@ from penstock.model.errors import StoreError
 from penstock.model.table_state import Errored
 
 
-def retry(file: PipelineFile, tables: TableNames) -> None:
+def retry(file: PipelineFile, tables: TableNames, only: OneDestination = None) -> None:
     """Let errored tables be tried again. Mend the cause first: `tables list` names it.
 
     Each table goes back to the state before its error, and its changes since then are delivered
@@ -32,7 +32,7 @@ def retry(file: PipelineFile, tables: TableNames) -> None:
       penstock tables retry shop.yaml public.orders
       penstock tables retry shop.yaml orders items
     """
-    with recorded_store(load_pipeline(file)) as store:
+    with recorded_store(load_pipeline(file, only)) as store:
         # All are looked at before the first is changed.
         found = find_tables(store, tables)
         for table in found:
@@ -56,6 +56,7 @@ def retry(file: PipelineFile, tables: TableNames) -> None:
 def rollback(
     file: PipelineFile,
     table: Annotated[str, typer.Argument(metavar="TABLE", help=NAME_HELP)],
+    only: OneDestination = None,
 ) -> None:
     """Put one table one step back in the history of its states, whatever its state is.
 
@@ -66,7 +67,7 @@ def rollback(
     Example:
       penstock tables rollback shop.yaml public.orders
     """
-    with recorded_store(load_pipeline(file)) as store:
+    with recorded_store(load_pipeline(file, only)) as store:
         (found,) = find_tables(store, [table])
         old = store.get_table_state(found)
         new = store.rollback_table_state(found)

@@ -9,7 +9,7 @@ from psycopg import sql
 from penstock.destination.postgres import progress
 from penstock.destination.postgres.merging import dead_letters
 from penstock.destination.postgres.sessions.session import Connection, destination_errors
-from penstock.destination.postgres.staging.stage import SCHEMA
+from penstock.destination.postgres.staging.stage import SCHEMA, staging_pattern
 from penstock.destination.postgres.targets import target_record
 from penstock.destination.postgres.targets.target_table import TargetTable
 from penstock.model.errors import DestinationError
@@ -44,7 +44,7 @@ def forget_pipeline(conn: Connection, pipeline: str) -> list[str]:
         staging = conn.execute(
             "SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
             " AND relkind = 'r' AND relname ~ %s",
-            [SCHEMA, f"^stage_{pipeline}_[0-9]+_[0-9]+$"],
+            [SCHEMA, staging_pattern(pipeline)],
         ).fetchall()
         for (name,) in staging:
             conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(SCHEMA, name)))

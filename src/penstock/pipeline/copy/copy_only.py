@@ -61,7 +61,7 @@ def copy_only(
         make_engine,
         purpose="snapshot",
         open_store=lambda _destination: _store(config),
-        metrics=Metrics(config.name),
+        metrics=Metrics(config.name, config.destination_name),
     ) as context:
         store = context.store
         definitions = context.session.matching()

@@ -89,9 +89,10 @@ class BatchCommitter:
         """Held while something is committed: who changes the destination otherwise takes it."""
         self.standing = Watermarks()
         self._seen: SeenSource | None = None
-        self.record = ReaderRecord(self._log, context.config.name)
+        self.record = ReaderRecord(self._log, context.config.delivery)
         """What capture, and whoever looks at the log, knows of the destination."""
-        recorded = self._log.reader(context.config.name)
+        recorded = self._log.reader(context.config.delivery)
+        self.record.begin = recorded.begin if recorded else None
         self._said = recorded.frontier if recorded else NOTHING
         """How far the destination was when it said that for the last time, in any run."""
         self._begin = NOTHING

@@ -26,7 +26,7 @@ class DestinationWatch:
         config = context.config
         self._health = context.metrics.health
         self._destination = make_destination(
-            config.destination_type, config.destination_options, config.name
+            config.destination_type, config.destination_options, config.delivery
         )
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-watch", daemon=True)

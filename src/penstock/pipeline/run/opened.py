@@ -28,7 +28,9 @@ def opened_destination(config: PipelineConfig, session: SourceSession) -> Iterat
     """The pipeline's destination, taken over; not where it holds what came from another source:
     whoever brings that must not be fenced.
     """
-    destination = make_destination(config.destination_type, config.destination_options, config.name)
+    destination = make_destination(
+        config.destination_type, config.destination_options, config.delivery
+    )
     log = ChangeLog.of(config.change_log)
     try:
         check_filter(config, destination)
@@ -62,7 +64,7 @@ def opened_context(
         source.session(purpose) as session,
         opened_destination(config, session) as destination,
         open_store(destination) as store,
-        _feed(log, captures=captures) as feed,
+        _feed(log, captures=captures and not config.is_one_of_many) as feed,
     ):
         seen, asked = seen_by(destination, wanted, source, session)
         yield RunContext(

@@ -20,6 +20,7 @@ from penstock.pipeline.copy.copies import make_copies
 from penstock.pipeline.copy.copy_manager import CopyManager
 from penstock.pipeline.copy.copy_progress import CopyView
 from penstock.pipeline.run.batch_committer import BatchCommitter, Delivered
+from penstock.pipeline.run.beginning import beginning
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.destination_watch import DestinationWatch
 from penstock.pipeline.run.engine import MakeEngine
@@ -31,7 +32,7 @@ from penstock.pipeline.run.watched import Watched
 from penstock.pipeline.schema.schema_follower import SchemaFollower
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
-from penstock.source.capture_elsewhere import CaptureElsewhere
+from penstock.source.capture_elsewhere import CaptureElsewhere, CaptureShared
 from penstock.source.contract import Capture
 from penstock.store import MemoryStore, Store, pipeline_store
 
@@ -63,7 +64,7 @@ class Pipeline:
         self._file = file
         self._make_engine = make_engine
         self._observers = observers or Observers()
-        self._metrics = metrics or Metrics(config.name)
+        self._metrics = metrics or Metrics(config.name, config.destination_name)
 
     def run(self, stopping: Stopping, *, until_caught_up: bool = False) -> Frontier:
         """Deliver until ``stopping()``, or until what was committed at the start is delivered.
@@ -88,6 +89,7 @@ class Pipeline:
     def _run(self, context: RunContext, stopping: Stopping, until_caught_up: bool) -> Frontier:
         subscription = context.session.subscribe()
         target = context.session.position() if until_caught_up else 0
+        begin = beginning(context, subscription)
         tables = TableRegistry(
             context.store,
             merges=context.destination.capabilities.merges,
@@ -96,8 +98,7 @@ class Pipeline:
         committer = BatchCommitter(context, wanted_lsn=target, observe=self._observers.delivered)
         subscribed = SubscribedTables(context, tables, committer)
         joins = CurrentJoins()
-        subscribed.enrol(subscription)
-        begin = Frontier(0, subscription.start_lsn)
+        subscribed.enrol(subscription, begin)
         committer.resume(begin, tables)
         # Before anything is delivered: somebody may have changed the publications meanwhile.
         subscribed.reconcile()
@@ -131,8 +132,10 @@ class Pipeline:
             or destination.capabilities.tells_by_definitions
             or config.source.copy_rows is not None
             or config.store.url is not None
+            # Whether it is a new one is seen by what is kept of it.
+            or config.is_one_of_many
         )
-        with pipeline_store(config) if lasting else MemoryStore(config.name) as store:
+        with pipeline_store(config) if lasting else MemoryStore(config.delivery) as store:
             store.open()
             yield store
 
@@ -140,7 +143,10 @@ class Pipeline:
     def _capture(self, context: RunContext, committer: BatchCommitter) -> Iterator[Capture]:
         feed = context.feed
         capture: Capture = CaptureElsewhere(context.log)
-        if self._captures:
+        if self._captures and context.config.is_one_of_many:
+            own = context.source.capture(context.file, stands_by=True)
+            capture = CaptureShared(own, context.log)
+        elif self._captures:
             capture = context.source.capture(context.file, feed.add if feed else None)
         committer.record.listen(capture.tell)
         capture.start()

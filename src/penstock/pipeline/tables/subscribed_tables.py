@@ -28,6 +28,7 @@ from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.tables.lost_changes import LostChanges
 from penstock.pipeline.tables.partition_files import PartitionFiles
 from penstock.pipeline.tables.registry import TableRegistry
+from penstock.pipeline.tables.sibling_schemas import SiblingSchemas
 from penstock.source.contract import Reconciled, Subscription
 
 _LOOK_SECONDS = paced(2.0)
@@ -56,12 +57,15 @@ class SubscribedTables:
         self._held_back: frozenset[int] = frozenset()
         self._next_look = self._next_time = 0.0
         self._partitions = PartitionFiles(context, tables, committer)
+        self._schemas = SiblingSchemas(context)
 
-    def enrol(self, subscription: Subscription) -> None:
+    def enrol(self, subscription: Subscription, begin: Frontier) -> None:
         """At the start: all tables that are published. Those that are so no longer are let go by
-        and by: what was written to them before comes first.
+        and by: what was written to them before comes first. ``begin`` is where the destination
+        began.
         """
-        self._take_in(subscription.tables, subscription.start_lsn)
+        held = self._committer.held() if self._config.is_one_of_many else None
+        self._take_in(subscription.tables, begin.end_lsn, held.frontier if held else begin)
         published = self._session.published()
         states = self._store.get_table_states()
         gone = self._known(
@@ -127,7 +131,7 @@ class SubscribedTables:
             if not self._copies:
                 # Its changes begin where the stream stood before it was published.
                 self._committer.place(dict.fromkeys(new, before))
-            self._take_in(list(new.values()), self._session.position())
+            self._take_in(list(new.values()), self._session.position(), before)
             _log.info("following %s from now on", _listed(new.values()))
         if back := (self._leaving & found.published.keys()) | (found.added.keys() & known):
             # What changed meanwhile did not come.
@@ -188,7 +192,8 @@ class SubscribedTables:
             if at <= reached or oid in self._leaving or not self._tables.is_delivered(oid)
         }
 
-    def _take_in(self, names: Collection[TableName], lsn: int) -> None:
+    def _take_in(self, names: Collection[TableName], lsn: int, since: Frontier) -> None:
+        """``since`` is where the stream stands, from which on changes of new tables come."""
         found = self._session.definitions(list(names))
         known = self._known([table.oid for table in found])
         # One whose name another table still has comes later.
@@ -198,6 +203,7 @@ class SubscribedTables:
             for table in found
             if table.oid not in known and TableName(table.schema, table.name) not in others
         ]
+        new = list(self._schemas.as_of(new, since))
         self._prepare(known, [known[t.oid] for t in found if t.oid in known] + new)
         # No commit begins at the byte before: whoever stands at the LSN itself is past that.
         self._tables.enrol(new, lsn - 1)

@@ -44,7 +44,7 @@ def read_table_status(config: PipelineConfig) -> TableStatus:
         status.problems.append(error.message)
     try:
         letters = count_dead_letters(
-            config.destination_type, config.destination_options, config.name
+            config.destination_type, config.destination_options, config.delivery
         )
         status.dead_letters = dict(letters)
     except PenstockError as error:

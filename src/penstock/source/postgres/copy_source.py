@@ -39,7 +39,7 @@ class PostgresCopySource(CopySource):
         self._config = config
         self._copy = config.source.copy_rows or CopyConfig()
         self._check = check
-        self._application = f"penstock {config.name} copy"
+        self._application = f"penstock {config.delivery} copy"
         self._known: dict[int, CopyRelations] = {}
         self._lock = threading.Lock()
         self.snapshots = HeldSnapshots(config, file, self._copy.max_snapshot_age, check)

@@ -20,7 +20,7 @@ import psycopg
 
 from penstock.cadence import paced
 from penstock.config.connection_url import ConnectionUrl
-from penstock.model.errors import SourceError, SourceUnavailable
+from penstock.model.errors import PipelineBusy, SourceUnavailable
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.silence import answered_within, silence_limit
 from penstock.source.postgres.source_errors import source_errors
@@ -49,6 +49,8 @@ BEAT_SECONDS = paced(5.0)
 """How often a holder shows that it lives."""
 LEASE_SECONDS = paced(60.0)
 """A holder that has not shown it for this long does not live."""
+LOCK_SECONDS = 3.0
+"""How long taking the lock is tried: the server needs a moment to notice that a holder is gone."""
 _UNLOCK_SECONDS = 5.0
 _TURN_SECONDS = 0.1
 
@@ -104,7 +106,7 @@ class PipelineLock:
         name: str,
         *,
         what: str = "run",
-        patience: float = 3.0,
+        patience: float = LOCK_SECONDS,
         beats: bool = True,
     ) -> None:
         self._conn = conn
@@ -194,8 +196,8 @@ class PipelineLock:
             [holder.pid, holder.started, LEASE_SECONDS],
         )
 
-    def _refusal(self, holder: _Holder) -> SourceError:
-        return SourceError(
+    def _refusal(self, holder: _Holder) -> PipelineBusy:
+        return PipelineBusy(
             f"Pipeline {self._name} is busy: its {self._what} lock is held by {holder}.",
             remedy="Stop the other penstock process, or wait for it. If it is gone and only its "
             "connection is left: SELECT pg_terminate_backend(<pid>).",
@@ -233,9 +235,12 @@ class KeptLock:
     the lock again; if somebody else has it by then, this pipeline has to end.
     """
 
-    def __init__(self, url: ConnectionUrl, name: str, application: str) -> None:
+    def __init__(
+        self, url: ConnectionUrl, name: str, application: str, *, what: str = "run"
+    ) -> None:
         self._url = url
         self._name = name
+        self._what = what
         self._application = application
         self._next_look = 0.0
         self.limit = silence_limit(url)
@@ -273,7 +278,7 @@ class KeptLock:
     def _take(self) -> None:
         conn = connect(self._url, application_name=self._application)
         try:
-            self._lock = PipelineLock(conn, self._name).__enter__()
+            self._lock = PipelineLock(conn, self._name, what=self._what).__enter__()
         except BaseException:
             conn.close()
             raise

@@ -64,11 +64,15 @@ class PostgresSource(Source):
     def __init__(self, config: PipelineConfig) -> None:
         self._config = config
 
-    def session(self, purpose: str) -> AbstractContextManager[SourceSession]:
-        return PostgresSession(self._config, purpose)
+    def session(
+        self, purpose: str, *, supervises: bool = False
+    ) -> AbstractContextManager[SourceSession]:
+        return PostgresSession(self._config, purpose, supervises=supervises)
 
-    def capture(self, file: Path, on_segment: OnSegment | None = None) -> Capture:
-        return CaptureChild(file, on_segment)
+    def capture(
+        self, file: Path, on_segment: OnSegment | None = None, *, stands_by: bool = False
+    ) -> Capture:
+        return CaptureChild(file, on_segment, stands_by=stands_by)
 
     def copies(self, file: Path, check: Callable[[], None]) -> CopySource:
         return PostgresCopySource(self._config, file, check)
@@ -77,10 +81,11 @@ class PostgresSource(Source):
 class PostgresSession(SourceSession):
     """Holds the pipeline's advisory lock, and asks through the same connection."""
 
-    def __init__(self, config: PipelineConfig, purpose: str) -> None:
+    def __init__(self, config: PipelineConfig, purpose: str, *, supervises: bool = False) -> None:
         self._config = config
-        self._application = f"penstock {config.name} {purpose}"
-        self._lock = KeptLock(config.source.url, config.name, self._application)
+        name, what = (config.name, "supervisor") if supervises else (config.delivery, "run")
+        self._application = f"penstock {name} {purpose}"
+        self._lock = KeptLock(config.source.url, name, self._application, what=what)
         self._publications: tuple[str, ...] = ()
         self._seen: SeenSource | None = None
 

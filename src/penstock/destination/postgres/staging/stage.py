@@ -7,6 +7,7 @@ of the source meets one of ours; those of user-defined types are text until they
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -112,6 +113,11 @@ def staging_name(pipeline: str, oid: int, lane: int) -> str:
     return f"stage_{pipeline}_{oid}_{lane}"
 
 
+def staging_pattern(pipeline: str) -> str:
+    """The regular expression that these names of the pipeline match, and no others."""
+    return rf"^stage_{re.escape(pipeline)}_[0-9]+_[0-9]+$"
+
+
 _EXISTING = """
 SELECT c.relname::text, array_agg(a.attname::text ORDER BY a.attnum),
        array_agg(format_type(a.atttypid, a.atttypmod) ORDER BY a.attnum),
@@ -170,7 +176,7 @@ def drop_sections(conn: Connection, pipeline: str) -> None:
     found = conn.execute(
         "SELECT relname::text FROM pg_class WHERE relnamespace = to_regnamespace(%s)"
         " AND relname ~ %s AND substring(relname FROM '[0-9]+$')::bigint >= %s",
-        [SCHEMA, f"^stage_{pipeline}_[0-9]+_[0-9]+$", FIRST_SECTION_LANE],
+        [SCHEMA, staging_pattern(pipeline), FIRST_SECTION_LANE],
     )
     for (name,) in found.fetchall():
         conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(SCHEMA, name)))

@@ -23,7 +23,15 @@ class CaptureChild(Capture):
     child. It has a session of its own, so that Ctrl-C reaches only us, and we stop it in order.
     """
 
-    def __init__(self, pipeline_file: Path, on_segment: OnSegment | None = None) -> None:
+    def __init__(
+        self,
+        pipeline_file: Path,
+        on_segment: OnSegment | None = None,
+        *,
+        stands_by: bool = False,
+    ) -> None:
+        """``stands_by``: while another process captures for the pipeline, it waits for its end."""
+        self._options = ["--supervised", *(["--stand-by"] if stands_by else [])]
         self._on_segment = on_segment
         self._file = pipeline_file
         self._process: subprocess.Popen[bytes] | None = None
@@ -40,7 +48,7 @@ class CaptureChild(Capture):
     def start(self) -> None:
         self.restarts += 1
         process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "capture", str(self._file), "--supervised"],
+            [sys.executable, "-m", "penstock", "capture", str(self._file), *self._options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -6,19 +6,21 @@ that answers Postgres only looks at what was found last.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from penstock.cadence import paced
+from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing, ReaderState
 from penstock.changelog.retention import Retention, passed_by_all
 from penstock.changelog.writer import LogWriter
 from penstock.model.errors import LogError, LogUnavailable, PenstockError
-from penstock.model.lsn import Frontier, format_lsn
+from penstock.model.lsn import NOTHING, Frontier, format_lsn
 from penstock.source.postgres.capture.link import Link
 
 # How often what a supervisor tells is looked at.
@@ -28,15 +30,37 @@ _HOUSEKEEPING_SECONDS = paced(1.0)
 
 @dataclass(frozen=True)
 class Readers:
-    """Where the readers of the log are: what all of them hold, and what one would like to see."""
+    """Where the readers of the log are, by name, and what one of them would like to see. Those that
+    are ``absent`` are awaited: what they will need stays.
+    """
 
-    frontiers: tuple[Frontier, ...] = ()
+    held: Mapping[str, Frontier] = field(default_factory=dict)
     wanted_lsn: int = 0
+    absent: frozenset[str] = frozenset()
+
+    @property
+    def frontiers(self) -> tuple[Frontier, ...]:
+        return tuple(self.held.values())
 
     @property
     def held_lsn(self) -> int | None:
         """What may be confirmed; None without readers."""
-        return min((frontier.end_lsn for frontier in self.frontiers), default=None)
+        return min((frontier.end_lsn for frontier in self.held.values()), default=None)
+
+    @property
+    def last(self) -> str | None:
+        """The reader that holds least: the log is kept for it. None without readers."""
+        return min(self.held, key=lambda name: self.held[name], default=None)
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """The destinations of a file that names several, by their readers' names, and from where on
+    the log is kept for those of them that have not written down where they are.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    since: Frontier = NOTHING
 
 
 @dataclass(frozen=True)
@@ -57,7 +81,11 @@ class LogKeeper:
         limits: Limits,
         session: Callable[[], dict[str, Any]],
         link: Link,
+        awaited: Awaited | None = None,
     ) -> None:
+        self._awaited = awaited or Awaited()
+        self._seen: set[str] = set()
+        """Readers that were there: one that is gone since was let go by a person."""
         self._log = log
         self._writer = writer
         self._limits = limits
@@ -66,6 +94,7 @@ class LogKeeper:
         self._link = link
         self._written: dict[str, ReaderState] = {}
         self._next_readers = self._next_report = self._next_turn = 0.0
+        self._told_full = False
         self._failure: PenstockError | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log keeper", daemon=True)
@@ -98,22 +127,53 @@ class LogKeeper:
         if now or at >= self._next_readers:
             self._next_readers = at + self._log.readers.pace.readers
             self._written = self._log.all_readers()
-        states = {**self._written, **self._link.told}.values()
+        states = {**self._written, **self._link.told}
+        self._seen |= states.keys()
+        absent = frozenset(self._awaited.names) - self._seen
         self.readers = Readers(
-            tuple(state.frontier for state in states),
-            max((state.wanted_lsn for state in states), default=0),
+            {name: state.frontier for name, state in states.items()}
+            | dict.fromkeys(absent, self._awaited.since),
+            max((state.wanted_lsn for state in states.values()), default=0),
+            absent,
         )
         if now or at >= self._next_turn:
             self._next_turn = at + _HOUSEKEEPING_SECONDS
             self._housekeeping(at)
             report = self.report("paused" if self.is_paused else "streaming")
+            self._tell_full(report)
             self._link.say(report)
             if now or at >= self._next_report:
                 self._next_report = at + self._log.root.pace.report
                 self._log.set_capture_report(report)
 
     def report(self, state: str) -> dict[str, Any]:
-        return {"state": state, **self._session(), "log_bytes": self._writer.total_bytes}
+        report = {"state": state, **self._session(), "log_bytes": self._writer.total_bytes}
+        if state == "paused" and len(self.readers.held) > 1:
+            report |= {"held_by": self.readers.last, "full": self._full_text()}
+        return report
+
+    def _full_text(self) -> str:
+        """What a person is told of a full log that several read: who is behind, and what to do."""
+        readers, listing = self.readers, self._writer.listing
+        last = readers.last or ""
+        needed = chain.waiting_bytes(listing.segments, listing.sizes, readers.held[last])
+        at = f"it stands at {format_lsn(readers.held[last].end_lsn)}"
+        if last in readers.absent:
+            at = "it has never run"
+        name = self._awaited.names.get(last)
+        who = f"reader {last}" if name is None else f"destination {name}"
+        give_up = f", or give it up with `penstock destroy FILE --only {name}`"
+        return (
+            f"the change log is full: it has change_log.max_bytes ({self._limits.max_bytes} "
+            f"bytes), and capture waits until {who} has taken from it; {at}, and {needed} bytes "
+            f"wait for it. See to it that it runs, or raise change_log.max_bytes"
+            + ("" if name is None else give_up)
+        )
+
+    def _tell_full(self, report: Mapping[str, Any]) -> None:
+        if "full" in report and not self._told_full:
+            print(f"capture: {report['full']}", file=sys.stderr, flush=True)
+        self._told_full = "full" in report
 
     def _run(self) -> None:
         while not self._done.wait(_TURN_SECONDS):

@@ -6,6 +6,8 @@ import gc
 import os
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -16,12 +18,19 @@ from penstock.changelog.changelog import ChangeLog, Identity
 from penstock.changelog.writer import LogWriter
 from penstock.config.models import PipelineConfig
 from penstock.model.error_transport import error_to_json
-from penstock.model.errors import LogUnavailable, PenstockError, SlotError, SourceUnavailable
+from penstock.model.errors import (
+    LogUnavailable,
+    PenstockError,
+    PipelineBusy,
+    SlotError,
+    SourceUnavailable,
+)
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.source.contract import Subscription
 from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.catalogue import CatalogueConnection
+from penstock.source.postgres.capture.keeper import Awaited
 from penstock.source.postgres.capture.link import Link
 from penstock.source.postgres.capture.messages import MessageFilter
 from penstock.source.postgres.capture.relations import RelationDescriber
@@ -29,7 +38,7 @@ from penstock.source.postgres.capture.session import CaptureSession, CaptureSett
 from penstock.source.postgres.capture.stop import Stop
 from penstock.source.postgres.capture.stream import ReplicationStream, SlotBusy
 from penstock.source.postgres.connect import connect
-from penstock.source.postgres.pipeline_lock import PipelineLock
+from penstock.source.postgres.pipeline_lock import LOCK_SECONDS, PipelineLock
 from penstock.source.postgres.silence import silence_limit
 from penstock.source.postgres.subscription.slot import (
     end_own_walsender,
@@ -43,12 +52,36 @@ from penstock.source.postgres.value_settings import VALUE_SETTINGS
 # of it as soon as it has lost the pipeline's lock. Longer means a walsender of a lost machine, or
 # somebody else.
 _SLOT_BUSY_SECONDS = paced(20.0)
+_STAND_BY_SECONDS = paced(5.0)
 
 
-def run_capture(config: PipelineConfig, destination: Watermarks | None, stop: Stop) -> None:
+AskDestination = Callable[[str], Watermarks | None]
+"""What the destination of that name holds; None where it does not remember."""
+
+
+@dataclass(frozen=True)
+class Destinations:
+    """What is known of them beside the log: the only one has said what it holds, or those of
+    several can be asked where the log is lost.
+    """
+
+    held: Watermarks | None
+    ask: AskDestination
+
+
+def run_capture(
+    config: PipelineConfig,
+    destination: Watermarks | None,
+    stop: Stop,
+    *,
+    ask: AskDestination = lambda _: None,
+    stands_by: bool = False,
+) -> None:
     """Capture until ``stop``; reconnects by itself, raises what a person has to look at.
 
-    ``destination`` is what the destination holds; it counts where the log is empty.
+    ``destination`` is what the destination holds; it counts where the log is empty. Of several,
+    each is asked (``ask``) only where nothing else is left. ``stands_by``: while another process
+    captures for this pipeline, wait until it has ended.
     """
     # The hot loop makes many objects and no cycles.
     gc.disable()
@@ -60,8 +93,14 @@ def run_capture(config: PipelineConfig, destination: Watermarks | None, stop: St
         began = time.monotonic()
         insist = busy_since is not None and began - busy_since > _SLOT_BUSY_SECONDS
         try:
-            _run_session(config, log, destination, stop, insist=insist)
+            known = Destinations(destination, ask)
+            _run_session(config, log, known, stop, insist=insist, stands_by=stands_by)
             return
+        except PipelineBusy as error:
+            if not stands_by:
+                raise
+            stop.link.say({"state": "standing by", "pid": os.getpid(), "error": error.message})
+            stop.wait(_STAND_BY_SECONDS)
         except SlotBusy as error:
             if insist:
                 raise SlotError(
@@ -90,10 +129,11 @@ def run_capture(config: PipelineConfig, destination: Watermarks | None, stop: St
 def _run_session(
     config: PipelineConfig,
     log: ChangeLog,
-    destination: Watermarks | None,
+    destinations: Destinations,
     stop: Stop,
     *,
     insist: bool,
+    stands_by: bool,
 ) -> None:
     """``insist``: a walsender of our own that still has the slot is ended."""
     application = f"penstock {config.name} capture"
@@ -105,7 +145,8 @@ def _run_session(
                 remedy="`penstock init FILE` makes them; `penstock run FILE` does so by itself",
             )
         # The connection is shared with the thread that publishes, which reads it in its own way.
-        with PipelineLock(conn, config.name, what="capture", beats=False):
+        patience = 0.0 if stands_by else LOCK_SECONDS
+        with PipelineLock(conn, config.name, what="capture", patience=patience, beats=False):
             if insist and (ended := end_own_walsender(conn, subscription.slot)) is not None:
                 print(
                     f"capture: slot {subscription.slot} was held by walsender {ended}, though we "
@@ -119,7 +160,7 @@ def _run_session(
                 VALUE_SETTINGS,
             )
             try:
-                _stream(config, conn, stream, subscription, log, destination, stop)
+                _stream(config, conn, stream, subscription, log, destinations, stop)
             finally:
                 stream.close()
 
@@ -130,7 +171,7 @@ def _stream(
     stream: ReplicationStream,
     subscription: Subscription,
     log: ChangeLog,
-    destination: Watermarks | None,
+    destinations: Destinations,
     stop: Stop,
 ) -> None:
     seen = stream.identify(subscription.uuid)
@@ -138,19 +179,26 @@ def _stream(
     log.claim_identity(
         Identity(source.system_id, source.timeline, source.database, subscription.slot), seen.left
     )
-    reader = log.reader(config.name)
-    if destination is not None:
-        seen.expect(destination.source, destination.frontier.end_lsn, "The destination")
-    if reader is not None:
-        seen.expect(reader.source, reader.frontier.end_lsn, "The destination")
+    readers = {name: log.reader(own) for name, own in config.deliveries.items()}
+    for name, reader in readers.items():
+        if reader is not None:
+            who = f"The destination {name}" if name else "The destination"
+            seen.expect(reader.source, reader.frontier.end_lsn, who)
     writer = LogWriter(log)
     state = slot_state(conn, subscription.slot)
     confirmed = (state.confirmed_flush if state else None) or subscription.start_lsn
+    known = [reader.frontier for reader in readers.values() if reader is not None]
+    if (held := destinations.held) is not None:
+        seen.expect(held.source, held.frontier.end_lsn, "The destination")
+    if config.is_one_of_many and writer.frontier is None and confirmed > subscription.start_lsn:
+        # The log is lost, and with it what was written down of some. Whoever does not remember it
+        # either finds out by itself that something is missing.
+        for name in (name for name, reader in readers.items() if reader is None):
+            if (found := destinations.ask(name)) is not None:
+                seen.expect(found.source, found.frontier.end_lsn, f"The destination {name}")
+                known.append(found.low)
     start = start_frontier(
-        writer.frontier,
-        reader.frontier if reader else None,
-        destination.low if destination else None,
-        confirmed,
+        writer.frontier, min(known, default=None), held.low if held else None, confirmed
     ) or Frontier(0, subscription.start_lsn)
     # What the log itself holds is of this source: claim_identity has seen to that.
     seen.expect(None, start.end_lsn, f"The change log in {log.root.path}")
@@ -179,8 +227,18 @@ def _stream(
         confirmed=confirmed,
         check_lock=catalogue.check_open,
         link=stop.link,
+        awaited=_awaited(config, writer, start),
     )
     session.run(stop, stop.wake)
+
+
+def _awaited(config: PipelineConfig, writer: LogWriter, start: Frontier) -> Awaited:
+    """Of a file with several destinations, whoever has not begun yet may want all that is there."""
+    if not config.is_one_of_many:
+        return Awaited()
+    segments = writer.listing.segments
+    first = segments[0].after if segments else start.commit_lsn
+    return Awaited({own: name for name, own in config.deliveries.items()}, Frontier(first, first))
 
 
 def start_frontier(

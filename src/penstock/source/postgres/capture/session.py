@@ -17,7 +17,7 @@ from penstock.model.errors import SourceUnavailable
 from penstock.model.lsn import Frontier, format_lsn
 from penstock.model.table_schema import TableSchema
 from penstock.source.postgres.capture.assemble import Assembler
-from penstock.source.postgres.capture.keeper import Limits, LogKeeper
+from penstock.source.postgres.capture.keeper import Awaited, Limits, LogKeeper
 from penstock.source.postgres.capture.link import Link
 from penstock.source.postgres.capture.publisher import Publisher
 from penstock.source.postgres.capture.stream import ReplicationStream
@@ -59,6 +59,7 @@ class CaptureSession:
         confirmed: int,
         check_lock: Callable[[], None],
         link: Link | None = None,
+        awaited: Awaited | None = None,
     ) -> None:
         self._stream = stream
         self._log = log
@@ -69,7 +70,12 @@ class CaptureSession:
         )
         self._settings = settings
         self._keeper = LogKeeper(
-            log, writer, Limits(settings.max_bytes, settings.grace), self._report, self._link
+            log,
+            writer,
+            Limits(settings.max_bytes, settings.grace),
+            self._report,
+            self._link,
+            awaited,
         )
         self._confirmed = confirmed
         self._check_lock = check_lock

@@ -333,7 +333,7 @@ class SnapshotKeeper(Keeper):
         super().__init__(
             config.source.url,
             folder or config.change_log.local_folder,
-            application=f"penstock {config.name} snapshot",
+            application=f"penstock {config.delivery} snapshot",
             arguments=["--pipeline", str(file), "--orphan-seconds", str(orphan_seconds)],
             environment={},
             max_age=max_age,

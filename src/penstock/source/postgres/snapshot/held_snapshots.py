@@ -14,6 +14,14 @@ _FOLDER = "snapshots"
 _KEEP_SECONDS = 1.0
 
 
+def folder_of(config: PipelineConfig) -> Path:
+    """Where a destination's snapshots are: those of another one are nothing to it."""
+    folder = config.change_log.local_folder / _FOLDER
+    if config.delivery == config.name:
+        return folder
+    return folder / f"of_{config.destination_name}"
+
+
 class HeldSnapshots:
     """Numbered folders beside the log, one a snapshot; a later run finds them again."""
 
@@ -28,7 +36,7 @@ class HeldSnapshots:
         self._file = file
         self._max_age = max_age
         self._check = check
-        self._folder = config.change_log.local_folder / _FOLDER
+        self._folder = folder_of(config)
         self._keepers: dict[int, SnapshotKeeper] = {}
         self._next_keep = 0.0
 

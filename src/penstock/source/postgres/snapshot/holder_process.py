@@ -23,7 +23,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from penstock.config import load_pipeline
+from penstock.config import load_deliveries
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.error_transport import error_to_json
 from penstock.model.errors import PenstockError
@@ -94,7 +94,7 @@ def _url(pipeline: Path | None) -> ConnectionUrl:
     if pipeline is None:
         return ConnectionUrl(os.environ[URL_VARIABLE])
     # Of the destination nothing is needed, not even that it is right.
-    return load_pipeline(pipeline, validate_destination=lambda *_: None).source.url
+    return load_deliveries(pipeline, validate_destination=lambda *_: None)[0].source.url
 
 
 @contextmanager

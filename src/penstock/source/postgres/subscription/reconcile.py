@@ -20,7 +20,7 @@ from penstock.model.publication_state import PublicationState
 from penstock.model.table_name import TableName
 from penstock.source.contract import Reconciled
 from penstock.source.postgres.catalogue.tables import read_tables
-from penstock.source.postgres.pipeline_lock import PipelineLock
+from penstock.source.postgres.pipeline_lock import LOCK_SECONDS, PipelineLock
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.publications import (
     Membership,
@@ -39,6 +39,9 @@ from penstock.source.postgres.subscription.table_selection import (
 
 LOCK_WAIT_SECONDS = 5.0
 """How long adding tables waits for locks that others hold; then it is left for the next time."""
+
+# Of several destinations any may be at it: with all waits for tables, not longer than this.
+_PATIENCE_SECONDS = 30.0
 
 # All of them pass: somebody has a table locked, has dropped it, or was quicker.
 _NOT_NOW = (
@@ -126,7 +129,8 @@ def reconcile_publication(
     """
     if not (plan := _plan(conn, config, rules)).has_work:
         return plan.outcome()
-    with PipelineLock(conn, config.name, what="set-up"):
+    patience = _PATIENCE_SECONDS if config.is_one_of_many else LOCK_SECONDS
+    with PipelineLock(conn, config.name, what="set-up", patience=patience):
         # Another one may have been quicker.
         plan = _plan(conn, config, rules)
         with source_errors(f"changing the publications of pipeline {config.name}"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import uuid as uuids
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -23,7 +24,7 @@ from penstock.model.lsn import parse_lsn
 from penstock.source.contract import Subscription
 from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.source.postgres.connect import connect
-from penstock.source.postgres.pipeline_lock import PipelineLock
+from penstock.source.postgres.pipeline_lock import LOCK_SECONDS, PipelineLock
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.open_transactions import describe_open_writers
 from penstock.source.postgres.subscription.publications import (
@@ -73,7 +74,9 @@ def ensure_subscription(
     ``conn`` is in autocommit mode. What a call created is removed again where it fails. An existing
     subscription is returned as it is; whether its slot is still good is for judge_slot to say.
     """
-    with PipelineLock(conn, config.name, what="set-up"):
+    # Drivers of several destinations may come at once: one of them makes it, the others wait.
+    patience = slot_wait + LOCK_SECONDS if config.is_one_of_many else LOCK_SECONDS
+    with PipelineLock(conn, config.name, what="set-up", patience=patience):
         found = find_subscription(conn, config.name)
         if found is not None:
             return found
@@ -129,7 +132,7 @@ def _create(
     start = _create_slot(conn, config, slot, slot_wait)
     with source_errors(f"recording the start of slot {slot}"):
         record_start(conn, made, start)
-    return _subscription(config.name, made, start)
+    return replace(_subscription(config.name, made, start), is_new=True)
 
 
 def _subscription(name: str, publications: Publications, start_lsn: int) -> Subscription:

@@ -23,6 +23,7 @@ INSTALL_TRACKING = (
     "roles without that right use what it created. Or set schema_changes.track to false."
 )
 
+_LOCK = 0x70656E5F64646C
 _TRIGGER_NAMES = [name for name, _event, _function in TRIGGERS]
 
 # What the triggers call runs with their owner's rights. Whoever else could replace that, write what
@@ -131,6 +132,8 @@ def install_tracking(conn: psycopg.Connection[Any]) -> bool:
             with conn.transaction():
                 # Nothing of our own is logged.
                 conn.execute("SET LOCAL penstock.track_ddl = off")
+                # Drivers that start at once would replace the same function at once.
+                conn.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
                 if not _take_schema(conn):
                     return False
                 for statement in STATEMENTS:

@@ -1,0 +1,146 @@
+"""Capture with several destinations: for whom the log is kept, and who is told to be behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.changelog.barrier import Barrier, BarrierWatch
+from penstock.changelog.changelog import ChangeLog, ReaderState
+from penstock.metrics.health import Health
+from penstock.model.lsn import Frontier
+from penstock.source.postgres.capture.keeper import Awaited, Limits, LogKeeper
+from penstock.source.postgres.capture.link import Link
+from penstock.spark.session import checkpoint_prefix
+from tests.unit.test_capture_session import FIRST, SECOND, START, THIRD, FedStream, capture
+
+SHOP = Awaited({"shop.a": "a", "shop.b": "b"}, Frontier(START.commit_lsn, START.commit_lsn))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ChangeLog:
+    """With three segments, each of one transaction."""
+    log = ChangeLog(str(tmp_path / "log"))
+    for at in (FIRST, SECOND, THIRD):
+        capture(log, FedStream(at), turns=1)
+    return log
+
+
+class Writer:
+    """What a keeper asks of the log's writer."""
+
+    def __init__(self, log: ChangeLog) -> None:
+        self._log = log
+        self.removed: list[Any] = []
+
+    @property
+    def listing(self) -> Any:
+        return self._log.list()
+
+    @property
+    def total_bytes(self) -> int:
+        return self._log.list().total_bytes
+
+    def remove(self, segments: list[Any]) -> None:
+        self.removed += segments
+
+
+def keeper(log: ChangeLog, awaited: Awaited | None = SHOP, max_bytes: int = 1) -> LogKeeper:
+    writer: Any = Writer(log)
+    return LogKeeper(log, writer, Limits(max_bytes, 0.0), dict, Link(), awaited)
+
+
+def test_who_has_never_run_holds_slot_and_log(log: ChangeLog) -> None:
+    kept = keeper(log)
+    log.set_reader("shop.a", THIRD)
+    kept.look(now=True)
+    assert kept.readers.held_lsn == START.commit_lsn, "nothing more is confirmed"
+    assert kept.readers.absent == {"shop.b"}
+    assert kept.readers.last == "shop.b"
+
+
+def test_one_that_is_new_is_noticed(log: ChangeLog) -> None:
+    kept = keeper(log)
+    log.set_reader("shop.a", THIRD)
+    log.set_reader("shop.b", SECOND)
+    log.set_reader("shop.c", FIRST)  # of a file that capture has not read
+    kept.look(now=True)
+    assert kept.readers.held_lsn == FIRST.end_lsn
+
+
+def test_one_that_was_given_up_holds_nothing(log: ChangeLog) -> None:
+    kept = keeper(log)
+    log.set_reader("shop.a", THIRD)
+    log.set_reader("shop.b", FIRST)
+    kept.look(now=True)
+    log.remove_reader("shop.b")
+    kept.look(now=True)
+    assert kept.readers.held_lsn == THIRD.end_lsn
+    assert not kept.readers.absent
+
+
+def test_a_pipeline_of_one_destination_waits_for_nobody_else(log: ChangeLog) -> None:
+    """Who only captures for Spark jobs of his own has a destination that never runs."""
+    kept = keeper(log, None)
+    log.set_reader("job", THIRD)
+    kept.look(now=True)
+    assert kept.readers.held_lsn == THIRD.end_lsn
+
+
+def test_a_full_log_names_who_is_behind_and_what_to_do(
+    log: ChangeLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = keeper(log)
+    log.set_reader("shop.a", THIRD)
+    log.set_reader("shop.b", FIRST)
+    kept.is_paused = True
+    kept.look(now=True)
+    kept.look(now=True)
+    report = kept.report("paused")
+    assert report["held_by"] == "shop.b"
+    said = capsys.readouterr().err
+    assert said.count("the change log is full") == 1
+    assert "capture waits until destination b has taken from it" in said
+    assert "penstock destroy FILE --only b" in said
+    health = Health()
+    health.captures({**report, "at": 1.0})
+    assert report["full"] in health.ready().body["reasons"]
+
+
+def test_one_that_never_ran_is_named_as_such(log: ChangeLog) -> None:
+    kept = keeper(log)
+    log.set_reader("shop.a", THIRD)
+    kept.is_paused = True
+    kept.look(now=True)
+    assert "destination b has taken from it; it has never run" in kept.report("paused")["full"]
+
+
+def test_where_a_reader_began_is_kept(log: ChangeLog) -> None:
+    log.set_reader("shop.b", SECOND, 0, None, FIRST, durable=True)
+    found = log.reader("shop.b")
+    assert found is not None
+    assert (found.frontier, found.begin) == (SECOND, FIRST)
+    assert ReaderState.from_json(ReaderState(FIRST).to_json()).begin is None
+    assert "begin" not in ReaderState(FIRST).to_json(), "as before for the only destination"
+
+
+def test_a_barrier_holds_one_reader_alone(log: ChangeLog) -> None:
+    def held(reader: str | None) -> int | None:
+        return BarrierWatch(log, reader).held_at(log.list())
+
+    with Barrier(log, 0x500, "shop.a") as barrier:
+        assert (held("shop.a"), held("shop.b"), held(None)) == (0x500, None, None)
+        barrier.move(0x600)
+        assert held("shop.a") == 0x600
+    with Barrier(log, 0x500):
+        assert (held("shop.a"), held(None)) == (0x500, 0x500)
+    assert log.list().barriers == ()
+
+
+def test_checkpoints_of_two_drivers_are_apart() -> None:
+    """A driver removes what it finds under its own prefix."""
+    names = {checkpoint_prefix("log", name) for name in (None, "shop.a", "shop.b")}
+    assert len(names) == 3
+    assert not any(a != b and b.startswith(a) for a in names for b in names)
