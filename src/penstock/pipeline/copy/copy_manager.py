@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from penstock.backoff import Backoff
 from penstock.cadence import paced
@@ -84,11 +85,13 @@ class CopyManager:
         )
         self._units: dict[Future[CopyResult], tuple[CopyUnit, Reading]] = {}
         self._finishing: Future[None] | None = None
+        self._schema = work.schema
+        self._completing: Future[None] | None = None
         self._pause = Backoff()
         self._next_look = self._next_view = 0.0
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-copies", daemon=True)
-        self._pool = ThreadPoolExecutor(settings.parallelism + 1, "penstock-copy")
+        self._pool = ThreadPoolExecutor(settings.parallelism + 2, "penstock-copy")
 
     # -- its life --------------------------------------------------------------------------------
 
@@ -101,10 +104,17 @@ class CopyManager:
         self._stopping.set()
         self._thread.join()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._schema is not None:
+            self._schema.end()
 
     def check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that goes with the tables is there, too. For any thread."""
+        return self._schema is None or self._schema.is_whole
 
     def views(self) -> list[CopyView]:
         """How far each table's copy is."""
@@ -158,6 +168,7 @@ class CopyManager:
             self._admission.admit()
         busy |= self._hand_out()
         busy |= self._begin_finishing()
+        self._see_to_schema()
         self._release_readings()
         return busy
 
@@ -323,6 +334,19 @@ class CopyManager:
             return True
         self._store.release_claims(self._settings.worker, tables)
         return True
+
+    def _see_to_schema(self) -> None:
+        """What comes after the rows is made once, by a thread of its own: it may take long."""
+        if self._schema is None:
+            return
+        if self._completing is not None and self._completing.done():
+            completing, self._completing = self._completing, None
+            with suppress(CopiesStopped):
+                completing.result()
+        if self._schema.is_whole:
+            self._schema.keep()
+        elif self._completing is None and self._tables.are_settled:
+            self._completing = self._pool.submit(self._schema.after)
 
     def _retry(self, error: PenstockError) -> None:
         """Count what is begun again."""
