@@ -17,7 +17,9 @@ SELECT n.nspname::text, c.relname::text, s.seqincrement > 0
   JOIN pg_namespace n ON n.nspname = wanted.schema
   JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name AND c.relkind = 'S'
   JOIN pg_sequence s ON s.seqrelid = c.oid
- WHERE has_sequence_privilege(c.oid, 'SELECT') AND has_sequence_privilege(c.oid, 'UPDATE')
+ WHERE CASE WHEN c.relkind = 'S'
+            THEN has_sequence_privilege(c.oid, 'SELECT') AND has_sequence_privilege(c.oid, 'UPDATE')
+       END
 """
 
 

@@ -75,12 +75,14 @@ SELECT r.rolname::text, r.rolcanlogin, r.rolinherit,
  ORDER BY 1
 """
 
-# Sequences that the role may not read are left alone, as are those of sessions.
+# Sequences that the role may not read are left alone, as are those of sessions. CASE: the planner
+# may ask for the privilege first, which no other relation has.
 _SEQUENCES = """
 SELECT n.nspname::text, c.relname::text
   FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE c.relkind = 'S' AND c.relpersistence <> 't' AND n.nspname <> ALL (%s)
-   AND n.nspname !~ '^pg_' AND has_sequence_privilege(c.oid, 'SELECT')
+   AND n.nspname !~ '^pg_'
+   AND CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, 'SELECT') END
  ORDER BY 1, 2
 """
 _SEQUENCES_A_STATEMENT = 200
