@@ -188,6 +188,13 @@ class HoldsSchema(ABC):
         """
 
     @abstractmethod
+    def follow_schema(self, dump: SchemaDump) -> bool:
+        """The source's schema as it is by now, after ``restore_before``: make what has changed, as
+        far as that is not told in the stream, and list what cannot be made. Whether something was
+        made.
+        """
+
+    @abstractmethod
     def is_whole(self) -> bool:
         """Whether ``restore_after`` was done."""
 

@@ -225,7 +225,9 @@ class CopySource(ABC):
         """What the source keeps for the pipeline; None where it cannot be asked."""
 
     def dump_schema(self, snapshot: Any, options: DumpOptions) -> SchemaDump:
-        """The source's whole schema under one of the snapshots. Raises SourceError."""
+        """The source's whole schema under one of the snapshots, or None: as it is now. Raises
+        SourceError.
+        """
         raise SourceError("this source cannot tell its whole schema")
 
     def sequences(self) -> Sequence[SequenceValue]:

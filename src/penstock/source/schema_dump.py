@@ -13,11 +13,13 @@ class DumpOptions:
     """What a destination wants of the source's schema.
 
     ``programs`` is the folder with pg_dump and pg_restore; None: they are looked for. ``roles``
-    asks for the roles, too.
+    asks for the roles, too. ``compare`` is after how many seconds it wants to see it again, 0 for
+    never.
     """
 
     programs: str | None = None
     roles: bool = False
+    compare: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -489,7 +489,7 @@ class PostgresDestination(
     @property
     def schema_options(self) -> DumpOptions | None:
         whole = self._options.whole
-        return None if whole is None else DumpOptions(whole.programs, whole.roles)
+        return None if whole is None else DumpOptions(whole.programs, whole.roles, whole.compare)
 
     @property
     def _whole(self) -> WholeSchema:
@@ -501,6 +501,9 @@ class PostgresDestination(
 
     def restore_before(self, dump: SchemaDump, tables: Sequence[TableDefinition]) -> None:
         self._whole.before(dump, tables)
+
+    def follow_schema(self, dump: SchemaDump) -> bool:
+        return self._whole.follow(dump)
 
     def is_whole(self) -> bool:
         return self._whole.is_whole()

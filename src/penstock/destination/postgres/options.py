@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from penstock.config.connection_url import ConnectionUrl
+from penstock.config.quantities import DurationOrZero
 from penstock.config.table_patterns import PatternError, split_name
 from penstock.destination.contract import DestinationOptions
 
@@ -62,7 +63,8 @@ class FullSchemaOptions(DestinationOptions):
     ``include`` are the kinds of objects, all unless it is given; ``exclude`` those of them that are
     left out. ``owner`` and ``privileges``: owners and grants are those of the source; ``roles``:
     roles that are missing are made, without passwords. ``create_database``: the database is made
-    where it is missing. ``programs`` is the folder with pg_dump and pg_restore.
+    where it is missing. ``programs`` is the folder with pg_dump and pg_restore. ``compare`` is how
+    often the source's schema is looked at again while a pipeline runs; 0: at its start alone.
     """
 
     include: list[ObjectKind] | None = None
@@ -72,6 +74,7 @@ class FullSchemaOptions(DestinationOptions):
     roles: bool = False
     create_database: bool = False
     programs: str | None = None
+    compare: DurationOrZero = 600.0
 
     def takes(self, kind: str) -> bool:
         """Whether objects of a kind are made."""

@@ -29,6 +29,7 @@ from penstock.model.errors import (
 from penstock.model.table_state import (
     Catchup,
     DataSync,
+    Errored,
     FinishedCopy,
     Init,
     Ready,
@@ -87,6 +88,7 @@ class CopyManager:
         self._finishing: Future[None] | None = None
         self._schema = work.schema
         self._completing: Future[None] | None = None
+        self._looked_at: frozenset[int] = frozenset()
         self._pause = Backoff()
         self._next_look = self._next_view = 0.0
         self._failure: BaseException | None = None
@@ -343,10 +345,23 @@ class CopyManager:
             completing, self._completing = self._completing, None
             with suppress(CopiesStopped):
                 completing.result()
-        if self._schema.is_whole:
-            self._schema.keep()
-        elif self._completing is None and self._tables.are_settled:
+        if self._completing is not None:
+            return
+        errored = frozenset(self._state.phase(Errored))
+        if self._schema.is_whole and errored - self._looked_at:
+            self._completing = self._pool.submit(self._heal, errored - self._looked_at)
+            self._looked_at = errored
+        elif self._schema.is_due:
+            self._looked_at &= errored
+            self._completing = self._pool.submit(self._schema.keep)
+        elif not self._schema.is_whole and self._tables.are_settled:
             self._completing = self._pool.submit(self._schema.after)
+
+    def _heal(self, errored: frozenset[int]) -> None:
+        """Try tables again that were refused, if the schema had changed meanwhile."""
+        if self._schema is not None and self._schema.heals():
+            for oid in errored.intersection(self._state.phase(Errored)):
+                self._store.retry_table(oid)
 
     def _retry(self, error: PenstockError) -> None:
         """Count what is begun again."""

@@ -11,6 +11,7 @@ from penstock.cadence import paced
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.destination.protocols import HoldsSchema, Unrestored
+from penstock.model.error_policy import Action, decide
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.model.table_definition import TableDefinition
 from penstock.source.contract import CopySource
@@ -64,7 +65,11 @@ class SchemaCopy:
         self._destination = destination
         self._followed = followed
         self._is_whole = False
+        self._is_compared = False
+        options = destination.schema_options
+        self._pause = 0.0 if options is None else options.compare
         self._next_sequences = 0.0
+        self._next_compare = time.monotonic() + self._pause
 
     @property
     def is_whole(self) -> bool:
@@ -72,13 +77,19 @@ class SchemaCopy:
         return self._is_whole
 
     def before(self, snapshot: Any, tables: Sequence[TableDefinition]) -> None:
-        """Make what comes before the rows that are read under the snapshot, the first time."""
+        """Make what comes before the rows that are read under the snapshot. Where that was done for
+        others, follow what has changed since: a new partition, say, is needed by the rows.
+        """
         options = self._destination.schema_options
-        if options is None or self._destination.has_schema():
+        if options is None:
             return
-        _log.info("taking the source's whole schema", extra={"event": "schema_dump"})
+        _log.info("reading the source's whole schema", extra={"event": "schema_dump"})
         dump = self._source.dump_schema(snapshot, options)
-        self._destination.restore_before(dump, tables)
+        if self._destination.has_schema():
+            self._destination.follow_schema(dump)
+        else:
+            self._destination.restore_before(dump, tables)
+        self._is_compared = True
 
     def after(self) -> None:
         """Make the rest. Called when all tables hold their rows, and again after a crash."""
@@ -91,25 +102,54 @@ class SchemaCopy:
                 self._source.snapshots.release(number)
         if not self._destination.is_whole():
             self._destination.restore_after(followed=self._followed)
-        self.follow_sequences()
+        if not self._is_compared:
+            self._compare()
+        self._follow_sequences()
         self._is_whole = True
 
-    def follow_sequences(self) -> None:
-        self._next_sequences = time.monotonic() + _SEQUENCES_SECONDS
-        self._destination.set_sequences(self._source.sequences())
+    @property
+    def is_due(self) -> bool:
+        """Whether ``keep`` has something to do."""
+        now = time.monotonic()
+        return self._is_whole and (now >= self._next_sequences or self._compares(now))
 
     def keep(self) -> None:
-        """Called often once all is made: sequences follow now and then. Whoever does not answer is
-        asked the next time.
+        """Follow what has changed at the source. Who does not answer is asked the next time."""
+        try:
+            if self._compares(time.monotonic()):
+                self._compare()
+            self._follow_sequences()
+        except PenstockError as error:
+            if decide(error) is not Action.RETRY:
+                raise
+            _log.warning(error.message, extra={"event": "schema_compare_failed"})
+
+    def heals(self) -> bool:
+        """Compare at once, since a table was refused: it may lack a partition, or what was listed.
+        Whether something was made, so that another try may succeed.
         """
-        if self._is_whole and time.monotonic() >= self._next_sequences:
-            self.end()
+        return self._is_whole and self._compare()
 
     def end(self) -> None:
-        """For the last time."""
+        """Let sequences follow for the last time."""
         if not self._is_whole:
             return
         try:
-            self.follow_sequences()
+            self._follow_sequences()
         except PenstockError as error:
             _log.warning("sequences stay where they are: %s", error.message)
+
+    def _follow_sequences(self) -> None:
+        self._next_sequences = time.monotonic() + _SEQUENCES_SECONDS
+        self._destination.set_sequences(self._source.sequences())
+
+    def _compares(self, now: float) -> bool:
+        return bool(self._pause) and now >= self._next_compare
+
+    def _compare(self) -> bool:
+        options = self._destination.schema_options
+        self._next_compare = time.monotonic() + self._pause
+        self._is_compared = True
+        if options is None:
+            return False
+        return self._destination.follow_schema(self._source.dump_schema(None, options))

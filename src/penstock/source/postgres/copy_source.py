@@ -101,7 +101,7 @@ class PostgresCopySource(CopySource):
         except SourceUnavailable:
             return None
 
-    def dump_schema(self, snapshot: HeldSnapshot, options: DumpOptions) -> SchemaDump:
+    def dump_schema(self, snapshot: HeldSnapshot | None, options: DumpOptions) -> SchemaDump:
         return dump_schema(
             self._config.source.url,
             snapshot,

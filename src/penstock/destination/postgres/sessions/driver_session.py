@@ -9,6 +9,7 @@ import psycopg
 
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.own_tables import may_disable_triggers
+from penstock.destination.postgres.sessions.database import ensure_database
 from penstock.destination.postgres.sessions.session import (
     Connection,
     destination_errors,
@@ -27,6 +28,7 @@ class DriverSession:
         self._options = options
         self._pipeline = pipeline
         self._conn: Connection | None = None
+        self._has_database = False
 
     @contextmanager
     def __call__(self) -> Iterator[Connection]:
@@ -46,7 +48,13 @@ class DriverSession:
             raise
 
     def connect(self, purpose: str) -> Connection:
-        """A connection that is the caller's."""
+        """A connection that is the caller's. Makes the database where it is missing and the
+        options say so.
+        """
+        whole = self._options.whole
+        if whole is not None and whole.create_database and not self._has_database:
+            ensure_database(self._options.url, session_name(self._pipeline, purpose))
+            self._has_database = True
         # A commit must have reached the disk before it is confirmed to the source.
         conn = open_session(
             self._options.url,

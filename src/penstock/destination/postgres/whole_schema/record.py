@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -94,6 +94,31 @@ def add_unrestored(conn: Connection, pipeline: str, refused: Sequence[Unrestored
     conn.execute(
         "UPDATE penstock.full_schema SET unrestored = %s::jsonb WHERE pipeline = %s",
         [_as_json([*before, *(each for each in refused if each not in before)]), pipeline],
+    )
+
+
+def replace_dump(
+    conn: Connection,
+    pipeline: str,
+    dump: SchemaDump,
+    refused: Sequence[Unrestored],
+    made: Collection[str],
+) -> None:
+    """From now on the schema is compared with this one. What was ``made``, by its title, is not
+    missing any more.
+    """
+    told = {*made, *(each.title for each in refused)}
+    kept = [each for each in read_unrestored(conn, pipeline) if each.title not in told]
+    conn.execute(
+        "UPDATE penstock.full_schema SET lsn = %s, archive = %s, facts = %s::jsonb,"
+        " unrestored = %s::jsonb WHERE pipeline = %s",
+        [
+            dump.lsn,
+            dump.archive,
+            dump.facts.to_json(),
+            _as_json([*kept, *refused]),
+            pipeline,
+        ],
     )
 
 

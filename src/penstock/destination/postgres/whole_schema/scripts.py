@@ -90,7 +90,7 @@ def restore(conn: Connection, scripts: Scripts, entries: Sequence[Entry]) -> lis
     """
     if not entries:
         return []
-    error = _attempt(conn, scripts.of(entries))
+    error = attempt(conn, scripts.of(entries))
     if error is None:
         return []
     if len(entries) > 1:
@@ -98,7 +98,7 @@ def restore(conn: Connection, scripts: Scripts, entries: Sequence[Entry]) -> lis
         first = restore(conn, scripts, entries[:middle])
         return first + restore(conn, scripts, entries[middle:])
     (entry,) = entries
-    if scripts.has_owners and _attempt(conn, scripts.of(entries, bare=True)) is None:
+    if scripts.has_owners and attempt(conn, scripts.of(entries, bare=True)) is None:
         return [Unrestored(f"owner of {entry.title}", f"-- owner: {entry.owner}", said(error))]
     return [unrestored(entry, error)]
 
@@ -107,7 +107,8 @@ def unrestored(entry: Entry, error: psycopg.Error) -> Unrestored:
     return Unrestored(entry.title, entry.statement.strip(), said(error))
 
 
-def _attempt(conn: Connection, script: str) -> psycopg.Error | None:
+def attempt(conn: Connection, script: str) -> psycopg.Error | None:
+    """Run a script inside the caller's transaction, all of it or nothing; why it was refused."""
     try:
         with conn.transaction():
             conn.execute(script.encode(), prepare=False)

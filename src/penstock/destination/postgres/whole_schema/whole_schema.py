@@ -26,6 +26,7 @@ from penstock.destination.postgres.targets import target_record
 from penstock.destination.postgres.targets.target_table import TargetTable
 from penstock.destination.postgres.whole_schema import record
 from penstock.destination.postgres.whole_schema.archived_indexes import ArchivedIndexes
+from penstock.destination.postgres.whole_schema.follow import follow_changes, schema_changes
 from penstock.destination.postgres.whole_schema.kinds import wanted_entries
 from penstock.destination.postgres.whole_schema.record import Identity, SchemaRecord
 from penstock.destination.postgres.whole_schema.roles import make_roles
@@ -60,6 +61,12 @@ SELECT n.nspname::text, c.relname::text, a.attname::text
   JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE a.attrelid = ANY (%s::oid[]) AND a.attidentity = 'a'
  ORDER BY 1, 2, 3
+"""
+
+_RELATIONS = """
+SELECT n.nspname::text, c.relname::text
+  FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE c.relkind IN ('r', 'p', 'S')
 """
 
 _FOREIGN_KEYS = """
@@ -142,15 +149,9 @@ class WholeSchema:
         self, conn: Connection, known: SchemaRecord, *, followed: bool
     ) -> list[Unrestored]:
         entries = [each for each in self._wanted(known.dump) if each.section == "post"]
-        refused = []
+        refused: list[Unrestored] = []
         if followed and not self._triggers_are_off(conn):
-            why = "it would act while rows are applied, since the role may not switch triggers off"
-            refused = [
-                Unrestored(each.title, each.statement.strip(), why)
-                for each in entries
-                if each.kind in _FIRING
-            ]
-            entries = [each for each in entries if each.kind not in _FIRING]
+            entries, refused = _without_firing(entries)
         entries = self._missing(conn, known, entries)
         with self._scripts(known.dump) as scripts:
             refused += restore(conn, scripts, entries)
@@ -193,19 +194,62 @@ class WholeSchema:
         ]
         refused = []
         for view in views:
-            statement = sql.SQL("REFRESH MATERIALIZED VIEW {}").format(
-                sql.Identifier(view.schema, view.name)
-            )
             with self._transaction("filling a materialized view", holds=False) as conn:
-                error = _attempt(conn, statement)
+                error = _attempt(conn, _refresh(view))
             if error is not None:
-                text = statement.as_string(None)
-                refused.append(Unrestored(f"rows of {view.title}", text, said(error)))
+                refused.append(_unfilled(view, error))
         with self._transaction("completing the schema") as conn:
             record.add_unrestored(conn, self._pipeline, refused)
             record.set_phase(conn, self._pipeline, "whole")
         _tell(refused)
         _log.info("the schema is whole", extra={"event": "schema_whole"})
+
+    def follow(self, dump: SchemaDump) -> bool:
+        """Make what has changed at the source since the schema was taken, and list what cannot
+        be. Changes of followed tables come with their rows. Whether something was made.
+        """
+        with self._transaction("following the schema") as conn:
+            known = record.read_record(conn, self._pipeline)
+            if known is None:
+                return False
+            before, now = self._wanted(known.dump), self._wanted(dump)
+            if known.phase == "before":
+                # The rest is yet to come.
+                before = [entry for entry in before if entry.section == "pre"]
+                now = [entry for entry in now if entry.section == "pre"]
+            refused = []
+            if not self._triggers_are_off(conn):
+                before, _ = _without_firing(before)
+                now, _ = _without_firing(now)
+            changes = schema_changes(
+                before,
+                now,
+                followed=target_record.read_records(conn, self._pipeline).keys(),
+                there={(schema, name) for schema, name in conn.execute(_RELATIONS)},
+                missing={e.title for e in record.read_unrestored(conn, self._pipeline)},
+                owners=self._options.owner,
+            )
+            with self._scripts(dump) as scripts:
+                refused += follow_changes(conn, scripts, changes)
+            titles = {entry.title for entry, _ in changes.made} - {e.title for e in refused}
+            refused += self._filled(conn, dump, [e for e, _ in changes.made if e.title in titles])
+            record.replace_dump(conn, self._pipeline, dump, refused, titles)
+        self._known = self._indexes = None
+        _tell(refused)
+        for title in sorted(titles):
+            _log.info("followed at the destination: %s", title, extra={"event": "schema_followed"})
+        return bool(titles)
+
+    def _filled(
+        self, conn: Connection, dump: SchemaDump, made: Sequence[Entry]
+    ) -> list[Unrestored]:
+        refused = []
+        for entry in made:
+            if (entry.schema, entry.name) in dump.facts.populated:
+                statement = _refresh(entry)
+                if (error := _attempt(conn, statement)) is not None:
+                    refused.append(_unfilled(entry, error))
+        return refused
 
     # -- with each table -------------------------------------------------------------------------
 
@@ -285,6 +329,25 @@ class WholeSchema:
                 yield conn
         finally:
             conn.close()
+
+
+def _without_firing(entries: Sequence[Entry]) -> tuple[list[Entry], list[Unrestored]]:
+    """What can be made while triggers stay on, and the rest."""
+    why = "it would act while rows are applied, since the role may not switch triggers off"
+    return [entry for entry in entries if entry.kind not in _FIRING], [
+        Unrestored(entry.title, entry.statement.strip(), why)
+        for entry in entries
+        if entry.kind in _FIRING
+    ]
+
+
+def _refresh(view: Entry) -> sql.Composed:
+    name = sql.Identifier(view.schema, view.name)
+    return sql.SQL("REFRESH MATERIALIZED VIEW {}").format(name)
+
+
+def _unfilled(view: Entry, error: psycopg.Error) -> Unrestored:
+    return Unrestored(f"rows of {view.title}", _refresh(view).as_string(None), said(error))
 
 
 def _tell(refused: Sequence[Unrestored]) -> None:

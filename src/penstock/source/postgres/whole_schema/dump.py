@@ -88,23 +88,25 @@ SELECT n.nspname::text, c.relname::text
 _SEQUENCES_A_STATEMENT = 200
 _STOP_SECONDS = 10.0
 _TURN_SECONDS = 0.2
+_LOCK = "5s"
 _SHOWN = 600
 # A server that is gone, and a snapshot that went with it.
 _PASSES = re.compile(
     r"connection to server|server closed|terminating connection|snapshot .* does not exist"
-    r"|invalid snapshot identifier|deadlock detected|canceling statement"
+    r"|invalid snapshot identifier|deadlock detected|canceling statement|lock timeout"
 )
 
 
 def dump_schema(
     url: ConnectionUrl,
-    snapshot: HeldSnapshot,
+    snapshot: HeldSnapshot | None,
     options: DumpOptions,
     check: Callable[[], None],
     *,
     application: str,
 ) -> SchemaDump:
-    """The schema under a snapshot. ``check`` is called meanwhile; what it raises ends it.
+    """The schema under a snapshot, or as it is now. ``check`` is called meanwhile; what it raises
+    ends it.
 
     Raises SourceError where no pg_dump fits, or where it may not read something.
     """
@@ -116,11 +118,13 @@ def dump_schema(
         arguments = [
             *(programs.pg_dump, "--format=custom", "--compress=0", "--schema-only"),
             *("--encoding=UTF8", "--no-password", "--no-publications", "--no-subscriptions"),
-            *("--no-security-labels", f"--snapshot={snapshot.name}", f"--file={file}"),
+            *("--no-security-labels", f"--file={file}"),
+            # Whoever alters tables just now is not to wait for somebody who only looks.
+            *([f"--snapshot={snapshot.name}"] if snapshot else [f"--lock-wait-timeout={_LOCK}"]),
             *(f"--exclude-schema={schema}" for schema in OWN_SCHEMAS),
         ]
         _run(arguments, url, check, application)
-        return SchemaDump(file.read_bytes(), snapshot.lsn, facts)
+        return SchemaDump(file.read_bytes(), snapshot.lsn if snapshot else 0, facts)
 
 
 def read_sequences(url: ConnectionUrl, *, application: str) -> list[SequenceValue]:
@@ -141,13 +145,15 @@ def read_sequences(url: ConnectionUrl, *, application: str) -> list[SequenceValu
 
 
 def _facts(
-    conn: psycopg.Connection[Any], snapshot: HeldSnapshot, options: DumpOptions
+    conn: psycopg.Connection[Any], snapshot: HeldSnapshot | None, options: DumpOptions
 ) -> DumpFacts:
     own = [*OWN_SCHEMAS]
     with conn.transaction():
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
-            conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot.name)))
+            if snapshot is not None:
+                name = sql.Literal(snapshot.name)
+                conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
         except (psycopg.errors.UndefinedObject, psycopg.errors.InvalidParameterValue) as error:
             raise SourceUnavailable("The snapshot ended before the schema was read.") from error
         indexes = conn.execute(_INDEXES, [own]).fetchall()
