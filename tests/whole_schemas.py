@@ -63,6 +63,11 @@ END $$""",
     "CREATE TABLE store.payment_rest PARTITION OF public.payment DEFAULT",
     "CREATE INDEX payment_film ON public.payment (film_id)",
     "CREATE INDEX payment_only ON store.payment_rest (amount)",
+    "CREATE TABLE store.visits (day date PRIMARY KEY, n integer) PARTITION BY RANGE (day)",
+    (
+        "CREATE TABLE store.visits_2026 PARTITION OF store.visits"
+        " FOR VALUES FROM ('2026-01-01') TO ('2027-01-01')"
+    ),
     "CREATE TABLE store.loose (a integer, b text)",
     "ALTER TABLE store.loose REPLICA IDENTITY FULL",
     "CREATE TABLE store.by_code (id bigint, code text NOT NULL, note text)",
@@ -121,6 +126,7 @@ RENTED = (
         "INSERT INTO public.payment (paid_at, amount, film_id)"
         " SELECT date '2025-12-01' + n % 60, n % 50, 1 + n % 400 FROM generate_series(1, 900) n"
     ),
+    "INSERT INTO store.visits SELECT date '2026-01-01' + n, n FROM generate_series(1, 99) n",
     "INSERT INTO store.loose SELECT n % 3, 'x' FROM generate_series(1, 9) n",
     "INSERT INTO store.counted SELECT n, n FROM generate_series(1, 9) n",
     "INSERT INTO store.by_code SELECT n, 'code ' || n FROM generate_series(1, 9) n",
@@ -134,6 +140,23 @@ RENTAL_TABLES = (
     "store.loose",
     "store.by_code",
     "store.counted",
+    "store.visits",
+)
+# Of objects that are no tables, and a partition without which rows have no place.
+LATER = (
+    "CREATE VIEW public.late AS SELECT * FROM public.film_list",
+    "DROP VIEW public.film_counts",
+    "CREATE OR REPLACE FUNCTION public.slug(t text) RETURNS text LANGUAGE sql IMMUTABLE RETURN t",
+    "DROP TRIGGER words ON public.film",
+    "CREATE POLICY yours ON store.by_code FOR SELECT USING (note = 'yours')",
+    "COMMENT ON TABLE store.loose IS 'late'",
+    "CREATE SEQUENCE store.late",
+    "ALTER TYPE public.rating ADD VALUE 'NC-17'",
+    (
+        "CREATE TABLE store.visits_2027 PARTITION OF store.visits"
+        " FOR VALUES FROM ('2027-01-01') TO ('2028-01-01')"
+    ),
+    "INSERT INTO store.visits SELECT date '2027-01-01' + n, n FROM generate_series(1, 99) n",
 )
 
 
@@ -176,7 +199,7 @@ def _wide_part(name: str, n: int, owner: str, reader: str, version: int) -> Iter
         " SET search_path = '' AS $f$BEGIN RETURN NEW; END$f$"
     )
     yield f"CREATE PROCEDURE {at('tidy')}(INOUT n integer) LANGUAGE sql AS 'SELECT n'"
-    yield f"CREATE OPERATOR {at('+++')} (FUNCTION = {at('plus')}, LEFTARG = int, RIGHTARG = int)"
+    yield f"CREATE OPERATOR {at('<+>')} (FUNCTION = {at('plus')}, LEFTARG = int, RIGHTARG = int)"
     yield f"CREATE OPERATOR FAMILY {at('family')} USING btree"
     yield (
         f"CREATE OPERATOR CLASS {at('order')} FOR TYPE integer USING btree FAMILY {at('family')}"

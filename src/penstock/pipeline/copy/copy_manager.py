@@ -116,7 +116,11 @@ class CopyManager:
     @property
     def is_settled(self) -> bool:
         """Whether all that goes with the tables is there, too. For any thread."""
-        return self._schema is None or self._schema.is_whole
+        return self._schema is None or (
+            self._schema.is_whole
+            and self._completing is None
+            and self._looked_at.issuperset(self._state.phase(Errored))
+        )
 
     def views(self) -> list[CopyView]:
         """How far each table's copy is."""

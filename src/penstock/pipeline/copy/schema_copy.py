@@ -65,7 +65,7 @@ class SchemaCopy:
         self._destination = destination
         self._followed = followed
         self._is_whole = False
-        self._is_compared = False
+        self._is_compared = self._has_made = False
         options = destination.schema_options
         self._pause = 0.0 if options is None else options.compare
         self._next_sequences = 0.0
@@ -126,9 +126,11 @@ class SchemaCopy:
 
     def heals(self) -> bool:
         """Compare at once, since a table was refused: it may lack a partition, or what was listed.
-        Whether something was made, so that another try may succeed.
+        Whether something was made, then or shortly before, so that another try may succeed.
         """
-        return self._is_whole and self._compare()
+        self._compare()
+        made, self._has_made = self._has_made, False
+        return made
 
     def end(self) -> None:
         """Let sequences follow for the last time."""
@@ -146,10 +148,10 @@ class SchemaCopy:
     def _compares(self, now: float) -> bool:
         return bool(self._pause) and now >= self._next_compare
 
-    def _compare(self) -> bool:
+    def _compare(self) -> None:
         options = self._destination.schema_options
         self._next_compare = time.monotonic() + self._pause
         self._is_compared = True
-        if options is None:
-            return False
-        return self._destination.follow_schema(self._source.dump_schema(None, options))
+        if options is not None:
+            dump = self._source.dump_schema(None, options)
+            self._has_made |= self._destination.follow_schema(dump)

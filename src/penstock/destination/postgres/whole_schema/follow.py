@@ -26,6 +26,7 @@ _OF_TABLES = {
     "SEQUENCE OWNED BY",
     "TABLE ATTACH",
 }
+_TYPES = ("TYPE", "DOMAIN")
 _ATTACHED = ("CONSTRAINT", "INDEX", "INDEX ATTACH")
 _REPLACEABLE = re.compile(r"CREATE (FUNCTION|PROCEDURE|VIEW|RULE|TRIGGER) ")
 
@@ -61,6 +62,7 @@ def schema_changes(
     }
     # What ATTACH makes itself.
     partitions = {n for entry in now if entry.kind == "TABLE ATTACH" for n in entry.needs} & new
+    types = _types_of(now, followed)
     made: list[tuple[Entry, Entry | None]] = []
     for name, entry in found.items():
         former = known.get(name)
@@ -68,7 +70,9 @@ def schema_changes(
             if entry.title in missing:
                 made.append((entry, None))
             continue
-        if _is_of_tables(entry):
+        if entry.id in types and former is not None:
+            is_wanted = False  # the stream tells of it
+        elif _is_of_tables(entry):
             is_attached = entry.kind in _ATTACHED and not partitions.isdisjoint(entry.needs)
             is_wanted = not new.isdisjoint(entry.needs) and not is_attached
         elif entry.kind == "TABLE":
@@ -122,6 +126,19 @@ def _ways(entry: Entry, former: Entry | None, scripts: Scripts) -> Iterator[str]
 
 def _by_name(entries: Sequence[Entry]) -> dict[tuple[str, str, str], Entry]:
     return {(entry.kind, entry.schema, entry.name): entry for entry in entries}
+
+
+def _types_of(entries: Sequence[Entry], tables: Collection[int]) -> set[int]:
+    """The types that these tables are made of, also those that others are made of."""
+    by_id = {entry.id: entry for entry in entries}
+    waiting = [n for e in entries if e.kind == "TABLE" and e.oid in tables for n in e.needs]
+    types: set[int] = set()
+    while waiting:
+        entry = by_id.get(waiting.pop())
+        if entry is not None and entry.kind in _TYPES and entry.id not in types:
+            types.add(entry.id)
+            waiting += entry.needs
+    return types
 
 
 def _is_of_tables(entry: Entry) -> bool:
