@@ -219,7 +219,7 @@ def _wide_part(name: str, n: int, owner: str, reader: str, version: int) -> Iter
             f" twice integer GENERATED ALWAYS AS (n * 2) STORED, parent bigint,"
             f' CONSTRAINT "key {table}" PRIMARY KEY (id),'
             f" CONSTRAINT positive CHECK ({at('plus')}(n, 1) > 0) NO INHERIT,"
-            f" CONSTRAINT apart EXCLUDE USING btree (n WITH =) DEFERRABLE,"
+            f' CONSTRAINT "apart {table}" EXCLUDE USING btree (n WITH =) DEFERRABLE,'
             f' CONSTRAINT "up {table}" FOREIGN KEY (parent) REFERENCES {it}'
             " ON DELETE SET NULL NOT VALID) WITH (fillfactor = 70)"
             if table

@@ -170,6 +170,8 @@ class TableCopies:
                     make_key(conn, record.target, wanted)
                     make_primary_key(conn, record.target, wanted)
                     objects.make(table.oid, wanted)
+                    if self.whole is not None:
+                        self.whole.comment(conn, table)
                 target_record.set_complete(conn, self._pipeline, table.oid)
                 referring = self._wanted(conn, self._referring(table))
                 self._make_foreign_keys(conn, objects, {table.oid: wanted, **referring})

@@ -72,6 +72,9 @@ class ArchivedIndexes:
         """Those that the table still has, and what belongs to them in its partitions."""
         names = {index.name for index in table.indexes}
         names |= {constraint.name for constraint in table.constraints}
+        # Those that `trust` would leave out: "index film_slug is left out: …".
+        left_out = [text.partition(" is left out: ")[0] for text in table.left_out]
+        names |= {text.partition(" ")[2] for text in left_out}
         kept: set[int] = set()
         for entry in self.of(table.oid):
             index = self._made_by.get(entry.id)

@@ -30,7 +30,7 @@ from penstock.destination.postgres.whole_schema.follow import follow_changes, sc
 from penstock.destination.postgres.whole_schema.kinds import wanted_entries
 from penstock.destination.postgres.whole_schema.record import Identity, SchemaRecord
 from penstock.destination.postgres.whole_schema.roles import make_roles
-from penstock.destination.postgres.whole_schema.scripts import Scripts, restore
+from penstock.destination.postgres.whole_schema.scripts import Scripts, attempt, restore
 from penstock.destination.postgres.whole_schema.sequence_values import set_sequences
 from penstock.destination.protocols import Unrestored
 from penstock.failpoints import failpoint
@@ -269,16 +269,32 @@ class WholeSchema:
         if known is None:
             return []
         indexes = self._archived(known)
-        # Later the archive is what the source was: only what the table still has comes from it.
-        is_first = known.phase == "before"
-        entries = indexes.of(table.oid) if is_first else indexes.named(table)
         conn.execute(
             "INSERT INTO penstock.target_object SELECT %s, %s, 'constraint', conname, conname"
             " FROM pg_constraint WHERE conrelid = %s::oid AND contype = 'c'"
             " ON CONFLICT DO NOTHING",
             [self._pipeline, table.oid, target],
         )
-        return indexes.make(conn, self._pipeline, table, entries)
+        return indexes.make(conn, self._pipeline, table, indexes.named(table))
+
+    def comment(self, conn: Connection, table: TableDefinition) -> None:
+        """Constraints and indexes that went before a copy have lost their comments."""
+        known = self._record()
+        if known is None:
+            return
+        indexes = {entry.id for entry in self._archived(known).of(table.oid)}
+        ends = (f" ON {table.name}", f" ON {sql.Identifier(table.name).as_string(None)}")
+        for entry in self._wanted(known.dump):
+            if entry.kind == "COMMENT" and (
+                not indexes.isdisjoint(entry.needs)
+                or (
+                    entry.schema == table.schema
+                    and entry.name.startswith("CONSTRAINT ")
+                    and entry.name.endswith(ends)
+                )
+            ):
+                # Of one that is gone by now there is nothing to say.
+                attempt(conn, entry.statement)
 
     # -- for people, and by and by ---------------------------------------------------------------
 
