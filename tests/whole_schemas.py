@@ -292,3 +292,9 @@ def schema_text(url: str, *options: str) -> str:
     text = _OWN_TRIGGERS.sub("", done.stdout)
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith(("--", "\\")))
+
+
+def rows_text(url: str, table: str) -> list[tuple[str]]:
+    """All rows of a table, each as one text."""
+    with psycopg.connect(url) as conn:
+        return conn.execute(f"SELECT t::text FROM {table} t ORDER BY 1".encode()).fetchall()

@@ -10,7 +10,6 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock import failpoints
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.pipeline.copy.copy_only import CopyReport, copy_only
 from tests.fix_pipeline import PipelineUnderTest
@@ -24,7 +23,6 @@ from tests.whole_schemas import (
     RENTED,
     execute,
     schema_text,
-    wide_schema,
 )
 
 
@@ -114,23 +112,6 @@ def test_a_stream_follows_a_whole_schema(copied: CopiedTables) -> None:
             assert there.execute(query).fetchone() == here.execute(query).fetchone()
 
 
-@pytest.mark.parametrize(
-    "place", ["postgres.schema_before", "postgres.copy_truncated", "postgres.schema_after"]
-)
-def test_begun_again_it_is_the_same(
-    copied: CopiedTables, spark: SparkSession, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    execute(copied.pipeline.url, (*RENTALS, *RENTED))
-    configure(copied)
-    monkeypatch.setitem(failpoints._points, place, ("error", 1))
-    with pytest.raises(RuntimeError, match=place):
-        snapshot(copied, spark)
-    report = snapshot(copied, spark)
-    assert list(report.unrestored) == []
-    assert copied.is_equal(*RENTAL_TABLES, "store.sums")
-    assert_same_schema(copied.pipeline.url, copied.target_url)
-
-
 def test_what_cannot_be_made_is_listed(
     copied: CopiedTables, spark: SparkSession, fresh_server: FreshServer
 ) -> None:
@@ -180,15 +161,3 @@ def test_what_cannot_be_made_is_listed(
         "extension nowhere",
         "owner of table public.plain",
     }
-
-
-@pytest.mark.release
-@pytest.mark.every_postgres
-def test_a_wide_schema(copied: CopiedTables, spark: SparkSession, pg_version: int) -> None:
-    roles = f"owner_{copied.pipeline.name}", f"reader_{copied.pipeline.name}"
-    execute(copied.pipeline.url, tuple(f"CREATE ROLE {role}" for role in roles))
-    execute(copied.pipeline.url, wide_schema(pg_version, roles))
-    configure(copied, owner=True, privileges=True)
-    report = snapshot(copied, spark)
-    assert list(report.unrestored) == []
-    assert_same_schema(copied.pipeline.url, copied.target_url)

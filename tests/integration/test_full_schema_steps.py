@@ -19,6 +19,7 @@ from tests.whole_schemas import (
     RENTALS,
     RENTED,
     execute,
+    rows_text,
     schema_text,
     wide_schema,
 )
@@ -45,9 +46,7 @@ def assert_same(source: str, target: str, *tables: str) -> None:
     difference = difflib.unified_diff(there.splitlines(), here.splitlines(), "source", "target")
     assert there == here, "\n".join(difference)
     for table in tables:
-        query = f"SELECT t::text FROM {table} t ORDER BY 1".encode()  # noqa: S608
-        with psycopg.connect(source) as one, psycopg.connect(target) as other:
-            assert one.execute(query).fetchall() == other.execute(query).fetchall()
+        assert rows_text(source, table) == rows_text(target, table)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +75,7 @@ def test_a_second_copy_follows_what_changed(database: str, empty: str) -> None:
         assert conn.execute("SELECT nextval('public.ticket')").fetchone() == (160,)
 
 
+@pytest.mark.release
 @pytest.mark.every_postgres
 def test_a_wide_schema(database: str, empty: str, pg_version: int, roles: tuple[str, str]) -> None:
     execute(database, wide_schema(pg_version, roles))

@@ -84,6 +84,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
 from penstock.source.postgres.silence import answered_within, silence_limit
+from penstock.source.postgres.whole_schema.programs import find_programs
 from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
 
 # A staging table that is scanned with less than this left over in it is not worth emptying.
@@ -162,6 +163,12 @@ class PostgresDestination(
     # -- before the first batch ------------------------------------------------------------------
 
     def check(self) -> tuple[str, ...]:
+        if self._options.whole is not None:
+            find_programs(0, self._options.whole.programs)
+            if self._session.awaits_database():
+                return (
+                    f"database {self._options.url.database} is missing; the first run makes it",
+                )
         limit = silence_limit(self._options.url)
         with (
             self._session() as conn,

