@@ -65,7 +65,7 @@ def wanted_entries(entries: Sequence[Entry], options: FullSchemaOptions) -> list
 
 
 def comes_after(entry: Entry) -> bool:
-    """Whether it waits for the rows. So do grants: what they take away may be what writing needs."""
+    """Whether it waits for the rows. So do grants: they may take away what writing needs."""
     return entry.section == "post" or entry.kind in _PRIVILEGES
 
 
