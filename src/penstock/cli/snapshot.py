@@ -18,7 +18,8 @@ def snapshot(file: PipelineFile, only: OneDestination = None) -> None:
 
     Nothing stays in the source: no publication, no slot. Targets are emptied first, unless they
     hold rows that Penstock did not bring (see source.copy.existing_rows). Started again after a
-    crash it goes on where its snapshot still lives, else it begins anew.
+    crash it goes on where its snapshot still lives, else it begins anew. With destination.schema:
+    full, the target gets all that the source's database has; what it could not get is listed.
 
     \b
     Example:
@@ -49,5 +50,7 @@ def snapshot(file: PipelineFile, only: OneDestination = None) -> None:
             _log.warning(
                 "not copied: %s: %s", table, why, extra={"event": "table_refused", "table": table}
             )
+        for each in report.unrestored:
+            _log.warning("not restored: %s", each, extra={"event": "not_restored"})
     if report.refused:
         raise typer.Exit(1)

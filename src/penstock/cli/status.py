@@ -123,6 +123,8 @@ def _show_tables(tables: TableStatus) -> None:
     for table, notes in tables.notes.items():
         for note in notes:
             say(f"note          {table}: {note}")
+    for each in tables.unrestored:
+        say(f"not restored  {each['title']}: {each['why']}")
     for table, count in tables.dead_letters.items():
         say(f"dead letters  {count} of {table}")
 

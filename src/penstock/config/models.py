@@ -375,6 +375,19 @@ class PipelineConfig(_Model):
 
     @model_validator(mode="before")
     @classmethod
+    def _default_trust(cls, data: Any) -> Any:
+        """Who takes the source's whole schema takes what its owners wrote, unless the file says
+        otherwise of later changes.
+        """
+        destination = data.get("destination") if isinstance(data, dict) else None
+        if isinstance(destination, dict) and destination.get("schema") == "full":
+            changes = data.get("schema_changes")
+            if changes is None or isinstance(changes, dict):
+                data = {**data, "schema_changes": {"trust": "all", **(changes or {})}}
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
     def _default_log_path(cls, data: Any) -> Any:
         """The default depends on the pipeline's name, so that two pipelines never share a log."""
         if not isinstance(data, dict):

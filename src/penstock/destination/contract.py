@@ -222,7 +222,7 @@ class Destination(ABC):
     """Standard output is where it delivers, so nothing else may be written there."""
     failpoints: ClassVar[tuple[str, ...]] = ()
     """Places of its own at which tests make a process die (penstock.failpoints): ``name.place``,
-    or ``name.copy_place`` where only copies pass it.
+    or ``name.copy_place`` where only copies pass it, ``name.schema_place`` where whole schemas do.
     """
 
     def __init__(self, options: Any, pipeline: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from penstock.destination.contract import (
     ChunkReceipt,
@@ -19,6 +20,7 @@ from penstock.destination.contract import (
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
+from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
 
 
 class TakesCopies(ABC):
@@ -148,3 +150,64 @@ class KeepsDeadLetters(ABC):
     @abstractmethod
     def dead_letters(self) -> Mapping[str, int]:
         """How many of each source table. Called without ``open``, too."""
+
+
+@dataclass(frozen=True)
+class Unrestored:
+    """What of the source's schema is not at the destination: ``title`` is what to call it, with
+    the statement that would make it, and why it was not.
+    """
+
+    title: str
+    statement: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.why}"
+
+
+class HoldsSchema(ABC):
+    """It takes the source's whole schema, if its options say so: what tables need before their
+    rows, the rest after them. Threads as TakesCopies.
+    """
+
+    @property
+    @abstractmethod
+    def schema_options(self) -> DumpOptions | None:
+        """What it wants of the source's schema; None where tables alone are made."""
+
+    @abstractmethod
+    def has_schema(self) -> bool:
+        """Whether ``restore_before`` was done, now or in an earlier run."""
+
+    @abstractmethod
+    def restore_before(self, dump: SchemaDump, tables: Sequence[TableDefinition]) -> None:
+        """Make what comes before the rows, in one transaction with the note that it is there.
+        ``tables`` are those that are copied under the dump's snapshot. Does nothing where it was
+        done before. ``prepare`` follows.
+        """
+
+    @abstractmethod
+    def follow_schema(self, dump: SchemaDump) -> bool:
+        """The source's schema as it is by now, after ``restore_before``: make what has changed, as
+        far as that is not told in the stream, and list what cannot be made. Whether something was
+        made.
+        """
+
+    @abstractmethod
+    def is_whole(self) -> bool:
+        """Whether ``restore_after`` was done."""
+
+    @abstractmethod
+    def restore_after(self, *, followed: bool) -> None:
+        """All tables hold their rows: make the rest. ``followed``: changes come after them. Called
+        again after a crash.
+        """
+
+    @abstractmethod
+    def set_sequences(self, values: Sequence[SequenceValue]) -> None:
+        """Let sequences stand where the source's do, or further on."""
+
+    @abstractmethod
+    def unrestored(self) -> Sequence[Unrestored]:
+        """What could not be made so far."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -11,11 +11,14 @@ from penstock import failpoints
 from penstock.config import entry_point
 from penstock.config.load import DESTINATION_OPTIONS, DESTINATIONS, options_model
 from penstock.destination.contract import Destination
-from penstock.destination.protocols import KeepsDeadLetters
+from penstock.destination.protocols import KeepsDeadLetters, Unrestored
 from penstock.model.errors import ConfigError
 
 DEAD_LETTERS = "penstock.dead_letters"
 """The entry-point group in which destinations name who counts their dead letters."""
+
+UNRESTORED = "penstock.unrestored"
+"""The one in which they name who tells what of a whole schema they lack."""
 
 
 def destination_names() -> list[str]:
@@ -59,6 +62,15 @@ def count_dead_letters(name: str, options: dict[str, Any], pipeline: str) -> Map
         return destination.dead_letters() if isinstance(destination, KeepsDeadLetters) else {}
     finally:
         destination.close()
+
+
+def list_unrestored(name: str, options: dict[str, Any], pipeline: str) -> Sequence[Unrestored]:
+    """What of the source's whole schema the destination lacks. `penstock status` asks those that
+    name who tells it. Raises DestinationError where the destination does not answer.
+    """
+    tell: Callable[[BaseModel, str], Sequence[Unrestored]] | None
+    tell = entry_point.find(UNRESTORED, name)
+    return () if tell is None else tell(_validated(options_model(name), options), pipeline)
 
 
 def _validated(model: type[BaseModel], options: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from penstock.changelog.changelog import ReaderState
 from penstock.config.table_patterns import Rules
-from penstock.model.errors import TableRefused
+from penstock.model.errors import SourceError, TableRefused
 from penstock.model.publication_state import PublicationState
 from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
@@ -24,6 +24,7 @@ from penstock.model.table_name import TableName
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.source.copy_plan import Chunk, CopyPlan
+from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,16 @@ class CopySource(ABC):
     @abstractmethod
     def retained_bytes(self) -> int | None:
         """What the source keeps for the pipeline; None where it cannot be asked."""
+
+    def dump_schema(self, snapshot: Any, options: DumpOptions) -> SchemaDump:
+        """The source's whole schema under one of the snapshots, or None: as it is now. Raises
+        SourceError.
+        """
+        raise SourceError("this source cannot tell its whole schema")
+
+    def sequences(self) -> Sequence[SequenceValue]:
+        """Where the source's sequences stand now."""
+        return ()
 
 
 OnSegment = Callable[[str, int], None]

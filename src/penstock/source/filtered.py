@@ -28,6 +28,7 @@ from penstock.source.contract import (
     SourceSession,
     Subscription,
 )
+from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
 from penstock.transform.filter import Filter
 
 
@@ -138,6 +139,12 @@ class _FilteredCopies(CopySource):
 
     def retained_bytes(self) -> int | None:
         return self._copies.retained_bytes()
+
+    def dump_schema(self, snapshot: Any, options: DumpOptions) -> SchemaDump:
+        return self._copies.dump_schema(snapshot, options)
+
+    def sequences(self) -> Sequence[SequenceValue]:
+        return self._copies.sequences()
 
 
 def _filtered(wanted: Filter, tables: Mapping[int, TableDefinition]) -> dict[int, TableDefinition]:

@@ -152,4 +152,25 @@ BREAKS = (
             ("integration/test_postgres_copy.py", "test_rows_that_somebody_else_put_there"),
         ),
     ),
+    Break(
+        name="refused-objects-forgotten",
+        guarantee="A whole schema is whole, or listed",
+        without="What the destination refuses of a whole schema is left out without a word.",
+        file="destination/postgres/whole_schema/scripts.py",
+        edits=(("    return [unrestored(entry, error)]\n", "    return []\n"),),
+        noticed_by=(("integration/test_full_schema.py", "test_what_cannot_be_made_is_listed"),),
+    ),
+    Break(
+        name="half-of-a-schema",
+        guarantee="A whole schema is whole, or listed",
+        without="What is refused is found, and with it half of what could be made goes.",
+        file="destination/postgres/whole_schema/scripts.py",
+        edits=(
+            (
+                "        return first + restore(conn, scripts, entries[middle:])\n",
+                "        return first\n",
+            ),
+        ),
+        noticed_by=(("integration/test_full_schema.py", "test_what_cannot_be_made_is_listed"),),
+    ),
 )

@@ -66,13 +66,16 @@ from penstock.destination.postgres.targets.table_names import TableNames
 from penstock.destination.postgres.targets.target_record import read_records, recorded_target
 from penstock.destination.postgres.targets.target_sequences import advance_sequences
 from penstock.destination.postgres.targets.target_table import TargetTable, ensure_targets
+from penstock.destination.postgres.whole_schema.whole_schema import WholeSchema
 from penstock.destination.protocols import (
     FollowsSchema,
+    HoldsSchema,
     HoldsTables,
     KeepsDeadLetters,
     TablesFailAlone,
     TakesCopies,
     TakesReplays,
+    Unrestored,
 )
 from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationUnavailable
@@ -81,6 +84,8 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
 from penstock.source.postgres.silence import answered_within, silence_limit
+from penstock.source.postgres.whole_schema.programs import find_programs
+from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
 
 # A staging table that is scanned with less than this left over in it is not worth emptying.
 _SWEEP_BYTES = 8 * 2**20
@@ -95,6 +100,7 @@ class PostgresDestination(
     FollowsSchema,
     TablesFailAlone,
     KeepsDeadLetters,
+    HoldsSchema,
 ):
     """Executors stage, the driver merges: one transaction for all tables and the position."""
 
@@ -106,6 +112,8 @@ class PostgresDestination(
         "postgres.committed",
         "postgres.copy_truncated",
         "postgres.copy_chunk_written",
+        "postgres.schema_before",
+        "postgres.schema_after",
     )
     capabilities = Capabilities(
         mode="merge",
@@ -143,10 +151,24 @@ class PostgresDestination(
             lambda: self._held.epoch,
             has_history=self._has_history,
         )
+        if options.whole is not None:
+            self._copies.whole = WholeSchema(
+                lambda: self._session.connect("schema"),
+                pipeline,
+                options.whole,
+                self._copies.hold,
+                self._session.triggers_are_off,
+            )
 
     # -- before the first batch ------------------------------------------------------------------
 
     def check(self) -> tuple[str, ...]:
+        if self._options.whole is not None:
+            find_programs(0, self._options.whole.programs)
+            if self._session.awaits_database():
+                return (
+                    f"database {self._options.url.database} is missing; the first run makes it",
+                )
         limit = silence_limit(self._options.url)
         with (
             self._session() as conn,
@@ -468,6 +490,39 @@ class PostgresDestination(
     def notes(self, table: int) -> Sequence[str]:
         """Which indexes and constraints of a table the destination could not make, and why."""
         return self._copies.notes(table)
+
+    # -- the whole schema ------------------------------------------------------------------------
+
+    @property
+    def schema_options(self) -> DumpOptions | None:
+        whole = self._options.whole
+        return None if whole is None else DumpOptions(whole.programs, whole.roles, whole.compare)
+
+    @property
+    def _whole(self) -> WholeSchema:
+        assert self._copies.whole is not None  # noqa: S101 (asked for where options say so)
+        return self._copies.whole
+
+    def has_schema(self) -> bool:
+        return self._whole.has_schema()
+
+    def restore_before(self, dump: SchemaDump, tables: Sequence[TableDefinition]) -> None:
+        self._whole.before(dump, tables)
+
+    def follow_schema(self, dump: SchemaDump) -> bool:
+        return self._whole.follow(dump)
+
+    def is_whole(self) -> bool:
+        return self._whole.is_whole()
+
+    def restore_after(self, *, followed: bool) -> None:
+        self._whole.after(followed=followed)
+
+    def set_sequences(self, values: Sequence[SequenceValue]) -> None:
+        self._whole.set_sequences(values)
+
+    def unrestored(self) -> Sequence[Unrestored]:
+        return self._whole.unrestored()
 
     # -- for people ------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from penstock.destination.postgres.sessions.session import Connection, destinati
 from penstock.destination.postgres.staging.stage import SCHEMA, staging_pattern
 from penstock.destination.postgres.targets import target_record
 from penstock.destination.postgres.targets.target_table import TargetTable
+from penstock.destination.postgres.whole_schema import record as schema_record
 from penstock.model.errors import DestinationError
 
 # So that two pipelines that start at once do not both create.
@@ -25,7 +26,12 @@ def ensure_own_tables(conn: Connection) -> None:
         exists = conn.execute("SELECT to_regnamespace(%s) IS NOT NULL", [SCHEMA]).fetchone()
         if not exists or not exists[0]:
             conn.execute("CREATE SCHEMA penstock")
-        for statement in (progress.TABLE, *dead_letters.TABLES, *target_record.TABLES):
+        for statement in (
+            progress.TABLE,
+            *dead_letters.TABLES,
+            *target_record.TABLES,
+            schema_record.TABLE,
+        ):
             conn.execute(statement.encode())
         target_record.add_chunk_counts(conn)
         progress.add_source(conn)
@@ -48,7 +54,8 @@ def forget_pipeline(conn: Connection, pipeline: str) -> list[str]:
         ).fetchall()
         for (name,) in staging:
             conn.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(SCHEMA, name)))
-        for table in ("progress", "stage_dead_letter", *target_record.NAMES):
+        own = ("progress", "stage_dead_letter", *target_record.NAMES, schema_record.NAME)
+        for table in own:
             there = conn.execute("SELECT to_regclass(%s)::text", [f"{SCHEMA}.{table}"]).fetchone()
             if there == (None,):
                 continue  # an earlier version had fewer

@@ -10,6 +10,7 @@ from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.copy.copy_work import CopiesEnd, CopyWork
 from penstock.pipeline.copy.finish_copies import FinishAtOnce, FinishCopies
 from penstock.pipeline.copy.replay import Replay
+from penstock.pipeline.copy.schema_copy import schema_copy
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.joins import CurrentJoins
@@ -25,7 +26,8 @@ def make_copies(
     target = CopyTarget(context.destination)
     replay = Replay(context, target, committer, end.check)
     finish = FinishCopies(context.store, target, tables, replay, source, joins)
-    work = CopyWork(source, target, finish, end)
+    schema = schema_copy(source, context.destination, followed=True)
+    work = CopyWork(source, target, finish, end, schema)
     return CopyManager(context, tables, committer, work, _settings(context))
 
 
@@ -37,7 +39,8 @@ def make_copies_only(
     source = context.source.copies(context.file, end.check)
     target = CopyTarget(context.destination)
     finish = FinishAtOnce(target, context.store, tables.refuse)
-    work = CopyWork(source, target, finish, end)
+    schema = schema_copy(source, context.destination, followed=False)
+    work = CopyWork(source, target, finish, end, schema)
     return CopyManager(context, tables, positions, work, _settings(context, one_snapshot=True))
 
 

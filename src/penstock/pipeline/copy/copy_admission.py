@@ -35,6 +35,7 @@ class CopyAdmission:
         self._positions = positions
         self._source = work.source
         self._target = work.target
+        self._schema = work.schema
         self._worker = settings.worker
         self._one_snapshot = settings.one_snapshot
         self._keeps_foreign_rows = settings.keeps_foreign_rows
@@ -59,6 +60,12 @@ class CopyAdmission:
             self._positions.place(dict.fromkeys(mine, frontier))
         before, files = self._source.define(mine), self._source.leaf_files(mine)
         number, snapshot = self._source.snapshots.take()
+        if self._schema is not None:
+            try:
+                self._schema.before(snapshot, list(before.values()))
+            except BaseException:
+                self._source.snapshots.release(number)
+                raise
         plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
         plans = self._with_leaves_of(files, plans)
         if self._target.merges:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from penstock.backoff import Backoff
 from penstock.cadence import paced
@@ -28,6 +29,7 @@ from penstock.model.errors import (
 from penstock.model.table_state import (
     Catchup,
     DataSync,
+    Errored,
     FinishedCopy,
     Init,
     Ready,
@@ -84,11 +86,14 @@ class CopyManager:
         )
         self._units: dict[Future[CopyResult], tuple[CopyUnit, Reading]] = {}
         self._finishing: Future[None] | None = None
+        self._schema = work.schema
+        self._completing: Future[None] | None = None
+        self._looked_at: frozenset[int] = frozenset()
         self._pause = Backoff()
         self._next_look = self._next_view = 0.0
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-copies", daemon=True)
-        self._pool = ThreadPoolExecutor(settings.parallelism + 1, "penstock-copy")
+        self._pool = ThreadPoolExecutor(settings.parallelism + 2, "penstock-copy")
 
     # -- its life --------------------------------------------------------------------------------
 
@@ -101,10 +106,21 @@ class CopyManager:
         self._stopping.set()
         self._thread.join()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._schema is not None:
+            self._schema.end()
 
     def check(self) -> None:
         if self._failure is not None:
             raise self._failure
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all that goes with the tables is there, too. For any thread."""
+        return self._schema is None or (
+            self._schema.is_whole
+            and self._completing is None
+            and self._looked_at.issuperset(self._state.phase(Errored))
+        )
 
     def views(self) -> list[CopyView]:
         """How far each table's copy is."""
@@ -158,6 +174,7 @@ class CopyManager:
             self._admission.admit()
         busy |= self._hand_out()
         busy |= self._begin_finishing()
+        self._see_to_schema()
         self._release_readings()
         return busy
 
@@ -323,6 +340,32 @@ class CopyManager:
             return True
         self._store.release_claims(self._settings.worker, tables)
         return True
+
+    def _see_to_schema(self) -> None:
+        """What comes after the rows is made once, by a thread of its own: it may take long."""
+        if self._schema is None:
+            return
+        if self._completing is not None and self._completing.done():
+            completing, self._completing = self._completing, None
+            with suppress(CopiesStopped):
+                completing.result()
+        if self._completing is not None:
+            return
+        errored = frozenset(self._state.phase(Errored))
+        if self._schema.is_whole and errored - self._looked_at:
+            self._completing = self._pool.submit(self._heal, errored - self._looked_at)
+            self._looked_at = errored
+        elif self._schema.is_due:
+            self._looked_at &= errored
+            self._completing = self._pool.submit(self._schema.keep)
+        elif not self._schema.is_whole and self._tables.are_settled:
+            self._completing = self._pool.submit(self._schema.after)
+
+    def _heal(self, errored: frozenset[int]) -> None:
+        """Try tables again that were refused, if the schema had changed meanwhile."""
+        if self._schema is not None and self._schema.heals():
+            for oid in errored.intersection(self._state.phase(Errored)):
+                self._store.retry_table(oid)
 
     def _retry(self, error: PenstockError) -> None:
         """Count what is begun again."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.config.models import PipelineConfig
+from penstock.destination.contract import Destination
+from penstock.destination.protocols import Unrestored
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.model.errors import CheckFailed
 from penstock.model.lsn import Frontier
@@ -16,6 +18,7 @@ from penstock.model.table_state import Errored, Ready
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copies import make_copies_only
 from penstock.pipeline.copy.copy_progress import CopyView
+from penstock.pipeline.copy.schema_copy import awaits_schema, unrestored
 from penstock.pipeline.run.engine import MakeEngine
 from penstock.pipeline.run.opened import opened_context
 from penstock.pipeline.tables.registry import TableRegistry
@@ -26,11 +29,15 @@ _TURN_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class CopyReport:
-    """What was copied: rows by table, as of the point ``lsn``; why others were not."""
+    """What was copied: rows by table, as of the point ``lsn``; why others were not.
+
+    ``unrestored`` is what of a whole schema could not be made.
+    """
 
     lsn: int
     rows: Mapping[str, int]
     refused: Mapping[str, str]
+    unrestored: Sequence[Unrestored] = ()
 
 
 class NoStream:
@@ -70,15 +77,18 @@ def copy_only(
                 "No table of the source matches source.tables; there is nothing to copy.",
                 remedy="Correct include and exclude; `penstock check` lists what matches.",
             )
-        context.destination.prepare(definitions)
         tables = TableRegistry(store, merges=True, copies=True)
+        if awaits_schema(context.destination):
+            tables.to_prepare([table.oid for table in definitions])
+        else:
+            context.destination.prepare(definitions)
         tables.enrol(definitions, 0)
         tables.take_part()
         with context.engine:
             copies = make_copies_only(context, tables, NoStream())
             copies.start()
             try:
-                while not stopping() and not tables.are_settled:
+                while not stopping() and not (tables.are_settled and copies.is_settled):
                     copies.check()
                     context.session.keep()
                     copies.show(observe_copies)
@@ -87,20 +97,21 @@ def copy_only(
                 copies.stop()
             copies.check()
             observe_copies(copies.views())
-        if not tables.are_settled:
+        if not (tables.are_settled and copies.is_settled):
             return None
-        report = _report(store, tables)
+        report = _report(store, tables, context.destination)
         store.forget_pipeline()
         return report
 
 
-def _report(store: Store, tables: TableRegistry) -> CopyReport:
+def _report(store: Store, tables: TableRegistry, destination: Destination) -> CopyReport:
     copies, states = store.get_copies(), store.get_table_states()
     names = {oid: tables.qualified_name(oid) for oid in states}
     return CopyReport(
         max((copy.last_lsn for copy in copies.values()), default=0),
         {names[oid]: copies[oid].rows_done for oid, s in states.items() if isinstance(s, Ready)},
         {names[oid]: s.reason for oid, s in states.items() if isinstance(s, Errored)},
+        unrestored(destination),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from penstock.model.errors import PenstockError
 from penstock.model.table_definition import TableDefinition
 from penstock.pipeline.copy.copy_target import CopyTarget
+from penstock.pipeline.copy.schema_copy import SchemaCopy
 from penstock.source.contract import CopySource
 
 
@@ -37,9 +38,10 @@ class Finish(Protocol):
 
 @dataclass(frozen=True)
 class CopyWork:
-    """For one copy manager."""
+    """For one copy manager. ``schema`` where the destination takes the source's whole schema."""
 
     source: CopySource
     target: CopyTarget
     finish: Finish
     end: CopiesEnd
+    schema: SchemaCopy | None = None

@@ -12,6 +12,7 @@ from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
 from penstock.metrics.pipeline_metrics import Metrics
+from penstock.pipeline.copy.schema_copy import check_schema
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import MakeEngine
 from penstock.pipeline.run.filtering import check_filter, pipeline_filter, seen_by
@@ -34,6 +35,7 @@ def opened_destination(config: PipelineConfig, session: SourceSession) -> Iterat
     log = ChangeLog.of(config.change_log)
     try:
         check_filter(config, destination)
+        check_schema(config, destination)
         if (held := held_by(destination, log)) is not None:
             expect_source(session.seen(), held, log)
         destination.open()

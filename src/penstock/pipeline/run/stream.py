@@ -220,4 +220,5 @@ class Stream:
             and standing.is_together(self._tables.part.set_aside)
             and self._tables.are_settled
             and self._parts.subscribed.is_settled
+            and self._parts.supervisor.is_settled
         )

@@ -44,6 +44,11 @@ class Supervisor:
         self._observe_copies = observe_copies
         self._pause = Backoff()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the copies have nothing left to make at the destination."""
+        return self._copies is None or self._copies.is_settled
+
     def turn(self, stopping: Stopping) -> None:
         """Called by the main thread several times a second; raises what ends the run."""
         with self._metrics.health.asking("the source"):

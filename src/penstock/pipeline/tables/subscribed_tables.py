@@ -23,6 +23,7 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.model.table_state import Errored, Init, Ready, SyncDone, TableState
+from penstock.pipeline.copy.schema_copy import awaits_schema
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.tables.lost_changes import LostChanges
@@ -215,6 +216,9 @@ class SubscribedTables:
         # Those that a copy begins for are made what they are then (copy_admission.py).
         states = self._store.get_table_states()
         waiting = {oid for oid in known if isinstance(states[oid], Init)}
+        tables = list(tables)
+        if awaits_schema(self._destination):
+            waiting |= {table.oid for table in tables if table.oid not in known}
         self._tables.to_prepare(waiting)
         tables = [table for table in tables if table.oid not in waiting]
         with self._committer.lock:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.config.models import PipelineConfig
-from penstock.destination.registry import count_dead_letters
+from penstock.destination.registry import count_dead_letters, list_unrestored
 from penstock.model.errors import PenstockError
 from penstock.model.table_state import Errored, Ready
 from penstock.pipeline.copy.copy_progress import CopyView, copy_view
@@ -18,7 +18,8 @@ from penstock.store import pipeline_store
 @dataclass
 class TableStatus:
     """``phases`` counts tables by state; ``errored`` says why; ``dead_letters`` counts rows.
-    ``copies`` are those that are under way; ``notes`` what the destination could not make.
+    ``copies`` are those that are under way; ``notes`` what the destination could not make;
+    ``unrestored`` what of the source's whole schema it lacks, each with its statement.
 
     ``problems`` name what could not be asked.
     """
@@ -28,6 +29,7 @@ class TableStatus:
     errored: dict[str, str] = field(default_factory=dict)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
+    unrestored: list[dict[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -47,6 +49,8 @@ def read_table_status(config: PipelineConfig) -> TableStatus:
             config.destination_type, config.destination_options, config.delivery
         )
         status.dead_letters = dict(letters)
+        lacking = list_unrestored(config.destination_type, config.destination_options, config.name)
+        status.unrestored = [asdict(each) for each in lacking]
     except PenstockError as error:
         status.problems.append(error.message)
     return status

@@ -30,6 +30,8 @@ from penstock.source.postgres.snapshot.relations import CopyRelations, read_rela
 from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot
 from penstock.source.postgres.source_status import read_source_status
 from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS, find_subscription
+from penstock.source.postgres.whole_schema.dump import dump_schema, read_sequences
+from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
 
 
 class PostgresCopySource(CopySource):
@@ -98,6 +100,18 @@ class PostgresCopySource(CopySource):
                 return read_source_status(conn, self._config.name).retained_bytes
         except SourceUnavailable:
             return None
+
+    def dump_schema(self, snapshot: HeldSnapshot | None, options: DumpOptions) -> SchemaDump:
+        return dump_schema(
+            self._config.source.url,
+            snapshot,
+            options,
+            self._check,
+            application=f"penstock {self._config.name} schema",
+        )
+
+    def sequences(self) -> Sequence[SequenceValue]:
+        return read_sequences(self._config.source.url, application=self._application)
 
     def _relations(self, table: TableDefinition) -> CopyRelations:
         if table.oid not in self._known:

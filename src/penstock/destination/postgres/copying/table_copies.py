@@ -25,6 +25,7 @@ from penstock.destination.postgres.targets.target_objects import TargetObjects
 from penstock.destination.postgres.targets.target_record import TargetRecord, read_records
 from penstock.destination.postgres.targets.target_sequences import advance_sequences
 from penstock.destination.postgres.targets.target_table import TargetTable, wanted_targets
+from penstock.destination.postgres.whole_schema.whole_schema import WholeSchema
 from penstock.failpoints import failpoint
 from penstock.model.errors import (
     DestinationError,
@@ -51,6 +52,7 @@ class TableCopies:
         has_history: bool,
     ) -> None:
         """``epoch`` tells which driver we are; ``has_history``: targets keep every change."""
+        self.whole: WholeSchema | None = None
         self._pool = pool
         self._pipeline = pipeline
         self._names = names
@@ -162,9 +164,14 @@ class TableCopies:
                 objects = TargetObjects(conn, self._pipeline)
                 (wanted,) = wanted_targets(conn, [table], self._names)
                 if record.created:
+                    if self.whole is not None:
+                        # First, for what it makes has the source's names.
+                        objects.notes += self.whole.make_indexes(conn, table, record.target)
                     make_key(conn, record.target, wanted)
                     make_primary_key(conn, record.target, wanted)
                     objects.make(table.oid, wanted)
+                    if self.whole is not None:
+                        self.whole.comment(conn, table)
                 target_record.set_complete(conn, self._pipeline, table.oid)
                 referring = self._wanted(conn, self._referring(table))
                 self._make_foreign_keys(conn, objects, {table.oid: wanted, **referring})
@@ -265,6 +272,8 @@ class TableCopies:
 
     def _make_key(self, conn: Connection, table: TableDefinition, target: TargetTable) -> None:
         (wanted,) = wanted_targets(conn, [table], self._names)
+        if self.whole is not None:
+            self.whole.make_key(conn, table)
         try:
             make_key(conn, target.oid, wanted)
         except psycopg.Error as error:
@@ -286,6 +295,8 @@ class TableCopies:
             oid: wanted
             for oid, wanted in tables.items()
             if any(constraint.kind == "foreign" for constraint in wanted.constraints)
+            # Those of partitioned tables cannot be NOT VALID: they come with the rest.
+            and not (self.whole is not None and wanted.partitions)
         }
         if not tables:
             return

@@ -9,6 +9,7 @@ import psycopg
 
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.own_tables import may_disable_triggers
+from penstock.destination.postgres.sessions.database import ensure_database, lacks_database
 from penstock.destination.postgres.sessions.session import (
     Connection,
     destination_errors,
@@ -27,6 +28,8 @@ class DriverSession:
         self._options = options
         self._pipeline = pipeline
         self._conn: Connection | None = None
+        whole = options.whole
+        self._may_lack_database = whole is not None and whole.create_database
 
     @contextmanager
     def __call__(self) -> Iterator[Connection]:
@@ -46,7 +49,12 @@ class DriverSession:
             raise
 
     def connect(self, purpose: str) -> Connection:
-        """A connection that is the caller's."""
+        """A connection that is the caller's. Makes the database where it is missing and the
+        options say so.
+        """
+        if self._may_lack_database:
+            ensure_database(self._options.url, session_name(self._pipeline, purpose))
+            self._may_lack_database = False
         # A commit must have reached the disk before it is confirmed to the source.
         conn = open_session(
             self._options.url,
@@ -57,6 +65,12 @@ class DriverSession:
             if self.triggers_are_off(conn):
                 conn.execute("SET session_replication_role = replica")
         return conn
+
+    def awaits_database(self) -> bool:
+        """Whether the database is missing, and ``connect`` would make it."""
+        return self._may_lack_database and lacks_database(
+            self._options.url, session_name(self._pipeline, "check")
+        )
 
     def triggers_are_off(self, conn: Connection) -> bool:
         """Whether what is written through such connections fires no triggers."""

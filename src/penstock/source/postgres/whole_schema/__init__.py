@@ -1,0 +1,1 @@
+"""The source's whole schema, taken with Postgres's own pg_dump."""

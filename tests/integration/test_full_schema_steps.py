@@ -1,0 +1,110 @@
+"""`schema: full` step by step, without Spark: every kind of object, crashes, what is refused."""
+
+from __future__ import annotations
+
+import difflib
+import uuid
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from penstock import failpoints
+from penstock.embedded.postgres import EmbeddedPostgres
+from tests.fix_postgres import FreshServer, drop_database
+from tests.whole_copy import copy_whole
+from tests.whole_schemas import (
+    LATER,
+    RENTAL_TABLES,
+    RENTALS,
+    RENTED,
+    execute,
+    rows_text,
+    schema_text,
+    wide_schema,
+)
+
+
+@pytest.fixture
+def empty(pg_server: EmbeddedPostgres) -> Iterator[str]:
+    """A database as initdb makes it."""
+    name = f"whole_{uuid.uuid4().hex}"
+    yield pg_server.create_database(name)
+    drop_database(pg_server, name)
+
+
+@pytest.fixture
+def roles(database: str) -> tuple[str, str]:
+    """Two that go with their server."""
+    made = f"owner_{uuid.uuid4().hex}", f"reader_{uuid.uuid4().hex}"
+    execute(database, tuple(f"CREATE ROLE {role}" for role in made))
+    return made
+
+
+def assert_same(source: str, target: str, *tables: str) -> None:
+    there, here = schema_text(source), schema_text(target)
+    difference = difflib.unified_diff(there.splitlines(), here.splitlines(), "source", "target")
+    assert there == here, "\n".join(difference)
+    for table in tables:
+        assert rows_text(source, table) == rows_text(target, table)
+
+
+@pytest.mark.parametrize(
+    "place", ["postgres.schema_before", "postgres.copy_truncated", "postgres.schema_after"]
+)
+def test_begun_again_it_is_the_same(
+    database: str, empty: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(database, (*RENTALS, *RENTED))
+    monkeypatch.setitem(failpoints._points, place, ("error", 1))
+    with pytest.raises(RuntimeError, match=place):
+        copy_whole(database, empty)
+    assert copy_whole(database, empty) == []
+    assert_same(database, empty, *RENTAL_TABLES, "store.sums")
+
+
+def test_a_second_copy_follows_what_changed(database: str, empty: str) -> None:
+    execute(database, (*RENTALS, *RENTED))
+    assert copy_whole(database, empty) == []
+    execute(database, LATER)
+    execute(empty, ("SELECT nextval('public.ticket') FROM generate_series(1, 9)",))
+    assert copy_whole(database, empty) == []
+    assert_same(database, empty, *RENTAL_TABLES)
+    with psycopg.connect(empty) as conn:
+        # Drawn from here: it does not go back.
+        assert conn.execute("SELECT nextval('public.ticket')").fetchone() == (160,)
+
+
+@pytest.mark.release
+@pytest.mark.every_postgres
+def test_a_wide_schema(database: str, empty: str, pg_version: int, roles: tuple[str, str]) -> None:
+    execute(database, wide_schema(pg_version, roles))
+    assert copy_whole(database, empty, owner=True, privileges=True) == []
+    assert_same(database, empty)
+
+
+def test_roles_are_made_if_asked(
+    database: str, roles: tuple[str, str], fresh_server: FreshServer
+) -> None:
+    owner, reader = roles
+    execute(
+        database,
+        (
+            f"ALTER ROLE {owner} LOGIN BYPASSRLS CREATEDB PASSWORD 'secret'",
+            f"GRANT {owner} TO {reader}",
+            "CREATE TABLE plain (id integer PRIMARY KEY)",
+            f"ALTER TABLE plain OWNER TO {owner}",
+            f"GRANT SELECT ON plain TO {reader}",
+        ),
+    )
+    target = fresh_server().url("not_yet")
+    wishes = {"roles": True, "owner": True, "privileges": True, "create_database": True}
+    assert copy_whole(database, target, **wishes) == []
+    assert_same(database, target, "plain")
+    with psycopg.connect(target) as conn:
+        row = conn.execute(
+            "SELECT rolcanlogin, rolbypassrls, rolcreatedb, rolsuper, rolpassword,"
+            " pg_has_role(%s, %s, 'MEMBER') FROM pg_authid WHERE rolname = %s",
+            [reader, owner, owner],
+        ).fetchone()
+    assert row == (True, False, False, False, None, True)
