@@ -215,6 +215,7 @@ class OpenSearchServer:
     def _command(self, jars: Path) -> list[str]:
         home = java_home()
         assert home is not None, "an OpenSearch server needs Java, as Spark does"
+        assert self._folder is not None
         drop = []
         if os.geteuid() == 0:
             drop = [
@@ -223,9 +224,9 @@ class OpenSearchServer:
             ]  # fmt: skip
         properties = {
             "java.security.manager": "allow",
-            "java.io.tmpdir": f"{self._folder}/tmp",
+            "java.io.tmpdir": self._folder / "tmp",
             "opensearch.path.home": self._folder,
-            "opensearch.path.conf": f"{self._folder}/config",
+            "opensearch.path.conf": self._folder / "config",
             "log4j.shutdownHookEnabled": "false",
             "log4j2.disable.jmx": "true",
             "jna.nosys": "true",

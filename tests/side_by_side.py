@@ -18,7 +18,7 @@ from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 _ROOT = Path(__file__).resolve().parents[1]
-_QUEUES = ("kafka", "kinesis", "log_storage")
+_QUEUES = ("kafka", "kinesis", "log_storage", "search")
 # Begun in this order, before all tests that are in none: the longest first.
 _ORDER = ("spark 1", "spark 2", "crash", *_QUEUES)
 # Two sessions: one alone would be the longest of all.

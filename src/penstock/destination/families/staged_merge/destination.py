@@ -12,7 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from penstock.destination.contract import ChunkReceipt, Receipt, Rows, SchemaChange
-from penstock.destination.families.kept_tables import Key, KeptTables, after_change, parked_note
+from penstock.destination.families.kept_tables import KeptTables, Key, after_change, parked_note
 from penstock.destination.families.ledger import fenced, watermarks_from, watermarks_text
 from penstock.destination.families.staged_merge.joined_rows import (
     MergedRows,

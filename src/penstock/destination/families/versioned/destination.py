@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.decode.row_values import READ_ORDINAL
 from penstock.destination.contract import ChunkReceipt, Receipt, Rows, SchemaChange
-from penstock.destination.families.kept_tables import Key, KeptTables, after_change, parked_note
+from penstock.destination.families.kept_tables import KeptTables, Key, after_change, parked_note
 from penstock.destination.families.ledger import watermarks_from, watermarks_text
 from penstock.destination.families.target import Target
 from penstock.destination.families.versioned.documents import (
@@ -54,6 +54,9 @@ class VersionedDestination(KeptTables, TakesReplays):
         others still write to where its rows were must not get there.
         """
 
+    def were_written(self, tables: Collection[int], emptied: Collection[int]) -> None:
+        """The stream brought rows of these tables, and truncated some. Called before the commit."""
+
     def open(self) -> None:
         self._driver = self.ledger.take_over()
 
@@ -73,9 +76,14 @@ class VersionedDestination(KeptTables, TakesReplays):
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         with self._changing() as notes:
-            for receipt in receipts:
-                for oid, keys in json.loads(receipt or b"{}").items():
+            written: set[int] = set()
+            emptied: set[int] = set()
+            for told in map(json.loads, receipts):
+                written.update(told["written"])
+                emptied.update(told["emptied"])
+                for oid, keys in told["parked"].items():
                     notes.update(dict.fromkeys((parked_note(oid, key) for key in keys), ""))
+            self.were_written(written, emptied)
             notes["progress"] = watermarks_text(watermarks)
 
     def section_writer(self, changes: Sequence[SchemaChange]) -> VersionedWriter:
@@ -87,7 +95,9 @@ class VersionedDestination(KeptTables, TakesReplays):
         self, sections: Sequence[SchemaChange | Rows], watermarks: Watermarks
     ) -> None:
         self._follow([section for section in sections if isinstance(section, SchemaChange)])
-        receipts = [r for section in sections if isinstance(section, Rows) for r in section.receipts]
+        receipts = [
+            r for section in sections if isinstance(section, Rows) for r in section.receipts
+        ]
         self.commit(receipts, watermarks)
 
     def _follow(self, changes: Sequence[SchemaChange]) -> None:

@@ -106,8 +106,8 @@ class VersionedWriter(LanedWriter):
 
 
 class DocumentSender(LaneSender):
-    """Writes the parts of lanes, each before it takes the next. Its receipt has the keys that were
-    parked, by table.
+    """Writes the parts of lanes, each before it takes the next. Its receipt says which tables were
+    written, which were truncated, and by table which keys were parked.
     """
 
     def __init__(
@@ -118,13 +118,17 @@ class DocumentSender(LaneSender):
         self._targets = targets
         self._replayed = replayed
         self._parked: dict[int, set[tuple[str, ...]]] = {}
+        self._written: set[int] = set()
+        self._emptied: set[int] = set()
 
     def send(self, part: LanePart) -> None:
         rows = pa.ipc.open_stream(part.content).read_all()
         about: dict[str, Any] = json.loads(rows.schema.metadata[b"about"])
         rows = rows.replace_schema_metadata(None)
         target = self._targets[about["table"]]
+        self._written.add(target.oid)
         if about["kind"] == "truncate":
+            self._emptied.add(target.oid)
             self._store.forget_before(target, Position(*about["first"]))
         elif about["kind"] == "move":
             self._park(target, self._writer.move_rows(target, rows))
@@ -145,7 +149,10 @@ class DocumentSender(LaneSender):
 
     def finish(self) -> Receipt:
         self._store.close()
-        return json.dumps({oid: sorted(keys) for oid, keys in self._parked.items() if keys}).encode()
+        parked = {oid: sorted(keys) for oid, keys in self._parked.items() if keys}
+        written = sorted(self._written - self._replayed)
+        told = {"written": written, "emptied": sorted(self._emptied), "parked": parked}
+        return json.dumps(told).encode()
 
     def give_up(self) -> None:
         self._store.close()
