@@ -25,6 +25,7 @@ _POM = Path(__file__).resolve().parent / "opensearch" / "pom.xml"
 _START_SECONDS = 180.0
 _STOP_SECONDS = 30.0
 _NOBODY = 65534
+_MEMORY = Path("/dev/shm")  # noqa: S108 (made with mkdtemp)
 _FOLDERS = ("config", "plugins", "extensions", "data", "logs", "tmp")
 # Which jars belong to a module, and not to the server itself.
 _MODULES = {
@@ -98,8 +99,10 @@ class OpenSearchServer:
     Inside ``with`` it runs; afterwards server and data are gone.
     """
 
-    def __init__(self, *, memory: str = "512m") -> None:
+    def __init__(self, *, memory: str = "512m", on_disk: bool = False) -> None:
+        """``on_disk``: its data are not in memory, as with a server that is measured."""
         self._memory = memory
+        self._on_disk = on_disk
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -120,7 +123,9 @@ class OpenSearchServer:
             return
         jars = _home()
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="penstock-opensearch-"))
+            # It syncs its cluster's state with every index that is made; tests make hundreds.
+            place = _MEMORY if _MEMORY.is_dir() and not self._on_disk else None
+            self._folder = Path(tempfile.mkdtemp(prefix="penstock-opensearch-", dir=place))
             self._configure(jars)
         with (self._folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(

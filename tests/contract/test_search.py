@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import Any
 
 import pytest
 
-from penstock.destination.contract import Destination
 from penstock.destination.search.destination import SearchDestination
 from penstock.destination.search.options import SearchOptions
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
 from tests.opensearch_server import OpenSearchServer
-from tests.search_documents import written_documents
+from tests.search_documents import written_rows
 
 _numbers = itertools.count(1)
 
@@ -30,17 +28,11 @@ class SearchAdapter(Adapter):
         self.pipeline = f"shop{next(_numbers)}"
         self.options = SearchOptions(url=url, replicas=0)
 
-    def make(self) -> Destination:
+    def make(self) -> SearchDestination:
         return SearchDestination(self.options, self.pipeline)
 
     def rows(self, name: TableName) -> Counter[FrozenRow]:
-        index = f"{self.pipeline}.{name[0]}.{name[1]}"
-        return Counter(map(frozen, map(_texts, written_documents(self.options, index))))
-
-
-def _texts(document: dict[str, Any]) -> dict[str, str | None]:
-    """What Postgres would show: the tables of the suite have whole numbers and texts alone."""
-    return {name: None if value is None else str(value) for name, value in document.items()}
+        return Counter(map(frozen, written_rows(self.make(), *name)))
 
 
 class TestSearch(DestinationContract):

@@ -19,7 +19,7 @@ from penstock.destination.search.client import SearchClient
 from penstock.destination.search.document_lines import index_lines
 from penstock.destination.search.exact_json import write_exactly
 from penstock.destination.search.generations import Generation
-from penstock.destination.search.mapping import META
+from penstock.destination.search.names import META, field_name
 from penstock.destination.search.scan import scan
 from penstock.model.errors import TableRefused
 
@@ -53,7 +53,7 @@ def carry_over(
 def _document(source: dict[str, Any], fields: Sequence[Field]) -> str:
     members = []
     for before, now, value in fields:
-        text = value if before is None else write_exactly(source.get(before))
-        members.append(f"{write_exactly(now)}:{text or 'null'}")
+        text = value if before is None else write_exactly(source.get(field_name(before)))
+        members.append(f"{write_exactly(field_name(now))}:{text or 'null'}")
     members.append(f'"{META}":{write_exactly(source[META])}')
     return "{" + ",".join(members) + "}"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from penstock.destination.families.target import Target
 from penstock.destination.search.client import SearchClient, part
-from penstock.destination.search.options import INDEXES, SearchOptions
+from penstock.destination.search.names import dead_letter_index
+from penstock.destination.search.options import SearchOptions
 from penstock.model.lsn import Position
 
 _INDEX = {
@@ -37,8 +38,7 @@ class DeadLetters:
 
     @classmethod
     def of(cls, options: SearchOptions, pipeline: str) -> DeadLetters:
-        index = INDEXES.name(options.dead_letter_index, pipeline)
-        return cls(SearchClient(options), index.lower(), pipeline)
+        return cls(SearchClient(options), dead_letter_index(options, pipeline), pipeline)
 
     def make(self) -> None:
         self.client.call(

@@ -21,12 +21,13 @@ from penstock.destination.search.documents import SearchDocuments
 from penstock.destination.search.generations import Generation, Generations
 from penstock.destination.search.ledger import SearchLedger
 from penstock.destination.search.mapping import index_body
-from penstock.destination.search.options import INDEXES, SearchOptions
+from penstock.destination.search.names import ledger_index, table_index
+from penstock.destination.search.options import SearchOptions
 from penstock.destination.search.server import Server, ask_server, check_rights, find_blocks
 from penstock.destination.search.values import field_values
 from penstock.failpoints import failpoint
 from penstock.model.array_text import first_element
-from penstock.model.errors import DestinationUnavailable, TableRefused
+from penstock.model.errors import DestinationUnavailable, TableRefused, refused_alone
 from penstock.model.lsn import Position
 from penstock.model.pg_types import builtin_type
 from penstock.model.schema_change import TableChange
@@ -42,7 +43,7 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
     name = "search"
     options_model = SearchOptions
     options: SearchOptions
-    failpoints = ("search.swapped", "search.copy_shown", "search.carried")
+    failpoints = ("search.sent", "search.emptied", "search.copy_shown")
     capabilities = Capabilities(
         mode="merge",
         exactly_once=True,
@@ -64,7 +65,7 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
 
     @cached_property
     def ledger(self) -> SearchLedger:
-        index = INDEXES.name(self.options.ledger_index, self.pipeline).lower()
+        index = ledger_index(self.options, self.pipeline)
         return SearchLedger(self._client, index, self.pipeline)
 
     @property
@@ -89,8 +90,7 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
     def check(self) -> Sequence[str]:
         ask_server(self._client)
         sample = self._name("public", "table")
-        ledger = INDEXES.name(self.options.ledger_index, self.pipeline).lower()
-        check_rights(self._client, ledger, sample)
+        check_rights(self._client, ledger_index(self.options, self.pipeline), sample)
         blocks = list(find_blocks(self._client, sample.partition(".")[0]))
         if blocks:
             raise DestinationUnavailable(
@@ -130,9 +130,7 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
         self._at = found
 
     def _name(self, schema: str, table: str) -> str:
-        name = INDEXES.name(self.options.index, self.pipeline, schema, table).lower()
-        # None may begin with one of these.
-        return name if name[0] not in "_-.+" else f"x{name}"
+        return table_index(self.options, self.pipeline, schema, table)
 
     # -- tables ----------------------------------------------------------------------------------
 
@@ -140,7 +138,8 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
         """An index that is written, and read from the first rows of the stream on."""
         name = self._name(table.schema, table.name)
         self._expect_own(name, target)
-        made = self._generations.make(name, table.oid, self._body(table, is_copied=False))
+        with refused_alone(table.oid):
+            made = self._generations.make(name, table.oid, self._body(table, is_copied=False))
         self._open(made, self._generations.written(name, table.oid), reads=False)
 
     def drop(self, target: Target) -> None:
@@ -165,7 +164,8 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
     def begin_copy(self, table: TableDefinition, target: Target) -> None:
         name = self._name(table.schema, table.name)
         self._expect_own(name, target)
-        made = self._generations.make(name, table.oid, self._body(table, is_copied=True))
+        with refused_alone(table.oid):
+            made = self._generations.make(name, table.oid, self._body(table, is_copied=True))
         self._open(made, self._generations.written(name, table.oid), reads=False)
         self._letters.forget(table.qualified_name)
 
@@ -263,9 +263,7 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
         body = self._body(change.after, is_copied=False)
         made = self._generations.make(name, after.oid, body, floor=self._position, follows=at.index)
         carry_over(self._client, after, at, made, self._carried(change, after))
-        failpoint("search.carried")
         self._open(made, at, reads=not at.is_shadow)
-        failpoint("search.swapped")
         if at.name != name:
             self._remove_former(after.oid, at.name)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.destination.encode.json_values import TEXT, escaped, join, joined, number_texts
-from penstock.destination.search.mapping import META
+from penstock.destination.search.names import META, field_name
 from penstock.model.errors import DestinationError
 
 Ints = npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ def documents_of(columns: Sequence[str], rows: pa.Table) -> pa.Array:
         values = rows[f"c{index}"].combine_chunks()
         if values.null_count:
             values = pc.fill_null(values, pa.scalar("null", TEXT))
-        parts += [f"{json.dumps(name, ensure_ascii=False)}:", values, ","]
+        parts += [f"{json.dumps(field_name(name), ensure_ascii=False)}:", values, ","]
     lsn, ordinal = rows["commit_lsn"].to_numpy(), rows["ordinal"].to_numpy()
     parts += [f'"{META}":{{"lsn":', number_texts(lsn), ',"ordinal":', number_texts(ordinal), "}}"]
     return joined(parts, rows.num_rows)

@@ -31,9 +31,10 @@ from penstock.destination.search.document_lines import (
 from penstock.destination.search.exact_json import write_exactly
 from penstock.destination.search.failures import failure
 from penstock.destination.search.generations import Generation, Generations
-from penstock.destination.search.mapping import META
+from penstock.destination.search.names import META, field_name
 from penstock.destination.search.scan import scan
 from penstock.destination.search.values import field_values
+from penstock.failpoints import failpoint
 from penstock.model.errors import TableRefused
 from penstock.model.lsn import Position
 from penstock.model.table_schema import PgType
@@ -115,6 +116,7 @@ class SearchDocuments(DocumentStore):
         if not current.is_shadow:
             made = self._generations.empty_like(current, position)
             self._at[target.oid] = self._generations.open(made, reads=True, closes=current)
+            failpoint("search.emptied")
             self._generations.clean(self._at[target.oid])
             return
         self._at[target.oid] = self._generations.raise_floor(current, position)
@@ -139,6 +141,7 @@ class SearchDocuments(DocumentStore):
     def _send(self, at: Generation, lines: pa.Array) -> Outcome:
         outcome = BulkSender(self._client, at.writers).send(lines)
         self.resent += outcome.resent
+        failpoint("search.sent")
         return outcome
 
     def _put(self, at: Generation, target: Target, documents: pa.Table) -> None:
@@ -221,7 +224,7 @@ class SearchDocuments(DocumentStore):
 
 def _row(target: Target, document: dict[str, Any]) -> dict[str, Any]:
     source = document["_source"]
-    values = (source.get(name) for name in target.columns)
+    values = (source.get(field_name(name)) for name in target.columns)
     return {
         "id": document["_id"],
         "commit_lsn": source[META]["lsn"],

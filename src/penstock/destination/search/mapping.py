@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.destination.search.names import META, field_name
 from penstock.destination.search.options import SearchOptions
 from penstock.model.errors import TableRefused
 from penstock.model.table_definition import TableDefinition, TypeDefinition, TypeName
-
-META = "_penstock"
-"""The field that holds what is ours in a document: its position."""
 
 # Lucene's longest term has 32766 bytes, a character up to four.
 _KEYWORD = {"type": "keyword", "ignore_above": 8191}
@@ -48,13 +46,6 @@ _OTHERS: Mapping[str, Mapping[str, Any]] = {
     "tsrange": {"type": "date_range", "format": "strict_date_optional_time_nanos"},
     "tstzrange": {"type": "date_range", "format": "strict_date_optional_time_nanos"},
 }
-_OF_THE_SERVER = frozenset(
-    {
-        *("_id", "_index", "_source", "_type", "_routing", "_ignored", "_field_names", "_size"),
-        *("_seq_no", "_version", "_primary_term", "_doc_count", "_meta", "_nested_path", "_tier"),
-        *("_data_stream_timestamp", "_recovery_source", "_feature", META),
-    }
-)
 
 
 def index_body(
@@ -62,20 +53,20 @@ def index_body(
 ) -> dict[str, Any]:
     """What an index for a table is made with, but for what is of its generation alone.
 
-    Raises TableRefused where a column cannot be a field.
+    Raises TableRefused where two columns would be one field.
     """
     columns = [column for column in table.columns if column.is_delivered]
-    for column in columns:
-        if column.name in _OF_THE_SERVER or not all(column.name.split(".")):
-            raise TableRefused(
-                f"table {table.qualified_name}: a document has no field {column.name!r}",
-                remedy="rename the column, or leave it out: filter.columns in the pipeline file",
-                table=table.oid,
-            )
+    if len({field_name(column.name) for column in columns}) < len(columns):
+        raise TableRefused(
+            f"table {table.qualified_name}: names of columns differ in what a field cannot have",
+            remedy="rename one, or leave it out: filter.columns in the pipeline file",
+            table=table.oid,
+        )
     types = {(each.schema, each.name): each for each in table.types}
     own = options.mappings.get(table.qualified_name, {})
     fields = {
-        column.name: own.get(column.name) or _field(column.type, types, options, is_opensearch)
+        field_name(column.name): own.get(column.name)
+        or _field(column.type, types, options, is_opensearch)
         for column in columns
     }
     fields[META] = {

@@ -14,8 +14,7 @@ from penstock.config.quantities import Duration, Size
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.families.queue.names import NameRule
 
-INDEXES = NameRule("search", "index", 200)
-"""An index has at most 255 bytes; the number of its generation stands behind the name."""
+_INDEXES = NameRule("search", "index", 255)
 
 # Set by Penstock itself: its guarantees rest on them.
 _OWN = frozenset({"gc_deletes", "refresh_interval", "number_of_replicas", "number_of_shards"})
@@ -56,9 +55,9 @@ class SearchOptions(DestinationOptions):
     password: SecretStr | None = None
     api_key: SecretStr | None = None
     ca_file: Path | None = None
-    index: Annotated[str, INDEXES.of_tables] = "{pipeline}.{schema}.{table}"
-    ledger_index: Annotated[str, INDEXES.of_pipeline] = "penstock.ledger"
-    dead_letter_index: Annotated[str, INDEXES.of_pipeline] = "penstock.dead_letters"
+    index: Annotated[str, _INDEXES.of_tables] = "{pipeline}.{schema}.{table}"
+    ledger_index: Annotated[str, _INDEXES.of_pipeline] = "penstock.ledger"
+    dead_letter_index: Annotated[str, _INDEXES.of_pipeline] = "penstock.dead_letters"
     shards: int = Field(default=1, ge=1)
     replicas: int = Field(default=1, ge=0)
     refresh: Duration = 1.0
