@@ -61,7 +61,7 @@ def group_of(nodeid: str) -> str:
     if file.parent.name == "crash":
         return "crash"
     if file.parent.name == "contract":
-        return next((queue for queue in _QUEUES if file.stem == f"test_{queue}"), nodeid)
+        return next((queue for queue in _QUEUES if file.stem.startswith(f"test_{queue}")), nodeid)
     if file.stem in _IN_ORDER:
         return path
     if file.parent.name == "integration" and _takes_a_session(path):

@@ -65,7 +65,7 @@ def _runs(of: Sequence[Batch]) -> list[ChangeSet]:
 
 
 def _expected(of: Sequence[Batch]) -> Counter[FrozenRow]:
-    return _counted(_runs(of))
+    return rows_left(_runs(of))
 
 
 def _opened(adapter: Adapter) -> KeptTables:
@@ -137,7 +137,7 @@ def test_rows_are_copied_while_they_change(member: str, plan: list[Step], read: 
         destination = _opened(adapter)
         destination.truncate_table(definition(PAIR))
         _copy_then_replay(destination, then, runs, frontiers, read)
-        assert adapter.rows(NAME) == _counted(runs)
+        assert adapter.rows(NAME) == rows_left(runs)
 
 
 def _copy_then_replay(
@@ -171,7 +171,7 @@ def _copy_then_replay(
 
 
 def _rows_after(runs: Sequence[ChangeSet]) -> dict[Key, Values]:
-    rows = [dict(row) for row in _counted(runs)]
+    rows = [dict(row) for row in rows_left(runs)]
     return {
         (str(row["a"]), str(row["b"])): tuple(row[column.name] for column in PAIR.columns)
         for row in rows
@@ -217,10 +217,10 @@ def test_rows_that_exchange_their_keys_in_one_task(member: str) -> None:
             ("a", "1", "three", "second"),
             ("b", "2", "one", "first"),
         }
-        assert adapter.rows(NAME) == _counted(runs)
+        assert adapter.rows(NAME) == rows_left(runs)
 
 
-def _counted(runs: Sequence[ChangeSet]) -> Counter[FrozenRow]:
+def rows_left(runs: Sequence[ChangeSet]) -> Counter[FrozenRow]:
     model = MergeModel({NAME: ["a", "b"]})
     model.apply(reference(*runs))
     return model.rows(NAME)

@@ -12,6 +12,7 @@ from tests.sabotage.breaks import (
     queues,
     rows,
     schema,
+    search,
     source,
     trust,
 )
@@ -25,6 +26,7 @@ BREAKS: tuple[Break, ...] = (
     *rows.BREAKS,
     *postgres.BREAKS,
     *queues.BREAKS,
+    *search.BREAKS,
     *schema.BREAKS,
     *trust.BREAKS,
 )

@@ -261,7 +261,7 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
         name = self._name(after.schema, after.name)
         self._expect_own(name, after)
         body = self._body(change.after, is_copied=False)
-        made = self._generations.make(name, after.oid, body, floor=self._position, follows=at.index)
+        made = self._generations.make(name, after.oid, body, floor=self._position, follows=at.line)
         carry_over(self._client, after, at, made, self._carried(change, after))
         self._open(made, at, reads=not at.is_shadow)
         if at.name != name:

@@ -39,6 +39,11 @@ def versions(commit_lsn: Ints, ordinal: Ints) -> Ints:
     return found
 
 
+def row_versions(rows: pa.Table) -> Ints:
+    """The same of documents."""
+    return versions(rows["commit_lsn"].to_numpy(), rows["ordinal"].to_numpy())
+
+
 def documents_of(columns: Sequence[str], rows: pa.Table) -> pa.Array:
     """What documents hold, as JSON texts."""
     parts: list[pa.Array | str] = ["{"]

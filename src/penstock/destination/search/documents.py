@@ -26,6 +26,7 @@ from penstock.destination.search.document_lines import (
     delete_lines,
     documents_of,
     index_lines,
+    row_versions,
     versions,
 )
 from penstock.destination.search.exact_json import write_exactly
@@ -80,7 +81,7 @@ class SearchDocuments(DocumentStore):
         """A delete at the documents' own versions loses against a later one, and changes nothing
         else: there is no row to delete.
         """
-        ids, version = documents["id"].combine_chunks(), _versions(documents)
+        ids, version = documents["id"].combine_chunks(), row_versions(documents)
         lines = delete_lines(ids, version, _OR_EQUAL)
         outcome = self._in_generation(target, lambda at: self._send(at, lines))
         found: Mask = outcome.status == 409
@@ -197,7 +198,7 @@ class SearchDocuments(DocumentStore):
                 table=target.oid,
             )
         self._letters.keep(target, letters)
-        self._send(at, delete_lines(rows["id"].combine_chunks(), _versions(rows), _OR_EQUAL))
+        self._send(at, delete_lines(rows["id"].combine_chunks(), row_versions(rows), _OR_EQUAL))
 
     # -- reads -----------------------------------------------------------------------------------
 
@@ -241,7 +242,7 @@ def _lines(
     target: Target, rows: pa.Table, is_gone: Mask, kind: str
 ) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
     """Lines that put or delete, and for each the row that it is of."""
-    ids, version = rows["id"].combine_chunks(), _versions(rows)
+    ids, version = rows["id"].combine_chunks(), row_versions(rows)
     if not is_gone.any():
         texts = documents_of(target.columns, rows)
         return index_lines(ids, texts, version, kind), np.arange(rows.num_rows)
@@ -251,10 +252,6 @@ def _lines(
         texts = documents_of(target.columns, rows.take(pa.array(kept)))
         lines.append(index_lines(ids.take(pa.array(kept)), texts, version[kept], kind))
     return pa.concat_arrays(lines), np.concatenate([gone, kept])
-
-
-def _versions(rows: pa.Table) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return versions(rows["commit_lsn"].to_numpy(), rows["ordinal"].to_numpy())
 
 
 def _from(rows: pa.Table, floor: Position) -> pa.Table:

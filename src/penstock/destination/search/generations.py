@@ -6,9 +6,9 @@ an alias: once it is taken away, whatever still comes from somebody who does not
 and creates nothing. A table that is copied anew, truncated or changed gets another generation, and
 the alias of readers moves when that one is ready.
 
-A generation that follows another in the stream (TRUNCATE, a schema change) names it as ``follows``,
-and the position that it begins at as ``floor``: a writer that meets a closed generation goes on in
-the one that follows, without rows that are older than that. One that a copy made follows none.
+A generation that follows others in the stream (TRUNCATE, a schema change) names them, and the
+position that it begins at as ``floor``: a writer that meets a closed generation goes on in the one
+that follows, without rows that are older than that. One that a copy made follows none.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from penstock.model.errors import DestinationError, DestinationUnavailable
 from penstock.model.lsn import Position
 
 _NUMBER = re.compile(r"\.g(\d+)$")
+# Writers that are older than so many TRUNCATEs are none that anybody waits for.
+_LONGEST_LINE = 50
 _NO_FLOOR = Position(0, 0)
 _ABOUT = "*.aliases,*.mappings._meta"
 
@@ -39,7 +41,7 @@ class Generation:
     is_written: bool = False
     is_shadow: bool = False
     floor: Position = _NO_FLOOR
-    follows: str = ""
+    follows: tuple[str, ...] = ()
 
     @property
     def index(self) -> str:
@@ -50,13 +52,18 @@ class Generation:
         """The alias that writes go through."""
         return f"{self.index}.write"
 
+    @property
+    def line(self) -> tuple[str, ...]:
+        """What one that follows it in the stream follows."""
+        return (*self.follows, self.index)[-_LONGEST_LINE:]
+
     def meta(self) -> dict[str, Any]:
         return {
             "penstock": {
                 "table": self.oid,
                 "ledger": self.ledger,
                 "floor": [str(number) for number in self.floor],
-                "follows": self.follows,
+                "follows": list(self.follows),
             }
         }
 
@@ -139,13 +146,11 @@ class Generations:
         )
 
     def follow(self, closed: Generation) -> Generation | None:
-        """The generation that came after one in the stream; None where none did."""
-        found = {each.index: each for each in self.of_table(closed.name, closed.oid)}
-        after = {each.follows: each for each in found.values() if each.follows}
-        at: Generation | None = found.get(closed.index, closed)
-        while at is not None and not at.is_written:
-            at = after.get(at.index)
-        return at
+        """The generation that is written now, if it is the same one or came after it in the
+        stream.
+        """
+        written = [each for each in self.of_table(closed.name, closed.oid) if each.is_written]
+        return next((each for each in written if closed.index in (each.index, *each.follows)), None)
 
     def raise_floor(self, at: Generation, floor: Position) -> Generation:
         """Note that what is older than a position is not wanted in a generation."""
@@ -171,7 +176,7 @@ class Generations:
             if name not in _OF_ONE_INDEX and not name.startswith("index.version.")
         }
         body = {"settings": settings, "mappings": found["mappings"]}
-        return self.make(at.name, at.oid, body, floor=floor, follows=at.index)
+        return self.make(at.name, at.oid, body, floor=floor, follows=at.line)
 
     def _readers_of(self, made: Generation) -> list[dict[str, Any]]:
         answer = self.client.call(
@@ -216,7 +221,7 @@ def _generation(name: str, index: str, about: Mapping[str, Any]) -> Generation |
         is_written=f"{index}.write" in aliases,
         is_shadow=name not in aliases,
         floor=Position(*map(int, meta["floor"])),
-        follows=meta["follows"],
+        follows=tuple(meta["follows"]),
     )
 
 

@@ -106,4 +106,4 @@ def _field(
         return {"type": "object", "enabled": False}
     if of.name in _NUMBERS:
         return {"type": _NUMBERS[of.name], "ignore_malformed": True}
-    return _OTHERS.get(of.name, _KEYWORD)
+    return _OTHERS.get("timestamp" if of.name.startswith("timestamp") else of.name, _KEYWORD)

@@ -122,9 +122,7 @@ class DocumentSender(LaneSender):
         self._emptied: set[int] = set()
 
     def send(self, part: LanePart) -> None:
-        rows = pa.ipc.open_stream(part.content).read_all()
-        about: dict[str, Any] = json.loads(rows.schema.metadata[b"about"])
-        rows = rows.replace_schema_metadata(None)
+        about, rows = read_part(part)
         target = self._targets[about["table"]]
         self._written.add(target.oid)
         if about["kind"] == "truncate":
@@ -156,6 +154,13 @@ class DocumentSender(LaneSender):
 
     def give_up(self) -> None:
         self._store.close()
+
+
+def read_part(part: LanePart) -> tuple[dict[str, Any], pa.Table]:
+    """What a part says of itself, and its rows."""
+    rows = pa.ipc.open_stream(part.content).read_all()
+    about: dict[str, Any] = json.loads(rows.schema.metadata[b"about"])
+    return about, rows.replace_schema_metadata(None)
 
 
 @dataclass(frozen=True)
