@@ -54,12 +54,22 @@ class DeadLetters:
                 "id": key,
                 "position": str(position),
                 "reason": reason,
-                "document": document[:_LARGEST],
-                "is_whole": len(document) <= _LARGEST,
             }
             name = f"{self.pipeline}/{target.oid}/{key}/{position}"
             path = f"{part(self.index)}/_doc/{hashlib.sha256(name.encode()).hexdigest()}"
-            self.client.call("PUT", path, about, doing="keeping a document that was refused")
+            longest = _LARGEST
+            # What was too large in itself may be so here: then as much of it as goes in.
+            while not self._put(path, about, document, longest):
+                longest //= 2
+
+    def _put(self, path: str, about: Mapping[str, str], document: str, longest: int) -> bool:
+        """False where it is too large."""
+        whole = {"document": document[:longest], "is_whole": len(document) <= longest}
+        allowed = (413,) if longest else ()
+        answer = self.client.call(
+            "PUT", path, {**about, **whole}, doing="keeping a refused document", allowed=allowed
+        )
+        return answer.is_done
 
     def forget(self, table: str) -> None:
         """Those of a table whose rows all come again."""

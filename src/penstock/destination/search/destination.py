@@ -115,7 +115,8 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         super().prepare(definitions)
-        self._look({table.oid for table in definitions} - self._at.keys())
+        with self._lock:
+            self._look({table.oid for table in definitions} - self._at.keys())
 
     def _look(self, tables: Collection[int]) -> None:
         """Find out which generations are written now."""
@@ -217,8 +218,12 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
     def were_written(self, tables: Collection[int], emptied: Collection[int]) -> None:
         self._look(emptied)
         for oid in tables:
-            if (at := self._at.get(oid)) is not None and at.is_shadow:
+            if (at := self._at.get(oid)) is None:
+                continue
+            if at.is_shadow:
                 self._show(at)
+            elif oid in emptied:
+                self._generations.clean(at)
 
     # -- schema changes --------------------------------------------------------------------------
 
