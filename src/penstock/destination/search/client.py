@@ -15,14 +15,20 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import urllib3
-from urllib3.util import Timeout
-
 from penstock.backoff import Backoff
 from penstock.destination.search.exact_json import read_exactly
 from penstock.destination.search.failures import BUSY, failure, unavailable
 from penstock.destination.search.options import SearchOptions
-from penstock.model.errors import DestinationUnavailable
+from penstock.model.errors import ConfigError, DestinationUnavailable
+
+try:
+    import urllib3
+    from urllib3.util import Timeout
+except ImportError as error:
+    raise ConfigError(
+        "destination search needs a package that is not installed",
+        remedy="install `penstock[search]`",
+    ) from error
 
 _CONNECT_SECONDS = 10.0
 _LONG_SECONDS = 6 * 3600.0
