@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 from opensearchpy import OpenSearch
 from opensearchpy.helpers import bulk
 
@@ -88,22 +90,22 @@ def _actions(
     targets = {table.oid: Target.of(table) for table in tables}
     found: list[dict[str, Any]] = []
     for part in destination.writer().encode(captured_changes(pipeline)):
-        about, rows = read_part(part)
+        about, steps = read_part(part)
         target = targets[about["table"]]
         index = f"{pipeline.config.name}.public.{target.name}.g1.write"
-        texts = documents_of(target.columns, rows).to_pylist()
-        heads = zip(rows["id"].to_pylist(), row_versions(rows).tolist(), strict=True)
-        gone = rows["deleted"].to_pylist()
-        for (key, version), text, is_gone in zip(heads, texts, gone, strict=True):
-            head = {
-                "_index": index,
-                "_id": key,
-                "version": version,
-                "version_type": "external",
-            }
-            if is_gone:
-                found.append({"_op_type": "delete", **head})
-            else:
-                found.append({**head, "_source": json.loads(text)})
+        for _, rows in steps:
+            found += _of_rows(target, index, rows)
     destination.close()
     return found
+
+
+def _of_rows(target: Target, index: str, rows: pa.Table) -> Iterator[dict[str, Any]]:
+    texts = documents_of(target.columns, rows).to_pylist()
+    heads = zip(rows["id"].to_pylist(), row_versions(rows).tolist(), strict=True)
+    gone = rows["deleted"].to_pylist()
+    for (key, version), text, is_gone in zip(heads, texts, gone, strict=True):
+        head = {"_index": index, "_id": key, "version": version, "version_type": "external"}
+        if is_gone:
+            yield {"_op_type": "delete", **head}
+        else:
+            yield {**head, "_source": json.loads(text)}

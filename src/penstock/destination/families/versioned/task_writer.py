@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,11 +35,12 @@ from penstock.destination.families.versioned.documents import (
     documents,
     numbered_ids,
 )
+from penstock.destination.families.versioned.steps import write_steps
 from penstock.model.errors import TableRefused, unreadable_alone
 from penstock.model.lsn import Position
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.pgoutput import tuples
-from penstock.transform.key_events import KeyEvents, moves
+from penstock.transform.key_events import KeyEvents
 from penstock.transform.net_rows import old_key_text
 from penstock.transform.table_order import after, in_table_order
 
@@ -64,45 +64,46 @@ class VersionedWriter(LanedWriter):
                     if table.oid in self.targets:
                         ends.setdefault(table.oid, []).append(event.stamp.position)
             for oid, positions in ends.items():
-                yield self._part(oid, max(positions), "truncate", pa.table({}))
+                yield self._part(oid, max(positions), [("truncate", pa.table({}))])
             for found in in_table_order(run.tables):
                 left = after(found, ends.get(found.table.oid, ()))
                 if len(left):
                     with unreadable_alone(found.table.oid, found.table.qualified_name):
-                        yield from self._parts(left)
+                        yield self._rows(left)
 
     def sender(self) -> LaneSender:
         return DocumentSender(self.store, self.targets, self.replayed)
 
-    def _parts(self, changes: TableChanges) -> Iterator[LanePart]:
+    def _rows(self, changes: TableChanges) -> LanePart:
         target = target_of(self.targets, changes.table)
         places = target.places(changes.table, int(changes.commit_lsn[0]))
-        if not target.key:
-            yield self._step(target, changes, "put", _keyless(self.store, target, places, changes))
-            return
-        start = 0
-        for first, last in _odd_moves(target, places, changes):
-            if first > start:
-                some = changes.part(start, first)
-                yield self._step(target, some, "put", _by_key(self.store, target, places, some))
-            some = changes.part(first, last)
-            yield self._step(target, some, "move", _moved(self.store, target, places, some))
-            start = last
-        if start < len(changes):
-            some = changes.part(start, len(changes))
-            yield self._step(target, some, "put", _by_key(self.store, target, places, some))
-
-    def _step(self, target: Target, changes: TableChanges, kind: str, rows: pa.Table) -> LanePart:
         first = Position(int(changes.commit_lsn[0]), int(changes.ordinal[0]))
-        return self._part(target.oid, first, kind, rows)
+        if not target.key:
+            made = [("put", _keyless(self.store, target, places, changes))]
+        else:
+            encode = {"put": _by_key, "move": _moved}
+            made = [
+                (kind, encode[kind](self.store, target, places, changes.take(some)))
+                for kind, some in write_steps(target, places, changes)
+            ]
+        return self._part(target.oid, first, made)
 
-    def _part(self, oid: int, first: Position, kind: str, rows: pa.Table) -> LanePart:
-        about = json.dumps({"table": oid, "kind": kind, "first": first})
-        packed = rows.replace_schema_metadata({"about": about})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, packed.schema) as stream:
-            stream.write_table(packed)
-        return LanePart(oid % self.lanes, first, sink.getvalue().to_pybytes(), rows.num_rows)
+    def _part(self, oid: int, first: Position, steps: Sequence[tuple[str, pa.Table]]) -> LanePart:
+        """All steps of a run are one part: their order is not that of positions."""
+        tables = [_stream(rows) for _, rows in steps]
+        lengths = [len(table) for table in tables]
+        kinds = [kind for kind, _ in steps]
+        about = {"table": oid, "first": first, "kinds": kinds, "lengths": lengths}
+        content = b"\n".join([json.dumps(about).encode(), b"".join(tables)])
+        return LanePart(oid % self.lanes, first, content, sum(r.num_rows for _, r in steps))
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
 
 
 class DocumentSender(LaneSender):
@@ -122,16 +123,17 @@ class DocumentSender(LaneSender):
         self._emptied: set[int] = set()
 
     def send(self, part: LanePart) -> None:
-        about, rows = read_part(part)
+        about, steps = read_part(part)
         target = self._targets[about["table"]]
         self._written.add(target.oid)
-        if about["kind"] == "truncate":
-            self._emptied.add(target.oid)
-            self._store.forget_before(target, Position(*about["first"]))
-        elif about["kind"] == "move":
-            self._park(target, self._writer.move_rows(target, rows))
-        else:
-            self._park(target, self._writer.put_rows(target, rows))
+        for kind, rows in steps:
+            if kind == "truncate":
+                self._emptied.add(target.oid)
+                self._store.forget_before(target, Position(*about["first"]))
+            elif kind == "move":
+                self._park(target, self._writer.move_rows(target, rows))
+            else:
+                self._park(target, self._writer.put_rows(target, rows))
         self.resent = self._store.resent
 
     def _park(self, target: Target, keys: Sequence[tuple[str, ...]]) -> None:
@@ -156,11 +158,16 @@ class DocumentSender(LaneSender):
         self._store.close()
 
 
-def read_part(part: LanePart) -> tuple[dict[str, Any], pa.Table]:
-    """What a part says of itself, and its rows."""
-    rows = pa.ipc.open_stream(part.content).read_all()
-    about: dict[str, Any] = json.loads(rows.schema.metadata[b"about"])
-    return about, rows.replace_schema_metadata(None)
+def read_part(part: LanePart) -> tuple[dict[str, Any], list[tuple[str, pa.Table]]]:
+    """What a part says of itself, and its steps."""
+    head, _, tables = part.content.partition(b"\n")
+    about: dict[str, Any] = json.loads(head)
+    steps, start = [], 0
+    for kind, length in zip(about["kinds"], about["lengths"], strict=True):
+        content = memoryview(tables)[start : start + length]
+        steps.append((kind, pa.ipc.open_stream(content).read_all()))
+        start += length
+    return about, steps
 
 
 @dataclass(frozen=True)
@@ -272,40 +279,6 @@ def _keyless(
     columns = [store.values(values.text(place), types[place].type) for place in places]
     none = np.zeros(len(changes), bool)
     return documents(target, ids, changes.commit_lsn, changes.ordinal, none, columns)
-
-
-def _odd_moves(
-    target: Target, places: Sequence[int], changes: TableChanges
-) -> Iterator[tuple[int, int]]:
-    """Where changes move rows that they do not say all of, in runs in which no key comes twice."""
-    values = RowValues(changes)
-    unset: npt.NDArray[np.bool_] = np.zeros(len(changes), bool)
-    for place in places:
-        mask = values.unset(place)
-        unset |= False if mask is None else mask
-    if not unset.any():
-        return
-    key = [places[index] for index in target.key]
-    news = [values.text(column) for column in key]
-    olds = [old_key_text(changes, values, column) for column in key]
-    odd = np.flatnonzero(moves(changes, olds, news) & unset)
-    pairs = zip(
-        odd.tolist(),
-        document_ids(olds).take(pa.array(odd)).to_pylist(),
-        document_ids(news).take(pa.array(odd)).to_pylist(),
-        strict=True,
-    )
-    first = last = -1
-    seen: set[str] = set()
-    for place, old, new in pairs:
-        if place != last or {old, new} & seen:
-            if first >= 0:
-                yield first, last
-            first, seen = place, set()
-        last = place + 1
-        seen |= {old, new}
-    if first >= 0:
-        yield first, last
 
 
 def _with(made: pa.Table, more: Mapping[str, pa.Array]) -> pa.Table:
