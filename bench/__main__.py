@@ -23,6 +23,7 @@ from bench.jdbc_driver import jdbc_driver
 from bench.object_logs import IN_OBJECTS, ObjectLogs
 from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
+from bench.search_server import INTO_SEARCH, SearchIndexes
 from bench.server import SETTINGS, BenchError, bench_database, make_wal_files
 from bench.settings import COPIES, INTO_TABLES, PIPELINES, RESULTS, STREAMS, Settings
 from bench.steady import SteadyBench, steady_seconds
@@ -99,9 +100,12 @@ def _measure(settings: Settings) -> None:
         objects = None
         if settings.needs(IN_OBJECTS):
             objects = stack.enter_context(ObjectLogs())
+        search = None
+        if settings.needs(*INTO_SEARCH):
+            search = stack.enter_context(SearchIndexes())
         # Fetched before anything is measured.
         driver = jdbc_driver() if settings.needs("spark_jdbc") else None
-        bench = _Bench(settings, folder, server, destination, spark, driver, kafka, objects)
+        bench = _Bench(settings, folder, server, destination, spark, driver, kafka, objects, search)
         bench.warm_up()
         measurements: list[Measurement] = []
         others: list[dict[str, Any]] = []
@@ -130,6 +134,7 @@ class _Bench:
     jdbc_driver: Path | None
     kafka: KafkaTopics | None
     objects: ObjectLogs | None
+    search: SearchIndexes | None
 
     def warm_up(self) -> None:
         """Let the JVM compile and the workers start; nothing of it is reported."""
@@ -224,7 +229,13 @@ class _Bench:
         ):
             for workload in workloads:
                 bench = BacklogBench(
-                    database, workload, self.spark, targets, self.kafka, self.objects
+                    database,
+                    workload,
+                    self.spark,
+                    targets,
+                    self.kafka,
+                    self.objects,
+                    self.search,
                 )
                 measured += bench.run(systems, rounds, tell)
         return measured

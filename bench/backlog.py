@@ -13,6 +13,7 @@ from bench.meter import Meter
 from bench.object_logs import ObjectLogs, change_log_of
 from bench.readers import PATIENCE_SECONDS, measure_capture, measure_pg_recvlogical
 from bench.results import Measurement
+from bench.search_server import HELPER, INTO_SEARCH, SearchIndexes, measure_bulk_helper
 from bench.server import BenchDatabase, BenchError, BenchPipeline
 from bench.settings import INTO_TABLES, turns
 from bench.target import Contents, Target, Targets, contents, require_equal
@@ -38,6 +39,7 @@ class BacklogBench:
         targets: Targets | None,
         kafka: KafkaTopics | None,
         objects: ObjectLogs | None,
+        search: SearchIndexes | None,
     ) -> None:
         self._database = database
         self._workload = workload
@@ -45,6 +47,7 @@ class BacklogBench:
         self._targets = targets
         self._kafka = kafka
         self._objects = objects
+        self._search = search
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
         """Write the backlog, then yield a measurement for each round and system."""
@@ -67,7 +70,8 @@ class BacklogBench:
         load = workload.load(database.conn)
         say(f"{workload.title}: {load.changes:,} changes in {time.monotonic() - began:.0f} s")
         database.settle()
-        expected = contents(database.conn) if set(systems) & set(INTO_TABLES) else {}
+        compared = {*INTO_TABLES, *INTO_SEARCH}
+        expected = contents(database.conn) if compared & set(systems) else {}
         for number, system in turns(systems, rounds):
             pipeline = pipelines.get((system, number), reference)
             measured = replace(
@@ -86,6 +90,8 @@ class BacklogBench:
     def _destination(self, system: str, number: int) -> Mapping[str, Any] | None:
         if system == "kafka" and self._kafka is not None:
             return self._kafka.destination
+        if system == "search" and self._search is not None:
+            return self._search.destination
         if system not in INTO_TABLES:
             return None
         return {"type": system, "url": self._require_targets().url(system, number)}
@@ -98,6 +104,8 @@ class BacklogBench:
             return measure_pg_recvlogical(database, name, pipeline, load)
         if system == "capture":
             return measure_capture(database, name, pipeline, load)
+        if system in INTO_SEARCH and self._search is not None:
+            return self._into_search(system, self._search, pipeline, load, expected)
         if system not in INTO_TABLES:
             measured = self._delivery(system, self._pipeline(pipeline), load, None)
             if self._kafka is not None and system == "kafka":
@@ -115,6 +123,22 @@ class BacklogBench:
             measured = self._delivery(system, self._pipeline(pipeline), load, target)
         require_equal(system, expected, contents(target.conn))
         self._require_targets().measured(system, number)
+        return measured
+
+    def _into_search(
+        self,
+        system: str,
+        search: SearchIndexes,
+        pipeline: BenchPipeline,
+        load: Load,
+        expected: Contents,
+    ) -> Measurement:
+        if system == HELPER:
+            name = self._workload.name
+            measured = measure_bulk_helper(search, self._database, name, pipeline, load)
+        else:
+            measured = self._delivery(system, self._pipeline(pipeline), load, None)
+        search.require_all(system, pipeline.config.name, expected)
         return measured
 
     def _delivery(

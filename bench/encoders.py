@@ -36,7 +36,7 @@ def measure_encoders(
     pipeline = database.pipeline("encode")
     load = workload.load(database.conn)
     measure_capture(database, workload.name, pipeline, load)
-    changes = _changes(pipeline)
+    changes = captured_changes(pipeline)
     for number, system in turns(systems, rounds):
         encoder = _encoder(database, pipeline, ENCODERS[system])
         began = time.process_time()
@@ -49,7 +49,7 @@ def measure_encoders(
         yield measured
 
 
-def _changes(pipeline: BenchPipeline) -> list[ChangeSet]:
+def captured_changes(pipeline: BenchPipeline) -> list[ChangeSet]:
     """All that the log has, as tasks get it."""
     log = ChangeLog(pipeline.config.change_log.path)
     listing = log.list()

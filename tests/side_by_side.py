@@ -18,7 +18,7 @@ from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 _ROOT = Path(__file__).resolve().parents[1]
-_QUEUES = ("kafka", "kinesis", "log_storage")
+_QUEUES = ("kafka", "kinesis", "log_storage", "search")
 # Begun in this order, before all tests that are in none: the longest first.
 _ORDER = ("spark 1", "spark 2", "crash", *_QUEUES)
 # Two sessions: one alone would be the longest of all.
@@ -61,7 +61,7 @@ def group_of(nodeid: str) -> str:
     if file.parent.name == "crash":
         return "crash"
     if file.parent.name == "contract":
-        return next((queue for queue in _QUEUES if file.stem == f"test_{queue}"), nodeid)
+        return next((queue for queue in _QUEUES if file.stem.startswith(f"test_{queue}")), nodeid)
     if file.stem in _IN_ORDER:
         return path
     if file.parent.name == "integration" and _takes_a_session(path):

@@ -65,7 +65,7 @@ def _runs(of: Sequence[Batch]) -> list[ChangeSet]:
 
 
 def _expected(of: Sequence[Batch]) -> Counter[FrozenRow]:
-    return _counted(_runs(of))
+    return rows_left(_runs(of))
 
 
 def _opened(adapter: Adapter) -> KeptTables:
@@ -120,17 +120,9 @@ def test_batches_that_come_again(member: str, plan: list[Step], cut: int, part: 
 
 
 @settings(max_examples=120)
-@given(
-    plan=steps(40, ALL),
-    read=st.integers(0, 39),
-    chunks=st.lists(st.integers(0, 40), min_size=4, max_size=4),
-)
-def test_rows_are_copied_while_they_change(
-    member: str, plan: list[Step], read: int, chunks: list[int]
-) -> None:
-    """The snapshot is taken after ``read`` steps; its chunks arrive one by one, each before some
-    batch: also before changes that the snapshot has, and after ones that it has not.
-    """
+@given(plan=steps(40, ALL), read=st.integers(0, 39))
+def test_rows_are_copied_while_they_change(member: str, plan: list[Step], read: int) -> None:
+    """The first snapshot is taken after ``read`` steps."""
     builder = ChangeBuilder()
     history = KeyedHistory(KIND, builder)
     runs, frontiers = [], [Frontier(0, 0)]
@@ -140,32 +132,20 @@ def test_rows_are_copied_while_they_change(
         runs.append(builder.cut())
         frontiers.append(builder.frontier)
     read = min(read, len(runs))
-    snapshot = frontiers[read]
     then = _rows_after(runs[:read])
-    keys = [key for key in KIND.keys if key in then]
-    copies = [
-        ChunkRows(PAIR, str(number), [then[key]], snapshot) for number, key in enumerate(keys)
-    ]
     with Place(member) as adapter:
         destination = _opened(adapter)
         destination.truncate_table(definition(PAIR))
-        if isinstance(destination, TakesReplays):
-            _copy_then_replay(destination, then, runs, read)
-        else:
-            due = dict(zip(map(str, range(len(copies))), chunks, strict=False))
-            for number, run in enumerate(runs):
-                arrived = [copy for copy in copies if due[copy.chunk] == number]
-                copy_chunks(destination, *arrived)
-                deliver(destination, frontiers[number + 1], [run])
-            copy_chunks(destination, *[c for c in copies if due[c.chunk] >= len(runs)])
-            if not copies:
-                copy_chunks(destination, ChunkRows(PAIR, "0", [], snapshot))
-            destination.finish_copy(definition(PAIR))
-        assert adapter.rows(NAME) == _counted(runs)
+        _copy_then_replay(destination, then, runs, frontiers, read)
+        assert adapter.rows(NAME) == rows_left(runs)
 
 
 def _copy_then_replay(
-    destination: KeptTables, early: Mapping[Key, Values], runs: Sequence[ChangeSet], read: int
+    destination: KeptTables,
+    early: Mapping[Key, Values],
+    runs: Sequence[ChangeSet],
+    frontiers: Sequence[Frontier],
+    read: int,
 ) -> None:
     """Some rows are read under the first snapshot, others under a later one: at the end."""
     assert isinstance(destination, TakesReplays)
@@ -173,8 +153,8 @@ def _copy_then_replay(
     first = [row for number, row in enumerate(early.values()) if number % 2]
     others = set(KIND.keys) - {(row[0], row[1]) for row in first}
     rest = [row for key, row in late.items() if key in others]
-    copy_chunks(destination, ChunkRows(PAIR, "0", first))
-    copy_chunks(destination, ChunkRows(PAIR, "1", rest), again=True)
+    copy_chunks(destination, ChunkRows(PAIR, "0", first, frontiers[read]))
+    copy_chunks(destination, ChunkRows(PAIR, "1", rest, frontiers[-1]), again=True)
     destination.finish_copy(definition(PAIR))
     destination.replaying([PAIR.oid])
     for start in range(read, len(runs), 4):
@@ -184,14 +164,14 @@ def _copy_then_replay(
         destination.commit(receipts, Watermarks(Frontier(start + 1, start + 1)))
     parked = destination.parked_keys(PAIR.oid)
     found = [late[key] for key in parked if key in late]
-    read_again = next(iter(ChunkRows(PAIR, "", found, piece=100).texts()))
+    read_again = next(iter(ChunkRows(PAIR, "", found, frontiers[-1], piece=100).texts()))
     destination.settle_parked(read_again, parked)
     assert not destination.parked_keys(PAIR.oid)
     destination.replaying([])
 
 
 def _rows_after(runs: Sequence[ChangeSet]) -> dict[Key, Values]:
-    rows = [dict(row) for row in _counted(runs)]
+    rows = [dict(row) for row in rows_left(runs)]
     return {
         (str(row["a"]), str(row["b"])): tuple(row[column.name] for column in PAIR.columns)
         for row in rows
@@ -237,39 +217,10 @@ def test_rows_that_exchange_their_keys_in_one_task(member: str) -> None:
             ("a", "1", "three", "second"),
             ("b", "2", "one", "first"),
         }
-        assert adapter.rows(NAME) == _counted(runs)
+        assert adapter.rows(NAME) == rows_left(runs)
 
 
-def test_a_row_moves_twice_before_it_is_copied(member: str) -> None:
-    if member != "versioned":
-        pytest.skip("its tables get no changes before they are copied")
-    builder = ChangeBuilder()
-    with builder.transaction():
-        builder.insert(PAIR, "a", "1", "one", "long")
-        builder.insert(PAIR, "b", "2", "two", "other")
-    runs = [builder.cut()]
-    snapshot = builder.frontier
-    with builder.transaction():
-        builder.update(PAIR, "a", "1", "changed", UNSET)
-        builder.update(PAIR, "c", "3", "moved", UNSET, key=["a", "1", None, None])
-        # Somebody else takes its place, and one place more.
-        builder.update(PAIR, "a", "1", "two", UNSET, key=["b", "2", None, None])
-        builder.update(PAIR, "b", "2", "moved", UNSET, key=["c", "3", None, None])
-    runs.append(builder.cut())
-    with Place(member) as adapter:
-        destination = _opened(adapter)
-        destination.truncate_table(definition(PAIR))
-        for _ in range(2):
-            # A driver that dies before its commit writes all of it again.
-            destination.writer().write(runs[1:])
-        copied = [ChunkRows(PAIR, "0", [row], snapshot) for row in _rows_after(runs[:1]).values()]
-        copy_chunks(destination, *copied)
-        deliver(destination, builder.frontier, runs[1:])
-        destination.finish_copy(definition(PAIR))
-        assert adapter.rows(NAME) == _counted(runs)
-
-
-def _counted(runs: Sequence[ChangeSet]) -> Counter[FrozenRow]:
+def rows_left(runs: Sequence[ChangeSet]) -> Counter[FrozenRow]:
     model = MergeModel({NAME: ["a", "b"]})
     model.apply(reference(*runs))
     return model.rows(NAME)

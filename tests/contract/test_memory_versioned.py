@@ -25,6 +25,7 @@ class MemoryVersionedAdapter(Adapter):
     follows_columns = False
     takes_keyless = False
     chunk_waits_for_commit = False
+    chunk_is_whole = False
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

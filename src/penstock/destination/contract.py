@@ -67,11 +67,9 @@ class Rows:
 class Capabilities:
     """What a destination can do; the contract suite asks of it just this."""
 
-    mode: Literal["merge", "append", "versioned"]
-    """merge: it holds the current rows, and gets each change of them once, in order.
+    mode: Literal["merge", "append"]
+    """merge: it holds the current rows, and gets their changes in order.
     append: it holds every change.
-    versioned: it holds the current rows, each with its position; of two writes of a row the older
-    one loses, so that changes may come again, and while the table is copied.
     """
     exactly_once: bool
     """A change is there once, whatever crashed. Otherwise: at least once."""
@@ -83,6 +81,8 @@ class Capabilities:
     """Seconds between micro-batches unless the pipeline file says otherwise."""
     sends_at_once: bool = False
     """What a task wrote is there before it is committed: it cannot be taken back."""
+    older_loses: bool = False
+    """Of two writes of a row the one of an older change loses, whichever comes first."""
     tells_by_definitions: bool = False
     """What it writes of a row depends on how the table was defined then. So definitions are kept
     over a restart, also where no table is copied.

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.destination.contract import Capabilities, DestinationOptions
-from penstock.destination.families.staged_merge.destination import Key, StagedMergeDestination
+from penstock.destination.families.kept_tables import Key
+from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.staged_merge.task_writer import PARK

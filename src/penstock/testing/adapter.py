@@ -34,6 +34,8 @@ class Adapter(ABC):
     """False: a chunk of copied rows that is committed twice is there twice."""
     chunk_waits_for_commit: ClassVar[bool] = True
     """False: a chunk is there, whole, once its writer is done."""
+    chunk_is_whole: ClassVar[bool] = True
+    """False: pieces of a chunk that failed may be there; those that come again stand over them."""
     chunk_is_sent: ClassVar[bool] = False
     """True: a chunk is there as often as it was written, whatever becomes of its receipts."""
     keeps_all_order: ClassVar[bool] = True

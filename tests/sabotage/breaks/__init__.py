@@ -13,6 +13,7 @@ from tests.sabotage.breaks import (
     queues,
     rows,
     schema,
+    search,
     source,
     trust,
 )
@@ -26,6 +27,7 @@ BREAKS: tuple[Break, ...] = (
     *rows.BREAKS,
     *postgres.BREAKS,
     *queues.BREAKS,
+    *search.BREAKS,
     *schema.BREAKS,
     *trust.BREAKS,
     *many.BREAKS,

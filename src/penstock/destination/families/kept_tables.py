@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 
 Notes = dict[str, str | None]
+Key = tuple[str, ...]
 
 
 class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFailAlone):
@@ -110,6 +112,11 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
     def forget(self) -> Sequence[str]:
         return ["its ledger"] if self.ledger.forget() else []
 
+    def parked_keys(self, table: int) -> Sequence[Key]:
+        """For those that take replays."""
+        prefix = f"parked/{table}/"
+        return [tuple(json.loads(name.removeprefix(prefix))) for name in self.ledger.read(prefix)]
+
     def _forget_copy(self, table: TableDefinition, notes: Notes) -> None:
         for kind in ("copy", "chunk", "parked"):
             notes.update(dict.fromkeys(self.ledger.read(f"{kind}/{table.oid}/")))
@@ -142,3 +149,8 @@ def after_change(change: SchemaChange, targets: Mapping[int, Target]) -> dict[in
         for table in change.tables
         if table.before is not None and table.after is not None and table.oid in targets
     }
+
+
+def parked_note(table: int | str, key: Sequence[str]) -> str:
+    """The name of a note that a row is to be read again."""
+    return f"parked/{table}/{json.dumps(key)}"

@@ -164,8 +164,7 @@ class CopyTests:
         broken = ChunkRows(ITEMS, "0", FIRST, error=SnapshotGone("the snapshot has ended"))
         with pytest.raises(SnapshotGone, match="the snapshot has ended"):
             write_chunks(destination, broken)
-        if destination.capabilities.mode != "versioned":
-            # There, pieces of it are written at once: the rest comes over them.
+        if adapter.chunk_is_whole:
             assert_copied(adapter)
         copy_chunks(destination, first())
         assert_copied(adapter, first())
@@ -197,11 +196,10 @@ class CopyTests:
         later = ChunkRows(ITEMS, "0", [("7", "g"), ("1", "z")], LATER)
         for _ in range(2):
             destination.truncate_table(definition(ITEMS))
-        if adapter.keeps == "rows" and destination.capabilities.mode != "versioned":
+        if adapter.keeps == "rows":
             assert_copied(adapter, notes)
         copy_chunks(destination, later)
         if isinstance(destination, HoldsTables):
-            # Where rows are versioned, those that are older than the copy go only now.
             destination.finish_copy(definition(ITEMS))
         if adapter.chunk_stands_once:
             # Only the table that was named is forgotten.

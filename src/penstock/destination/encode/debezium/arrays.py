@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
 from functools import partial
 from hashlib import md5
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.decode.types.array_text import ArrayText, split_array
-from penstock.decode.types.arrays import decode_array
-from penstock.decode.types.text_column import TextColumn, TypedColumn
 from penstock.destination.encode.debezium.form import Content, Form
-from penstock.destination.encode.json_values import TEXT, join
+from penstock.destination.encode.json_arrays import json_arrays
 from penstock.model.table_schema import PgType
 
 _DATE, _UUID = 1082, 2950
@@ -47,39 +41,4 @@ def _unavailable(element: PgType, form: Form, placeholder: str) -> str | None:
 
 
 def _arrays(text: pa.Array, form: Form) -> Content:
-    """Lower bounds are lost; an array of more dimensions is a list of lists."""
-    if text.null_count == len(text):
-        return Content(pa.nulls(len(text), TEXT))
-    lists = decode_array(TextColumn(text), pa.list_(pa.string()), TypedColumn, ",")
-    written = _plain(lists.values, form)
-    others = lists.unrepresentable
-    if others is None:
-        return Content(written)
-    return Content(pc.replace_with_mask(written, others, _others(text.filter(others), form)))
-
-
-def _plain(lists: pa.ListArray, form: Form) -> pa.Array:
-    """Arrays of one dimension, all at once."""
-    tokens = form.write(lists.flatten()).tokens().cast(TEXT)
-    lengths = np.asarray(pc.list_value_length(lists).fill_null(0))
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    rows = pa.LargeListArray.from_arrays(pa.array(ends), tokens)
-    written = join("[", pc.binary_join(rows, pa.scalar(",", TEXT)), "]")
-    if not lists.null_count:
-        return written
-    return pc.if_else(lists.is_valid(), written, pa.scalar(None, TEXT))
-
-
-def _others(text: pa.Array, form: Form) -> pa.Array:
-    """Arrays of other shapes, one by one; their elements at once."""
-    arrays = [split_array(value) for value in text.to_pylist()]
-    elements = [element for array in arrays for element in array.elements]
-    tokens = iter(form.write(pa.array(elements, pa.string())).tokens().to_pylist())
-    return pa.array([_nested(array, tokens) for array in arrays], TEXT)
-
-
-def _nested(array: ArrayText, tokens: Iterator[str]) -> str:
-    rows = [next(tokens) for _ in array.elements]
-    for length in reversed(array.dimensions[1:]):
-        rows = [f"[{','.join(rows[at : at + length])}]" for at in range(0, len(rows), length)]
-    return f"[{','.join(rows)}]"
+    return Content(json_arrays(text, lambda elements: form.write(elements).tokens()))

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from penstock.destination.contract import ChunkReceipt, Receipt, Rows, SchemaChange
-from penstock.destination.families.kept_tables import KeptTables, after_change
+from penstock.destination.families.kept_tables import KeptTables, Key, after_change, parked_note
 from penstock.destination.families.ledger import fenced, watermarks_from, watermarks_text
 from penstock.destination.families.staged_merge.joined_rows import (
     MergedRows,
@@ -29,8 +29,6 @@ from penstock.model.lsn import NOTHING, Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
-
-Key = tuple[str, ...]
 
 
 class StagedMergeDestination(KeptTables, TakesReplays):
@@ -169,7 +167,7 @@ class StagedMergeDestination(KeptTables, TakesReplays):
                 rows = joined(target, parts[0].kind, files, emptied=emptied)
             else:
                 rows = no_rows(target, emptied=emptied)
-            return [_parked(oid, key) for key in self.apply(rows, at)]
+            return [parked_note(oid, key) for key in self.apply(rows, at)]
 
         touched = batch.touched()
         if self.side_by_side == 1 or len(touched) < 2:
@@ -212,10 +210,6 @@ class StagedMergeDestination(KeptTables, TakesReplays):
     def replaying(self, tables: Collection[int]) -> None:
         self._replaying = frozenset(tables)
 
-    def parked_keys(self, table: int) -> Sequence[Key]:
-        prefix = f"parked/{table}/"
-        return [tuple(json.loads(name.removeprefix(prefix))) for name in self.ledger.read(prefix)]
-
     def settle_parked(self, rows: TableRows, keys: Sequence[Key]) -> None:
         target = self._targets[rows.table.oid]
         columns = [rows.columns[place] for place in target.places(rows.table)]
@@ -227,13 +221,9 @@ class StagedMergeDestination(KeptTables, TakesReplays):
                 self.apply(removed(target, gone), at)
             names = [f"c{index}" for index in range(len(columns))]
             self.load(target, pa.table(columns, names=names), over=True)
-            notes.update(dict.fromkeys(_parked(target.oid, key) for key in keys))
+            notes.update(dict.fromkeys(parked_note(target.oid, key) for key in keys))
 
     def forget(self) -> Sequence[str]:
         self.stage.clean()
         self.stage.note("{}")
         return super().forget()
-
-
-def _parked(table: int, key: Key) -> str:
-    return f"parked/{table}/{json.dumps(key)}"

@@ -4,36 +4,58 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import pyarrow as pa
 
 from penstock.decode.row_values import READ_ORDINAL
 from penstock.destination.contract import ChunkReceipt, Receipt, Rows, SchemaChange
-from penstock.destination.families.kept_tables import KeptTables, after_change
+from penstock.destination.families.kept_tables import KeptTables, Key, after_change, parked_note
 from penstock.destination.families.ledger import watermarks_from, watermarks_text
 from penstock.destination.families.target import Target
-from penstock.destination.families.versioned.documents import DocumentStore
+from penstock.destination.families.versioned.documents import (
+    DocumentStore,
+    document_ids,
+    tombstones,
+)
 from penstock.destination.families.versioned.task_writer import (
     VersionedChunkWriter,
     VersionedWriter,
+    copied_documents,
 )
-from penstock.model.errors import TableRefused
-from penstock.model.lsn import Position
+from penstock.destination.protocols import TakesReplays
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
 
 
-class VersionedDestination(KeptTables):
+class VersionedDestination(KeptTables, TakesReplays):
     """Executors write documents at once, each with its position; of two the older one loses, so
     that all may come again. The driver stores how far they are, last.
 
-    A member gives it a ledger and a document store, and says how tables are made, dropped and
-    changed. Rows of a table without a key are documents under their positions: they can come, and
-    be truncated, but a change of one refuses the table.
+    A member gives it a ledger and a document store, and says how tables are made, dropped, changed
+    and copied anew. Rows of a table without a key are documents under their positions: they can
+    come, and be truncated, but a change of one refuses the table.
     """
+
+    def __init__(self, options: object, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        self._replaying: frozenset[int] = frozenset()
 
     @property
     @abstractmethod
-    def store(self) -> DocumentStore: ...
+    def store(self) -> DocumentStore:
+        """For the tasks of the next batch, and for the driver itself."""
+
+    @abstractmethod
+    def begin_copy(self, table: TableDefinition, target: Target) -> None:
+        """Make an empty place for the rows of a table, which from now on are written there. What
+        others still write to where its rows were must not get there.
+        """
+
+    def were_written(self, tables: Collection[int], emptied: Collection[int]) -> None:
+        """The stream brought rows of these tables, and truncated some. Called before the commit."""
 
     def open(self) -> None:
         self._driver = self.ledger.take_over()
@@ -50,10 +72,18 @@ class VersionedDestination(KeptTables):
         return watermarks_from(notes["progress"]) if notes else None
 
     def writer(self) -> VersionedWriter:
-        return VersionedWriter(self.store, self._targets)
+        return VersionedWriter(self.store, self._targets, self._replaying)
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         with self._changing() as notes:
+            written: set[int] = set()
+            emptied: set[int] = set()
+            for told in map(json.loads, receipts):
+                written.update(told["written"])
+                emptied.update(told["emptied"])
+                for oid, keys in told["parked"].items():
+                    notes.update(dict.fromkeys((parked_note(oid, key) for key in keys), ""))
+            self.were_written(written, emptied)
             notes["progress"] = watermarks_text(watermarks)
 
     def section_writer(self, changes: Sequence[SchemaChange]) -> VersionedWriter:
@@ -65,7 +95,10 @@ class VersionedDestination(KeptTables):
         self, sections: Sequence[SchemaChange | Rows], watermarks: Watermarks
     ) -> None:
         self._follow([section for section in sections if isinstance(section, SchemaChange)])
-        self.commit((), watermarks)
+        receipts = [
+            r for section in sections if isinstance(section, Rows) for r in section.receipts
+        ]
+        self.commit(receipts, watermarks)
 
     def _follow(self, changes: Sequence[SchemaChange]) -> None:
         for change in changes:
@@ -79,36 +112,39 @@ class VersionedDestination(KeptTables):
     # -- copies ----------------------------------------------------------------------------------
 
     def truncate_table(self, table: TableDefinition) -> None:
-        """What is there stays until the copy is finished, and what it did not bring goes then:
-        changes that came after the snapshot are among it.
-        """
         with self._changing() as notes:
+            self.begin_copy(table, self._targets[table.oid])
             self._forget_copy(table, notes)
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> VersionedChunkWriter:
         return VersionedChunkWriter(self.store, self._targets[table.oid])
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
-        with self._changing() as notes:
-            for receipt in receipts:
-                oid, snapshot = json.loads(receipt.content)
-                name = f"copy/{oid}/"
-                known = notes.get(name) or self.ledger.read(name).get(name)
-                notes[name] = str(min(snapshot, int(known or snapshot)))
-
-    def finish_copy(self, table: TableDefinition) -> None:
-        """Remove what is older than the copy. Raises TableRefused where a document lacks columns:
-        its row moved within the table between two snapshots, so neither has it.
-        """
-        target, name = self._targets[table.oid], f"copy/{table.oid}/"
+        """Fence: what tasks wrote is there."""
         with self._changing():
-            if (snapshot := self.ledger.read(name).get(name)) is not None:
-                self.store.forget_before(target, Position(int(snapshot), READ_ORDINAL))
-            lacking = self.store.lacking(target)
-        if lacking:
-            raise TableRefused(
-                f"table {target.qualified_name}: {lacking} rows changed while they were copied "
-                "under two snapshots, and neither has all of their columns",
-                remedy=f"run `penstock tables resync` for {target.qualified_name}",
-                table=table.oid,
-            )
+            pass
+
+    # -- replays ---------------------------------------------------------------------------------
+
+    def catchup_writer(self, tables: Collection[int]) -> VersionedWriter:
+        targets = {oid: self._targets[oid] for oid in tables}
+        return VersionedWriter(self.store, targets, self._replaying)
+
+    def replaying(self, tables: Collection[int]) -> None:
+        self._replaying = frozenset(tables)
+
+    def settle_parked(self, rows: TableRows, keys: Sequence[Key]) -> None:
+        """What was read again is newer than all that was replayed, and older than what follows."""
+        target, store = self._targets[rows.table.oid], self.store
+        made = copied_documents(store, target, rows)
+        columns = [[key[place] for key in keys] for place in range(len(target.key))]
+        ids = document_ids([pa.array(column, pa.string()) for column in columns])
+        gone = ids.filter(pa.compute.invert(pa.compute.is_in(ids, made["id"].combine_chunks())))
+        lsn = np.full(len(gone), rows.snapshot.commit_lsn, np.int64)
+        ordinal = np.full(len(gone), READ_ORDINAL, np.int64)
+        with self._changing() as notes:
+            if made.num_rows:
+                store.put(target, made)
+            if len(gone):
+                store.put(target, tombstones(target, gone, lsn, ordinal))
+            notes.update(dict.fromkeys(parked_note(target.oid, key) for key in keys))

@@ -1,14 +1,12 @@
 """Documents: rows with an id and a version, as Arrow tables.
 
 A document's version is the position of the change that it comes from; that of a copied row is the
-point of its snapshot, after every change of that transaction. ``lacks`` is null where the document
-is whole. Else it names columns that no change has sent so far, and the id under which the row stood
-when the first of its changes came (``of``): the row that is copied from there has them.
+point of its snapshot, after every change that the snapshot has.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +18,7 @@ import pyarrow.compute as pc
 
 from penstock.destination.families.target import Target
 from penstock.model.lsn import Position
+from penstock.model.table_schema import PgType
 
 Mask = npt.NDArray[np.bool_]
 
@@ -29,38 +28,45 @@ HEAD = pa.schema(
         pa.field("commit_lsn", pa.int64(), nullable=False),
         pa.field("ordinal", pa.int64(), nullable=False),
         pa.field("deleted", pa.bool_(), nullable=False),
-        pa.field("lacks", pa.string()),
     ]
 )
-"""What each document has. Then its values as Postgres texts: ``c0``, ``c1``, … after the places of
-the target's columns. One that is deleted is a tombstone: its values are null.
+"""Behind these stand the values: ``c0``, ``c1``, … as the store writes them, null where the row has
+none and in tombstones.
 """
+
+_LONGEST_ID = 500
 
 
 class DocumentStore(ABC):
-    """What a member writes. Pickled to the executors, and used on the driver; opens what it needs.
+    """Where documents are. Pickled to the executors, and used on the driver; opens what it needs.
 
     Every call is durable when it returns. Each document is written whole or not at all; those of
     one call need not be written together.
     """
 
+    resent: int = 0
+    """How many documents did not arrive at first, and were sent again."""
+
+    def values(self, text: pa.Array, pg_type: PgType) -> pa.Array:
+        """A column of Postgres texts as the store writes it. Called by whoever encodes."""
+        return text
+
     @abstractmethod
-    def put(self, target: Target, documents: pa.Table) -> Mask:
+    def put(self, target: Target, documents: pa.Table) -> None:
         """Store each document whose version is above that of what stands under its id, tombstones
-        among them; which ones were stored. Ids occur once.
+        among them. The others lose. Ids occur once.
         """
 
     @abstractmethod
     def fetch(self, target: Target, ids: pa.Array) -> pa.Table:
-        """What stands under these ids as the last writes left it, tombstones among them, in any
-        order; and as ``token`` a text that is another once the document was written again.
+        """What stands under these ids as the last writes left it, in any order. Tombstones may be
+        among it.
         """
 
     @abstractmethod
-    def replace(self, target: Target, documents: pa.Table, tokens: pa.Array) -> Mask:
-        """Store each document if what stands under its id still has this token; with null: if
-        nothing stands there. Which ones were stored. What ``forget_before`` forbids counts as
-        stored.
+    def is_passed(self, target: Target, documents: pa.Table) -> Mask:
+        """Of documents under whose ids ``fetch`` found no row: where one was, and was deleted at a
+        later version than theirs, as far as the store remembers that.
         """
 
     @abstractmethod
@@ -69,56 +75,66 @@ class DocumentStore(ABC):
         lose. May be called again.
         """
 
-    @abstractmethod
-    def lacking(self, target: Target) -> int:
-        """How many documents lack columns, tombstones left out. Only nought has to be exact."""
-
     def close(self) -> None:  # noqa: B027 (some hold nothing)
         """Let go of what is held."""
 
 
-def document_ids(key: Sequence[pa.Array], prefix: str = "=") -> pa.Array:
-    """An id for each key, no two the same."""
-    if len(key) == 1:
-        return pc.binary_join_element_wise(prefix, key[0].cast(pa.string()), "")
-    escaped = [
-        pc.replace_substring(pc.replace_substring(part.cast(pa.string()), "~", "~0"), "/", "~1")
-        for part in key
+def document_ids(key: Sequence[pa.Array]) -> pa.Array:
+    """An id for each key, no two the same, of at most 512 bytes, and never empty."""
+    texts = [pc.replace_substring(part.cast(pa.string()), "~", "~0") for part in key]
+    if len(texts) == 1:
+        ids = texts[0]
+        ids = pc.if_else(pc.equal(ids, ""), "~", ids)
+    else:
+        escaped = [pc.replace_substring(part, "/", "~1") for part in texts]
+        ids = pc.binary_join_element_wise(*escaped, "/")
+    is_long = pc.greater(pc.binary_length(ids), _LONGEST_ID)
+    if not pc.any(is_long).as_py():
+        return ids
+    hashes = [
+        f"~h{hashlib.sha256(text.encode()).hexdigest()}" for text in ids.filter(is_long).to_pylist()
     ]
-    joined = pc.binary_join_element_wise(*escaped, "/")
+    return pc.replace_with_mask(ids, is_long, pa.array(hashes, pa.string()))
+
+
+def numbered_ids(prefix: str, *numbers: npt.NDArray[np.int64]) -> pa.Array:
+    """Ids of rows that no key tells apart, by numbers that do."""
+    texts = [pa.array(each).cast(pa.string()) for each in numbers]
+    joined = pc.binary_join_element_wise(*texts, "/")
     return pc.binary_join_element_wise(prefix, joined, "")
 
 
 def documents(
     target: Target,
     ids: pa.Array,
-    commit_lsn: pa.Array,
-    ordinal: pa.Array,
+    commit_lsn: npt.NDArray[np.int64],
+    ordinal: npt.NDArray[np.int64],
     deleted: Mask,
     columns: Sequence[pa.Array],
 ) -> pa.Table:
-    """Documents that lack nothing."""
-    lacks = pa.nulls(len(ids), pa.string())
-    head = [ids, commit_lsn, ordinal, pa.array(deleted), lacks]
-    fields = [pa.field(f"c{index}", pa.string()) for index in range(len(target.columns))]
-    return pa.Table.from_arrays([*head, *columns], schema=pa.schema([*HEAD, *fields]))
+    """Documents of these values."""
+    head = [ids, pa.array(commit_lsn), pa.array(ordinal), pa.array(deleted)]
+    texts = [column.cast(pa.large_string()) for column in columns]
+    return pa.Table.from_arrays([*head, *texts], schema=document_schema(target))
 
 
-def tombstones(rows: pa.Table, ids: pa.Array, lacks: Sequence[str] | None = None) -> pa.Table:
-    """Documents that are deleted, under other ids, with the versions of ``rows``."""
-    count = rows.num_rows
-    head = {
-        "id": ids,
-        "deleted": pa.array(np.ones(count, bool)),
-        "lacks": pa.nulls(count, pa.string()) if lacks is None else pa.array(lacks, pa.string()),
-    }
-    columns = [
-        head.get(field.name, rows.column(field.name))
-        if field.name in HEAD.names
-        else pa.nulls(count, pa.string())
-        for field in rows.schema
-    ]
-    return pa.Table.from_arrays(columns, schema=rows.schema)
+def document_schema(target: Target) -> pa.Schema:
+    """What documents of a table look like."""
+    names = [f"c{index}" for index in range(len(target.columns))]
+    # Sixty-four bit offsets: values may be longer than their texts, and a batch is large.
+    return pa.schema([*HEAD, *(pa.field(name, pa.large_string()) for name in names)])
+
+
+def tombstones(
+    target: Target,
+    ids: pa.Array,
+    commit_lsn: npt.NDArray[np.int64],
+    ordinal: npt.NDArray[np.int64],
+) -> pa.Table:
+    """Documents that are deleted, at these positions."""
+    count = len(ids)
+    columns = [pa.nulls(count, pa.large_string())] * len(target.columns)
+    return documents(target, ids, commit_lsn, ordinal, np.ones(count, bool), columns)
 
 
 def aligned(ids: pa.Array, found: pa.Table) -> pa.Table:
@@ -144,7 +160,3 @@ def mask(values: Any) -> Mask:
         values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values.to_numpy()
     )
     return found
-
-
-def lack_text(columns: Sequence[str], of: str, **more: Any) -> str:
-    return json.dumps({"columns": sorted(columns), "of": of, **more})

@@ -2,7 +2,8 @@
 
 A lane is a table. What a change leaves unset is read from the document that the changes before it
 left, and a row may move from key to key, so the changes of one table stay together. They are folded
-before: of each key a lane's sender gets few.
+before: of each key a lane's sender gets few. Values become what the store writes before they are
+brought together, in parallel.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -33,12 +33,14 @@ from penstock.destination.families.versioned.documents import (
     DocumentStore,
     document_ids,
     documents,
+    numbered_ids,
 )
+from penstock.destination.families.versioned.steps import write_steps
 from penstock.model.errors import TableRefused, unreadable_alone
 from penstock.model.lsn import Position
-from penstock.model.table_rows import ChunkReader
+from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.pgoutput import tuples
-from penstock.transform.key_events import KeyEvents, moves
+from penstock.transform.key_events import KeyEvents
 from penstock.transform.net_rows import old_key_text
 from penstock.transform.table_order import after, in_table_order
 
@@ -51,6 +53,7 @@ class VersionedWriter(LanedWriter):
 
     store: DocumentStore
     targets: Mapping[int, Target]
+    replayed: frozenset[int] = frozenset()
     lanes: int = LANES
 
     def encode(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
@@ -61,73 +64,110 @@ class VersionedWriter(LanedWriter):
                     if table.oid in self.targets:
                         ends.setdefault(table.oid, []).append(event.stamp.position)
             for oid, positions in ends.items():
-                yield self._part(oid, max(positions), "truncate", pa.table({}))
+                yield self._part(oid, max(positions), [("truncate", pa.table({}))])
             for found in in_table_order(run.tables):
                 left = after(found, ends.get(found.table.oid, ()))
                 if len(left):
                     with unreadable_alone(found.table.oid, found.table.qualified_name):
-                        yield from self._parts(left)
+                        yield self._rows(left)
 
     def sender(self) -> LaneSender:
-        return DocumentSender(self.store, self.targets)
+        return DocumentSender(self.store, self.targets, self.replayed)
 
-    def _parts(self, changes: TableChanges) -> Iterator[LanePart]:
+    def _rows(self, changes: TableChanges) -> LanePart:
         target = target_of(self.targets, changes.table)
         places = target.places(changes.table, int(changes.commit_lsn[0]))
-        if not target.key:
-            yield self._step(target, changes, "put", _keyless(target, places, changes))
-            return
-        start = 0
-        for first, last in _odd_moves(target, places, changes):
-            if first > start:
-                some = changes.part(start, first)
-                yield self._step(target, some, "put", _by_key(target, places, some))
-            some = changes.part(first, last)
-            yield self._step(target, some, "move", _moved(target, places, some))
-            start = last
-        if start < len(changes):
-            some = changes.part(start, len(changes))
-            yield self._step(target, some, "put", _by_key(target, places, some))
-
-    def _step(self, target: Target, changes: TableChanges, kind: str, rows: pa.Table) -> LanePart:
         first = Position(int(changes.commit_lsn[0]), int(changes.ordinal[0]))
-        return self._part(target.oid, first, kind, rows)
+        if not target.key:
+            made = [("put", _keyless(self.store, target, places, changes))]
+        else:
+            encode = {"put": _by_key, "move": _moved}
+            made = [
+                (kind, encode[kind](self.store, target, places, changes.take(some)))
+                for kind, some in write_steps(target, places, changes)
+            ]
+        return self._part(target.oid, first, made)
 
-    def _part(self, oid: int, first: Position, kind: str, rows: pa.Table) -> LanePart:
-        about = json.dumps({"table": oid, "kind": kind, "first": first})
-        packed = rows.replace_schema_metadata({"about": about})
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, packed.schema) as stream:
-            stream.write_table(packed)
-        return LanePart(oid % self.lanes, first, sink.getvalue().to_pybytes(), rows.num_rows)
+    def _part(self, oid: int, first: Position, steps: Sequence[tuple[str, pa.Table]]) -> LanePart:
+        """All steps of a run are one part: their order is not that of positions."""
+        tables = [_stream(rows) for _, rows in steps]
+        lengths = [len(table) for table in tables]
+        kinds = [kind for kind, _ in steps]
+        about = {"table": oid, "first": first, "kinds": kinds, "lengths": lengths}
+        content = b"\n".join([json.dumps(about).encode(), b"".join(tables)])
+        return LanePart(oid % self.lanes, first, content, sum(r.num_rows for _, r in steps))
+
+
+def _stream(rows: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
 
 
 class DocumentSender(LaneSender):
-    """Writes the parts of lanes, each before it takes the next."""
+    """Writes the parts of lanes, each before it takes the next. Its receipt says which tables were
+    written, which were truncated, and by table which keys were parked.
+    """
 
-    def __init__(self, store: DocumentStore, targets: Mapping[int, Target]) -> None:
+    def __init__(
+        self, store: DocumentStore, targets: Mapping[int, Target], replayed: frozenset[int]
+    ) -> None:
         self._store = store
         self._writer = DocumentWriter(store)
         self._targets = targets
+        self._replayed = replayed
+        self._parked: dict[int, set[tuple[str, ...]]] = {}
+        self._written: set[int] = set()
+        self._emptied: set[int] = set()
 
     def send(self, part: LanePart) -> None:
-        rows = pa.ipc.open_stream(part.content).read_all()
-        about: dict[str, Any] = json.loads(rows.schema.metadata[b"about"])
-        rows = rows.replace_schema_metadata(None)
+        about, steps = read_part(part)
         target = self._targets[about["table"]]
-        if about["kind"] == "truncate":
-            self._store.forget_before(target, Position(*about["first"]))
-        elif about["kind"] == "move":
-            self._writer.move_rows(target, rows)
-        else:
-            self._writer.put_rows(target, rows)
+        self._written.add(target.oid)
+        for kind, rows in steps:
+            if kind == "truncate":
+                self._emptied.add(target.oid)
+                self._store.forget_before(target, Position(*about["first"]))
+            elif kind == "move":
+                self._park(target, self._writer.move_rows(target, rows))
+            else:
+                self._park(target, self._writer.put_rows(target, rows))
+        self.resent = self._store.resent
+
+    def _park(self, target: Target, keys: Sequence[tuple[str, ...]]) -> None:
+        if keys and target.oid not in self._replayed:
+            shown = ", ".join(keys[0])
+            raise TableRefused(
+                f"table {target.qualified_name}: a change of the row with the key {shown} leaves "
+                "columns as they were, but the destination does not have the row",
+                remedy=f"run `penstock tables resync` for {target.qualified_name}",
+                table=target.oid,
+            )
+        self._parked.setdefault(target.oid, set()).update(keys)
 
     def finish(self) -> Receipt:
         self._store.close()
-        return b""
+        parked = {oid: sorted(keys) for oid, keys in self._parked.items() if keys}
+        written = sorted(self._written - self._replayed)
+        told = {"written": written, "emptied": sorted(self._emptied), "parked": parked}
+        return json.dumps(told).encode()
 
     def give_up(self) -> None:
         self._store.close()
+
+
+def read_part(part: LanePart) -> tuple[dict[str, Any], list[tuple[str, pa.Table]]]:
+    """What a part says of itself, and its steps."""
+    head, _, tables = part.content.partition(b"\n")
+    about: dict[str, Any] = json.loads(head)
+    steps, start = [], 0
+    for kind, length in zip(about["kinds"], about["lengths"], strict=True):
+        content = memoryview(tables)[start : start + length]
+        steps.append((kind, pa.ipc.open_stream(content).read_all()))
+        start += length
+    return about, steps
 
 
 @dataclass(frozen=True)
@@ -138,69 +178,90 @@ class VersionedChunkWriter(ChunkWriter):
     target: Target
 
     def write(self, rows: ChunkReader) -> ChunkReceipt:
-        places = self.target.places(rows.table)
-        writer = DocumentWriter(self.store)
         count = size = 0
         try:
             for piece in rows.texts():
-                columns = [piece.columns[place] for place in places]
-                if self.target.key:
-                    ids = document_ids([columns[index] for index in self.target.key])
-                else:
-                    # The same row of the same chunk has the same id.
-                    numbers = pa.array(np.arange(count, count + len(piece)))
-                    ids = document_ids([numbers], f"#{rows.chunk}.")
-                lsn = np.full(len(piece), rows.snapshot.commit_lsn, np.int64)
-                ordinal = np.full(len(piece), READ_ORDINAL, np.int64)
-                deleted = np.zeros(len(piece), bool)
-                made = documents(self.target, ids, lsn, ordinal, deleted, columns)
+                made = copied_documents(self.store, self.target, piece, rows.chunk, count)
                 if len(piece):
-                    writer.put_copied(self.target, made)
+                    self.store.put(self.target, made)
                 count += len(piece)
                 size += made.nbytes
+            resent = self.store.resent
         finally:
             self.store.close()
-        content = json.dumps([self.target.oid, rows.snapshot.commit_lsn]).encode()
-        return ChunkReceipt(count, size, content)
+        return ChunkReceipt(count, size, resent=resent)
 
 
-def _by_key(target: Target, places: Sequence[int], changes: TableChanges) -> pa.Table:
+def copied_documents(
+    store: DocumentStore, target: Target, rows: TableRows, chunk: str = "", first: int = 0
+) -> pa.Table:
+    """Rows that were read, as documents; without a key they have the number in their chunk."""
+    places, count = target.places(rows.table), len(rows)
+    if target.key:
+        ids = document_ids([rows.columns[places[index]] for index in target.key])
+    else:
+        # The same row of the same chunk has the same id.
+        ids = numbered_ids(f"#{chunk}.", np.arange(first, first + count))
+    return documents(
+        target,
+        ids,
+        np.full(count, rows.snapshot.commit_lsn, np.int64),
+        np.full(count, READ_ORDINAL, np.int64),
+        np.zeros(count, bool),
+        [store.values(rows.columns[place], rows.table.columns[place].type) for place in places],
+    )
+
+
+def _by_key(
+    store: DocumentStore, target: Target, places: Sequence[int], changes: TableChanges
+) -> pa.Table:
     """One row a key: its last change decides."""
     events = KeyEvents(changes, [places[index] for index in target.key])
     values = RowValues(changes)
-    gone = pa.array(~events.is_put)
-    columns, masks = [], {}
+    gone = None if events.is_put.all() else pa.array(~events.is_put)
+    columns, more = [], {}
     for index, place in enumerate(places):
         pick, unset = events.last_sent(values.unset(place))
         text = values.text(place).take(pa.array(pick))
-        columns.append(pc.if_else(gone, pa.scalar(None, pa.string()), text))
+        if gone is not None:
+            text = pc.if_else(gone, pa.scalar(None, text.type), text)
+        columns.append(store.values(text, changes.table.columns[place].type))
         if unset is not None:
-            masks[f"u{index}"] = pa.array(unset)
+            more[f"u{index}"] = pa.array(unset)
+    if more:
+        more.update(_key_texts(target, events.key_texts))
     lsn, ordinal = changes.commit_lsn[events.change], changes.ordinal[events.change]
     ids = document_ids(events.key_texts)
-    return _with(documents(target, ids, lsn, ordinal, ~events.is_put, columns), masks)
+    return _with(documents(target, ids, lsn, ordinal, ~events.is_put, columns), more)
 
 
-def _moved(target: Target, places: Sequence[int], changes: TableChanges) -> pa.Table:
+def _moved(
+    store: DocumentStore, target: Target, places: Sequence[int], changes: TableChanges
+) -> pa.Table:
     """Each change a row, with the id that it comes ``from``."""
     values = RowValues(changes)
     key = [places[index] for index in target.key]
-    masks = {"from": document_ids([old_key_text(changes, values, column) for column in key])}
+    texts = [values.text(column) for column in key]
+    more = {"from": document_ids([old_key_text(changes, values, column) for column in key])}
+    more.update(_key_texts(target, texts))
     for index, place in enumerate(places):
         if (unset := values.unset(place)) is not None:
-            masks[f"u{index}"] = pa.array(unset)
-    made = documents(
-        target,
-        document_ids([values.text(column) for column in key]),
-        changes.commit_lsn,
-        changes.ordinal,
-        np.zeros(len(changes), bool),
-        [values.text(place) for place in places],
-    )
-    return _with(made, masks)
+            more[f"u{index}"] = pa.array(unset)
+    types = changes.table.columns
+    columns = [store.values(values.text(place), types[place].type) for place in places]
+    none = np.zeros(len(changes), bool)
+    ids = document_ids(texts)
+    made = documents(target, ids, changes.commit_lsn, changes.ordinal, none, columns)
+    return _with(made, more)
 
 
-def _keyless(target: Target, places: Sequence[int], changes: TableChanges) -> pa.Table:
+def _key_texts(target: Target, texts: Sequence[pa.Array]) -> dict[str, pa.Array]:
+    return {f"k{index}": text for index, text in zip(target.key, texts, strict=True)}
+
+
+def _keyless(
+    store: DocumentStore, target: Target, places: Sequence[int], changes: TableChanges
+) -> pa.Table:
     """New rows under their positions: nothing else tells them apart, so they can only come."""
     if (changes.op != tuples.INSERT).any():
         first = int(np.flatnonzero(changes.op != tuples.INSERT)[0])
@@ -213,45 +274,11 @@ def _keyless(target: Target, places: Sequence[int], changes: TableChanges) -> pa
             table=target.oid,
         )
     values = RowValues(changes)
-    numbers = [pa.array(changes.commit_lsn), pa.array(changes.ordinal)]
-    ids = document_ids(numbers, "@")
-    columns = [values.text(place) for place in places]
-    deleted = np.zeros(len(changes), bool)
-    return documents(target, ids, changes.commit_lsn, changes.ordinal, deleted, columns)
-
-
-def _odd_moves(
-    target: Target, places: Sequence[int], changes: TableChanges
-) -> Iterator[tuple[int, int]]:
-    """Where changes move rows that they do not say all of, in runs in which no key comes twice."""
-    values = RowValues(changes)
-    unset: npt.NDArray[np.bool_] = np.zeros(len(changes), bool)
-    for place in places:
-        mask = values.unset(place)
-        unset |= False if mask is None else mask
-    if not unset.any():
-        return
-    key = [places[index] for index in target.key]
-    news = [values.text(column) for column in key]
-    olds = [old_key_text(changes, values, column) for column in key]
-    odd = np.flatnonzero(moves(changes, olds, news) & unset)
-    pairs = zip(
-        odd.tolist(),
-        document_ids(olds).take(pa.array(odd)).to_pylist(),
-        document_ids(news).take(pa.array(odd)).to_pylist(),
-        strict=True,
-    )
-    first = last = -1
-    seen: set[str] = set()
-    for place, old, new in pairs:
-        if place != last or {old, new} & seen:
-            if first >= 0:
-                yield first, last
-            first, seen = place, set()
-        last = place + 1
-        seen |= {old, new}
-    if first >= 0:
-        yield first, last
+    ids = numbered_ids("@", changes.commit_lsn, changes.ordinal)
+    types = changes.table.columns
+    columns = [store.values(values.text(place), types[place].type) for place in places]
+    none = np.zeros(len(changes), bool)
+    return documents(target, ids, changes.commit_lsn, changes.ordinal, none, columns)
 
 
 def _with(made: pa.Table, more: Mapping[str, pa.Array]) -> pa.Table:

@@ -1,0 +1,1 @@
+"""Rows as documents of OpenSearch or Elasticsearch."""

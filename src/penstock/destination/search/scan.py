@@ -1,0 +1,46 @@
+"""All documents of an index, piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.destination.search.client import SearchClient, part
+from penstock.destination.search.failures import failure
+
+_AT_ONCE = 500
+_KEPT = "10m"
+
+
+def scan(
+    client: SearchClient, index: str, query: dict[str, Any] | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """Those that a refresh of the index shows now, with their versions; numbers keep their digits.
+
+    Raises DestinationError where an answer is lost: whoever asks begins anew.
+    """
+    doing = f"reading {index}"
+    client.call("POST", f"{part(index)}/_refresh", doing=doing)
+    wanted = {"size": _AT_ONCE, "version": True, "sort": ["_doc"]}
+    wanted["query"] = query or {"match_all": {}}
+    answer = client.call(
+        "POST",
+        f"{part(index)}/_search",
+        wanted,
+        doing=doing,
+        is_exact=True,
+        query={"scroll": _KEPT},
+    )
+    try:
+        while hits := answer.body["hits"]["hits"]:
+            yield hits
+            more = {"scroll": _KEPT, "scroll_id": answer.body["_scroll_id"]}
+            # Never made twice: one whose answer is lost took its piece along.
+            answer = client.once("POST", "_search/scroll", more, doing=doing, is_exact=True)
+            if not answer.is_done:
+                raise failure(client.options.url, doing, answer.status, answer.body)
+    finally:
+        client.call(
+            "DELETE", "_search/scroll", {"scroll_id": answer.body.get("_scroll_id", "")},
+            doing=doing, allowed=(400, 404),
+        )  # fmt: skip
