@@ -80,7 +80,7 @@ class Delivery:
     def give_up(self) -> None:
         """Send nothing more."""
         if self._link is not None:
-            self._link.close()
+            self._link.abort()
             self._link = None
         forget_links(self._options)
 
@@ -137,7 +137,7 @@ class Delivery:
             raise error from None
         self._trouble = error.message
         if self._link is not None:
-            self._link.close()
+            self._link.abort()
             self._link = None
         self.resent += len(self._under_way)
         self._ready.extendleft(reversed(self._under_way.values()))

@@ -34,6 +34,12 @@ class LinkLost(Exception):
     """The connection, or its channel, is gone. ``args`` has why."""
 
 
+class _Connection(SelectConnection):  # type: ignore[misc]
+    def abort(self) -> None:
+        """End it at once: nothing more is sent."""
+        self._adapter_disconnect_stream()
+
+
 class Link:
     """One connection with one channel, on which the server confirms each message. Nothing runs
     beside its owner: it works while ``turn`` is called.
@@ -54,7 +60,7 @@ class Link:
             self._connection = self._connect(options)
             self._channel = self._open_channel()
         except BaseException:
-            self.close()
+            self.abort()
             raise
 
     def publish(self, exchange: str, key: str, body: bytes, properties: Any) -> int:
@@ -68,16 +74,20 @@ class Link:
 
     def turn(self, seconds: float) -> None:
         """Return when something came or went, or after that long. Raises LinkLost."""
+        try:
+            self._poll(seconds)
+        except FAILURES as error:
+            self._lost = self._lost or error
+        if self._lost is not None:
+            raise LinkLost(self._lost)
+
+    def _poll(self, seconds: float) -> None:
         timer = self._loop.call_later(seconds, _to_nobody)
         try:
             self._loop.poll()
             self._loop.process_timeouts()
-        except FAILURES as error:
-            self._lost = self._lost or error
         finally:
             self._loop.remove_timeout(timer)
-        if self._lost is not None:
-            raise LinkLost(self._lost)
 
     @property
     def is_fit(self) -> bool:
@@ -91,22 +101,33 @@ class Link:
         return self.blocked is None
 
     def close(self) -> None:
-        """What is not sent yet is not to be sent."""
+        """Take leave of the server. All that was handed over is confirmed."""
+        if self._connection is not None and self._connection.is_open:
+            with suppress(*FAILURES):
+                self._connection.close()
+        self._end()
+
+    def abort(self) -> None:
+        """Send nothing more of what was handed over."""
+        if self._connection is not None and not self._connection.is_closed:
+            with suppress(*FAILURES):
+                self._connection.abort()
+        self._end()
+
+    def _end(self) -> None:
         self.answered, self.returned = _to_nobody, _to_nobody
         deadline = time.monotonic() + _CLOSE_SECONDS
-        with suppress(LinkLost, *FAILURES):
-            if self._connection is not None and self._connection.is_open:
-                self._connection.close()
+        with suppress(*FAILURES):
             while self._connection is not None and not self._connection.is_closed:
-                self.turn(_CLOSE_SECONDS)
+                self._poll(_CLOSE_SECONDS)
                 if time.monotonic() > deadline:
-                    break
+                    self._connection.abort()
         self._loop.close()
 
     def _connect(self, options: RabbitOptions) -> Any:
         found: list[Any] = []
         # One after the other; what the last one met is told.
-        SelectConnection.create_connection(
+        _Connection.create_connection(
             [parameters(options, each) for each in options.addresses], found.append, self._loop
         )
         self._wait(lambda: bool(found))
