@@ -11,9 +11,11 @@ from typing import Any
 
 import pika
 from pika.adapters.select_connection import IOLoop, SelectConnection
+from pika.exceptions import StreamLostError
 
 from penstock.destination.rabbitmq.failures import FAILURES, failure
 from penstock.destination.rabbitmq.options import Address, RabbitOptions
+from penstock.model.errors import DestinationError
 
 # It tells of every lost connection with a traceback; whoever is told of it by us knows enough.
 logging.getLogger("pika").setLevel(logging.CRITICAL)
@@ -37,7 +39,7 @@ class LinkLost(Exception):
 class _Connection(SelectConnection):  # type: ignore[misc]
     def abort(self) -> None:
         """End it at once: nothing more is sent."""
-        self._adapter_disconnect_stream()
+        self._terminate_stream(StreamLostError("given up"))
 
 
 class Link:
@@ -203,8 +205,10 @@ def _context(options: RabbitOptions) -> ssl.SSLContext:
         if tls.certificate is not None:
             context.load_cert_chain(tls.certificate, tls.key)
     except OSError as error:
-        raise failure(
-            ssl.SSLError(f"destination.tls names a file that cannot be used: {error}"), "TLS"
+        named = ", ".join(name for name in (tls.ca, tls.certificate, tls.key) if name)
+        raise DestinationError(
+            f"destination rabbitmq: destination.tls cannot be used: {error} ({named})",
+            remedy="see whether the files are there and in PEM format, on executors too",
         ) from None
     return context
 
