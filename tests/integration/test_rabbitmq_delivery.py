@@ -284,5 +284,5 @@ def test_tls(
     assert destination.check() == []
     send(destination, rounds(ChangeBuilder()))
     expect_all(queue)
-    with pytest.raises(DestinationError, match="No such file .*nowhere"):
+    with pytest.raises(DestinationError, match=r"No such file .*nowhere"):
         make(**secured, tls={"ca": "/nowhere.pem"}).check()

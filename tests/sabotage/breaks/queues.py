@@ -1,4 +1,4 @@
-"""Breaks of destinations that append: files, Kafka, Kinesis."""
+"""Breaks of destinations that append: files, Kafka, Kinesis, RabbitMQ."""
 
 from __future__ import annotations
 
@@ -115,6 +115,19 @@ BREAKS = (
         ),
         noticed_by=(
             ("unit/test_kinesis_calls.py", "test_order_is_kept_and_nothing_lost_whatever_fails"),
+        ),
+    ),
+    Break(
+        name="two-messages-of-a-key-under-way",
+        guarantee="In order per lane, in queues",
+        without="RabbitMQ gets the next message of a key before it has taken this one.",
+        file="destination/rabbitmq/delivery.py",
+        edits=(("if message.group in self._behind:", "if message.group is None:"),),
+        noticed_by=(
+            (
+                "integration/test_rabbitmq_delivery.py",
+                "test_order_is_kept_while_a_queue_refuses_messages",
+            ),
         ),
     ),
     Break(
