@@ -1,8 +1,9 @@
-"""The contract suite on `files`, in both formats."""
+"""The contract suite on `files`, in both formats, in a folder and in an object store."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.destination.contract import Destination
-from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.committed_files import list_files, list_names
 from penstock.destination.files.destination import FilesDestination
 from penstock.destination.files.options import FilesOptions
+from penstock.destination.files.tree import FILES
 from penstock.model.lsn import Position
 from penstock.model.table_schema import TableSchema
+from penstock.objects.bucket import Bucket
 from penstock.testing import (
     Adapter,
     DestinationContract,
@@ -26,6 +29,7 @@ from penstock.testing import (
     in_commit_order,
     parse_lines,
 )
+from tests.objects_server import ObjectServer
 
 PIPELINE = "shop"
 
@@ -107,8 +111,37 @@ def _from_parquet(row: dict[str, Any], table: TableSchema | None) -> MemoryChang
     )
 
 
+class ObjectsAdapter(ParquetFilesAdapter):
+    """Brings the objects into a folder, to be looked at as files are."""
+
+    def __init__(self, folder: Path, server: ObjectServer) -> None:
+        super().__init__(folder)
+        self.url, self.options = server.place(), server.options
+
+    def make(self) -> Destination:
+        options = FilesOptions.model_validate(
+            {"path": self.url, "options": self.options, "format": self.format}
+        )
+        return FilesDestination(options, PIPELINE)
+
+    def _files(self) -> list[Path]:
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+        bucket = Bucket(self.url, self.options, FILES)
+        for each in bucket.list():
+            file = self.folder / each.name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(bucket.get(each.name))
+        listed = list_names(self.url, PIPELINE, options=self.options)
+        assert [self.folder / name for name in listed] == super()._files()
+        return super()._files()
+
+
 class TestFiles(DestinationContract):
-    @pytest.fixture(params=[ParquetFilesAdapter, NdjsonFilesAdapter], ids=["parquet", "ndjson"])
+    @pytest.fixture(params=["parquet", "ndjson", "objects"])
     def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Adapter:
-        kind: type[FilesAdapter] = request.param
+        if request.param == "objects":
+            return ObjectsAdapter(tmp_path, request.getfixturevalue("object_server"))
+        kinds = {"parquet": ParquetFilesAdapter, "ndjson": NdjsonFilesAdapter}
+        kind: type[FilesAdapter] = kinds[request.param]
         return kind(tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 
 from penstock.model.lsn import Position
 
@@ -77,11 +76,11 @@ def last_commit_lsn(name: str, pipeline: str) -> int | None:
 class ControlFolder:
     """Where a pipeline keeps what is not data, hidden from Spark and pyarrow by its name."""
 
-    def __init__(self, root: Path, pipeline: str) -> None:
-        base = root / _CONTROL / encode_name(pipeline)
-        self.staging = base / "staging"
-        self.manifests = base / "manifests"
-        self.schemas = base / "schemas"
+    def __init__(self, pipeline: str) -> None:
+        base = f"{_CONTROL}/{encode_name(pipeline)}"
+        self.staging = f"{base}/staging"
+        self.manifests = f"{base}/manifests"
+        self.schemas = f"{base}/schemas"
 
 
 def _hex(position: Position) -> str:
