@@ -49,8 +49,10 @@ def _waiting(tree: Tree, pipeline: str, folder: str | None, manifest: Manifest) 
     for file in manifest.files:
         if folder is not None and not file.final.startswith(f"{folder}/"):
             continue
-        if tree.exists(f"{staging}/{file.staged}"):
-            waiting[file.final] = f"{staging}/{file.staged}"
-        elif tree.exists(file.final):
-            waiting[file.final] = file.final
+        staged = f"{staging}/{file.staged}"
+        # It may be moved between two looks. In a bucket a late write may bring the staged one back.
+        for name in (file.final, staged, file.final):
+            if tree.exists(name):
+                waiting[file.final] = name
+                break
     return waiting
