@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 from abc import abstractmethod
@@ -30,6 +31,7 @@ from penstock.testing import (
     parse_lines,
 )
 from tests.objects_server import ObjectServer
+from tests.queue_events import without_departures
 
 PIPELINE = "shop"
 
@@ -137,11 +139,29 @@ class ObjectsAdapter(ParquetFilesAdapter):
         return super()._files()
 
 
+class MixedAdapter(NdjsonFilesAdapter):
+    """All tables in one stream of files, in the events of queues."""
+
+    def make(self) -> Destination:
+        given = {"path": str(self.folder), "layout": "bifrost", "format": "ndjson"}
+        return FilesDestination(FilesOptions.model_validate(given), PIPELINE)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob(f"{PIPELINE}/**/*.gz"))
+
+    def _changes(self, file: Path) -> list[MemoryChange]:
+        lines = parse_lines(gzip.decompress(file.read_bytes()))
+        return [change_from_json(event) for event in without_departures(lines)]
+
+
 class TestFiles(DestinationContract):
-    @pytest.fixture(params=["parquet", "ndjson", "objects"])
+    @pytest.fixture(params=["parquet", "ndjson", "objects", "bifrost"])
     def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Adapter:
         if request.param == "objects":
             return ObjectsAdapter(tmp_path, request.getfixturevalue("object_server"))
-        kinds = {"parquet": ParquetFilesAdapter, "ndjson": NdjsonFilesAdapter}
-        kind: type[FilesAdapter] = kinds[request.param]
-        return kind(tmp_path)
+        kinds: dict[str, type[FilesAdapter]] = {
+            "parquet": ParquetFilesAdapter,
+            "ndjson": NdjsonFilesAdapter,
+            "bifrost": MixedAdapter,
+        }
+        return kinds[request.param](tmp_path)

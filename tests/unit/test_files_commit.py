@@ -303,7 +303,7 @@ def test_commit_needs_open(tmp_path: Path) -> None:
         ({}, "path"),
         ({"path": ""}, "path"),
         ({"path": "x", "format": "csv"}, "format"),
-        ({"path": "x", "format": "ndjson", "compression": "zstd"}, "parquet only"),
+        ({"path": "x", "format": "ndjson", "compression": "zstd"}, "format parquet"),
         ({"path": "x", "colour": "red"}, "colour"),
     ],
 )

@@ -6,15 +6,22 @@ import json
 import threading
 import uuid
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from penstock.destination.contract import (
     Capabilities,
     ChunkReceipt,
+    ChunkWriter,
     Receipt,
     SchemaChange,
+    TaskWriter,
 )
 from penstock.destination.encode.schema_event import schema_events
 from penstock.destination.families.append import AppendDestination
+from penstock.destination.families.queue.events import Encoder
+from penstock.destination.families.queue.formats import Formats
+from penstock.destination.families.queue.options import FormatOptions, LaneOptions
+from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.files.layout import (
     ControlFolder,
     date_folder,
@@ -28,7 +35,13 @@ from penstock.destination.files.manifest import (
     StagedFile,
     files_from_json,
 )
-from penstock.destination.files.options import FilesOptions
+from penstock.destination.files.mixed_files import (
+    MixedChunkWriter,
+    MixedFiles,
+    MixedWriter,
+    copied_folder,
+)
+from penstock.destination.files.options import FilesOptions, Format
 from penstock.destination.files.tree import tree_at
 from penstock.destination.files.writers import FilesChunkWriter, FilesWriter
 from penstock.failpoints import failpoint
@@ -38,6 +51,11 @@ from penstock.model.watermarks import Watermarks
 
 # A driver that opens competes only with one that commits at the same moment.
 _MOST_CLAIMS = 100
+_FORMATS: dict[Format, Literal["penstock", "bifrost"]] = {
+    "parquet": "penstock",  # which has an encoding of its own
+    "ndjson": "penstock",
+    "bifrost": "bifrost",
+}
 
 
 class FilesDestination(AppendDestination):
@@ -49,14 +67,20 @@ class FilesDestination(AppendDestination):
         "files.staged",
         "files.manifest_written",
     )
-    # Not atomic: the files of one commit reach their places one by one. list_files() tells a
-    # reader which of them belong together.
-    capabilities = Capabilities(
-        mode="append", exactly_once=True, remembers=True, atomic=False, batch_age=1.0
-    )
 
     def __init__(self, options: FilesOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
+        # Not atomic: the files of one commit reach their places one by one. list_files() tells a
+        # reader which of them belong together.
+        self.capabilities = Capabilities(
+            mode="append",
+            exactly_once=True,
+            remembers=True,
+            atomic=False,
+            batch_age=1.0,
+            tells_by_definitions=options.layout == "bifrost",
+        )
+        self._formats = Formats(FormatOptions(format=_FORMATS[options.format]), pipeline)
         self._tree = tree_at(options.path, options.revealed_options)
         self._control = ControlFolder(pipeline)
         self._manifests = Manifests(self._tree, pipeline)
@@ -97,7 +121,12 @@ class FilesDestination(AppendDestination):
         last = self._manifests.newest()
         return None if last is None else last.watermarks
 
-    def writer(self) -> FilesWriter:
+    def prepare(self, definitions: Sequence[TableDefinition]) -> None:
+        self._formats.know(definitions)
+
+    def writer(self) -> TaskWriter:
+        if self.options.layout == "bifrost":
+            return MixedWriter(self._mixed())
         return FilesWriter(self._tree, self.pipeline, self.options)
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
@@ -122,6 +151,8 @@ class FilesDestination(AppendDestination):
         names, so that the next copy's do not meet them.
         """
         folder = f"{table_folder(table.schema, table.name)}/{date_folder(None)}"
+        if self.options.layout == "bifrost":
+            folder = copied_folder(self.pipeline, table.schema, table.name)
         with self._committing, self._tree.explained():
             self._move_rest()
             self._check_not_fenced()
@@ -133,8 +164,17 @@ class FilesDestination(AppendDestination):
                 (f"{folder}/{old}", f"{folder}/{new}") for old, new in renamed.items() if new
             )
 
-    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> FilesChunkWriter:
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> ChunkWriter:
+        if self.options.layout == "bifrost":
+            return MixedChunkWriter(self._mixed())
         return FilesChunkWriter(self._tree, self.pipeline, self.options)
+
+    def _mixed(self) -> MixedFiles:
+        """For files that hold lines of all tables. No line is too large for a file."""
+        encoder = Encoder(
+            self._formats.format(), LaneOptions(count=1), Oversize("files", 2**62, "error", "")
+        )
+        return MixedFiles(self._tree, self.pipeline, self.options, encoder)
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         files = [

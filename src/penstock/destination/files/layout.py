@@ -41,12 +41,12 @@ def date_folder(commit_micros: int | None) -> str:
 
 def data_file(first: Position, last: Position, pipeline: str, unique: str, suffix: str) -> str:
     """Names sort by position. ``unique`` keeps apart what is written twice after a crash."""
-    return f"{_hex(first)}-{_hex(last)}-{encode_name(pipeline)}-{unique}{suffix}"
+    return f"{position_name(first)}-{position_name(last)}-{encode_name(pipeline)}-{unique}{suffix}"
 
 
 def schema_file(position: Position, table: int) -> str:
     """What a schema change of a table is called. Names sort by position."""
-    return f"{_hex(position)}-{table}.json"
+    return f"{position_name(position)}-{table}.json"
 
 
 def chunk_file(chunk: str, pipeline: str, suffix: str) -> str:
@@ -83,7 +83,8 @@ class ControlFolder:
         self.schemas = f"{base}/schemas"
 
 
-def _hex(position: Position) -> str:
+def position_name(position: Position) -> str:
+    """Digits that sort as positions do."""
     return f"{position.commit_lsn:016X}{position.ordinal:08X}"
 
 
