@@ -21,6 +21,7 @@ from bench.copy_workloads import CopyWorkload, copy_workload
 from bench.encoders import measure_encoders
 from bench.jdbc_driver import jdbc_driver
 from bench.object_logs import IN_OBJECTS, ObjectLogs
+from bench.rabbit import BARE, RabbitQueues
 from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
 from bench.server import SETTINGS, BenchError, bench_database, make_wal_files
@@ -96,12 +97,15 @@ def _measure(settings: Settings) -> None:
         kafka = None
         if settings.needs("kafka"):
             kafka = stack.enter_context(KafkaTopics())
+        rabbit = None
+        if settings.needs("rabbitmq", BARE):
+            rabbit = stack.enter_context(RabbitQueues())
         objects = None
         if settings.needs(IN_OBJECTS):
             objects = stack.enter_context(ObjectLogs())
         # Fetched before anything is measured.
         driver = jdbc_driver() if settings.needs("spark_jdbc") else None
-        bench = _Bench(settings, folder, server, destination, spark, driver, kafka, objects)
+        bench = _Bench(settings, folder, server, destination, spark, driver, kafka, rabbit, objects)
         bench.warm_up()
         measurements: list[Measurement] = []
         others: list[dict[str, Any]] = []
@@ -129,6 +133,7 @@ class _Bench:
     spark: WarmSpark | None
     jdbc_driver: Path | None
     kafka: KafkaTopics | None
+    rabbit: RabbitQueues | None
     objects: ObjectLogs | None
 
     def warm_up(self) -> None:
@@ -224,7 +229,7 @@ class _Bench:
         ):
             for workload in workloads:
                 bench = BacklogBench(
-                    database, workload, self.spark, targets, self.kafka, self.objects
+                    database, workload, self.spark, targets, self.kafka, self.rabbit, self.objects
                 )
                 measured += bench.run(systems, rounds, tell)
         return measured

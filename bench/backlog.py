@@ -11,6 +11,7 @@ from bench.broker import KafkaTopics
 from bench.follower import Follower, NativeSubscription, PipelineFollower
 from bench.meter import Meter
 from bench.object_logs import ObjectLogs, change_log_of
+from bench.rabbit import BARE, RabbitQueues
 from bench.readers import PATIENCE_SECONDS, measure_capture, measure_pg_recvlogical
 from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError, BenchPipeline
@@ -37,6 +38,7 @@ class BacklogBench:
         spark: WarmSpark | None,
         targets: Targets | None,
         kafka: KafkaTopics | None,
+        rabbit: RabbitQueues | None,
         objects: ObjectLogs | None,
     ) -> None:
         self._database = database
@@ -44,6 +46,7 @@ class BacklogBench:
         self._spark = spark
         self._targets = targets
         self._kafka = kafka
+        self._rabbit = rabbit
         self._objects = objects
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
@@ -55,8 +58,8 @@ class BacklogBench:
         reference = database.pipeline(f"{workload.label}_reference")
         pipelines = {
             (system, number): database.pipeline(
-                f"{workload.label}_{system}_{number}",
-                self._destination(system, number),
+                name := f"{workload.label}_{system}_{number}",
+                self._destination(system, number, name),
                 **change_log_of(system, self._objects),
             )
             for system in systems
@@ -83,9 +86,11 @@ class BacklogBench:
             yield measured
         database.drop_slot(reference.slot)
 
-    def _destination(self, system: str, number: int) -> Mapping[str, Any] | None:
+    def _destination(self, system: str, number: int, name: str) -> Mapping[str, Any] | None:
         if system == "kafka" and self._kafka is not None:
             return self._kafka.destination
+        if system == "rabbitmq" and self._rabbit is not None:
+            return self._rabbit.destination_of(name)
         if system not in INTO_TABLES:
             return None
         return {"type": system, "url": self._require_targets().url(system, number)}
@@ -98,10 +103,14 @@ class BacklogBench:
             return measure_pg_recvlogical(database, name, pipeline, load)
         if system == "capture":
             return measure_capture(database, name, pipeline, load)
+        if system == BARE and self._rabbit is not None:
+            return self._rabbit.measure_bare(database, name, pipeline, load)
         if system not in INTO_TABLES:
             measured = self._delivery(system, self._pipeline(pipeline), load, None)
             if self._kafka is not None and system == "kafka":
                 self._kafka.require_all(pipeline.config.name, load.changes)
+            if self._rabbit is not None and system == "rabbitmq":
+                self._rabbit.require_all(pipeline.config.destination["exchange"], load.changes)
             return measured
         target = self._target(system, number)
         target.settle()

@@ -36,9 +36,9 @@ def measure_encoders(
     pipeline = database.pipeline("encode")
     load = workload.load(database.conn)
     measure_capture(database, workload.name, pipeline, load)
-    changes = _changes(pipeline)
+    changes = changes_of(pipeline)
     for number, system in turns(systems, rounds):
-        encoder = _encoder(database, pipeline, ENCODERS[system])
+        encoder = encoder_of(database, pipeline, ENCODERS[system])
         began = time.process_time()
         for _part in encoder.parts(changes):
             pass
@@ -49,7 +49,7 @@ def measure_encoders(
         yield measured
 
 
-def _changes(pipeline: BenchPipeline) -> list[ChangeSet]:
+def changes_of(pipeline: BenchPipeline) -> list[ChangeSet]:
     """All that the log has, as tasks get it."""
     log = ChangeLog(pipeline.config.change_log.path)
     listing = log.list()
@@ -60,8 +60,12 @@ def _changes(pipeline: BenchPipeline) -> list[ChangeSet]:
     return list(TaskInput(pointers, listing.frontier, buffer_bytes).changes(log))
 
 
-def _encoder(database: BenchDatabase, pipeline: BenchPipeline, name: str) -> Encoder:
-    options = KafkaOptions.model_validate({"brokers": "nowhere", "format": name})
+def encoder_of(
+    database: BenchDatabase, pipeline: BenchPipeline, name: str, *, tombstones: bool = True
+) -> Encoder:
+    """That of a queue which gets this format."""
+    given = {"brokers": "nowhere", "format": name, "debezium": {"tombstones": tombstones}}
+    options = KafkaOptions.model_validate(given)
     formats = Formats(options, pipeline.config.name)
     subscription = pipeline.subscription
     formats.know(read_definitions(database.conn, subscription.tables, subscription.publications))
