@@ -235,5 +235,6 @@ def _commit_micros(changes: ChangeSet, commit_lsn: int) -> int:
         row = int(np.searchsorted(table.commit_lsn, commit_lsn))
         if row < len(table) and table.commit_lsn[row] == commit_lsn:
             return int(table.commit_micros[row])
-    stamps = (event.stamp for event in (*changes.truncates, *changes.messages))
+    stamps = [event.stamp for event in changes.truncates]
+    stamps += [event.stamp for event in changes.messages]
     return next(stamp.commit_micros for stamp in stamps if stamp.position.commit_lsn == commit_lsn)
