@@ -21,6 +21,7 @@ from bench.copy_workloads import CopyWorkload, copy_workload
 from bench.encoders import measure_encoders
 from bench.jdbc_driver import jdbc_driver
 from bench.object_logs import IN_OBJECTS, ObjectLogs
+from bench.rabbit import BARE, RabbitQueues
 from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
 from bench.search_server import INTO_SEARCH, SearchIndexes
@@ -97,6 +98,9 @@ def _measure(settings: Settings) -> None:
         kafka = None
         if settings.needs("kafka"):
             kafka = stack.enter_context(KafkaTopics())
+        rabbit = None
+        if settings.needs("rabbitmq", BARE):
+            rabbit = stack.enter_context(RabbitQueues())
         objects = None
         if settings.needs(IN_OBJECTS):
             objects = stack.enter_context(ObjectLogs())
@@ -105,7 +109,9 @@ def _measure(settings: Settings) -> None:
             search = stack.enter_context(SearchIndexes())
         # Fetched before anything is measured.
         driver = jdbc_driver() if settings.needs("spark_jdbc") else None
-        bench = _Bench(settings, folder, server, destination, spark, driver, kafka, objects, search)
+        bench = _Bench(
+            settings, folder, server, destination, spark, driver, kafka, rabbit, objects, search
+        )
         bench.warm_up()
         measurements: list[Measurement] = []
         others: list[dict[str, Any]] = []
@@ -133,6 +139,7 @@ class _Bench:
     spark: WarmSpark | None
     jdbc_driver: Path | None
     kafka: KafkaTopics | None
+    rabbit: RabbitQueues | None
     objects: ObjectLogs | None
     search: SearchIndexes | None
 
@@ -234,6 +241,7 @@ class _Bench:
                     self.spark,
                     targets,
                     self.kafka,
+                    self.rabbit,
                     self.objects,
                     self.search,
                 )

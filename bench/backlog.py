@@ -11,6 +11,7 @@ from bench.broker import KafkaTopics
 from bench.follower import Follower, NativeSubscription, PipelineFollower
 from bench.meter import Meter
 from bench.object_logs import ObjectLogs, change_log_of
+from bench.rabbit import BARE, RabbitQueues
 from bench.readers import PATIENCE_SECONDS, measure_capture, measure_pg_recvlogical
 from bench.results import Measurement
 from bench.search_server import HELPER, INTO_SEARCH, SearchIndexes, measure_bulk_helper
@@ -38,6 +39,7 @@ class BacklogBench:
         spark: WarmSpark | None,
         targets: Targets | None,
         kafka: KafkaTopics | None,
+        rabbit: RabbitQueues | None,
         objects: ObjectLogs | None,
         search: SearchIndexes | None,
     ) -> None:
@@ -46,6 +48,7 @@ class BacklogBench:
         self._spark = spark
         self._targets = targets
         self._kafka = kafka
+        self._rabbit = rabbit
         self._objects = objects
         self._search = search
 
@@ -58,8 +61,8 @@ class BacklogBench:
         reference = database.pipeline(f"{workload.label}_reference")
         pipelines = {
             (system, number): database.pipeline(
-                f"{workload.label}_{system}_{number}",
-                self._destination(system, number),
+                name := f"{workload.label}_{system}_{number}",
+                self._destination(system, number, name),
                 **change_log_of(system, self._objects),
             )
             for system in systems
@@ -87,11 +90,13 @@ class BacklogBench:
             yield measured
         database.drop_slot(reference.slot)
 
-    def _destination(self, system: str, number: int) -> Mapping[str, Any] | None:
+    def _destination(self, system: str, number: int, name: str) -> Mapping[str, Any] | None:
         if system == "kafka" and self._kafka is not None:
             return self._kafka.destination
         if system == "search" and self._search is not None:
             return self._search.destination
+        if system == "rabbitmq" and self._rabbit is not None:
+            return self._rabbit.destination_of(name)
         if system not in INTO_TABLES:
             return None
         return {"type": system, "url": self._require_targets().url(system, number)}
@@ -106,10 +111,14 @@ class BacklogBench:
             return measure_capture(database, name, pipeline, load)
         if system in INTO_SEARCH and self._search is not None:
             return self._into_search(system, self._search, pipeline, load, expected)
+        if system == BARE and self._rabbit is not None:
+            return self._rabbit.measure_bare(database, name, pipeline, load)
         if system not in INTO_TABLES:
             measured = self._delivery(system, self._pipeline(pipeline), load, None)
             if self._kafka is not None and system == "kafka":
                 self._kafka.require_all(pipeline.config.name, load.changes)
+            if self._rabbit is not None and system == "rabbitmq":
+                self._rabbit.require_all(pipeline.config.destination["exchange"], load.changes)
             return measured
         target = self._target(system, number)
         target.settle()

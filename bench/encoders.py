@@ -38,7 +38,7 @@ def measure_encoders(
     measure_capture(database, workload.name, pipeline, load)
     changes = captured_changes(pipeline)
     for number, system in turns(systems, rounds):
-        encoder = _encoder(database, pipeline, ENCODERS[system])
+        encoder = encoder_of(database, pipeline, ENCODERS[system])
         began = time.process_time()
         for _part in encoder.parts(changes):
             pass
@@ -60,8 +60,12 @@ def captured_changes(pipeline: BenchPipeline) -> list[ChangeSet]:
     return list(TaskInput(pointers, listing.frontier, buffer_bytes).changes(log))
 
 
-def _encoder(database: BenchDatabase, pipeline: BenchPipeline, name: str) -> Encoder:
-    options = KafkaOptions.model_validate({"brokers": "nowhere", "format": name})
+def encoder_of(
+    database: BenchDatabase, pipeline: BenchPipeline, name: str, *, tombstones: bool = True
+) -> Encoder:
+    """That of a queue which gets this format."""
+    given = {"brokers": "nowhere", "format": name, "debezium": {"tombstones": tombstones}}
+    options = KafkaOptions.model_validate(given)
     formats = Formats(options, pipeline.config.name)
     subscription = pipeline.subscription
     formats.know(read_definitions(database.conn, subscription.tables, subscription.publications))

@@ -13,7 +13,7 @@ STREAMS = ("w1", "w2", "w3", "w4")
 COPIES = ("copy", "copy_small")
 WORKLOADS = (*STREAMS, *COPIES, "encode")
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
-PIPELINES = ("discard", "discard_object_log", "postgres", "kafka", "search")
+PIPELINES = ("discard", "discard_object_log", "postgres", "kafka", "rabbitmq", "search")
 INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres")
 _STREAM_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
 _COPY_SYSTEMS = ("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres")
@@ -22,13 +22,17 @@ ENCODERS = {f"encode_{name}": name for name in ("penstock", "debezium", "bifrost
 SYSTEMS = (
     *("pg_recvlogical", "capture", "psql_copy_binary_2", "spark_jdbc", "discard"),
     "discard_object_log",
-    *("native_subscription", "psql_copy_pipe", "postgres", "kafka"),
+    *("native_subscription", "psql_copy_pipe", "postgres", "kafka", "rabbitmq", "rabbitmq_bare"),
     *("search", "search_bulk_helper"),
     *ENCODERS,
 )
 _SYSTEMS_OF = {
     **dict.fromkeys(STREAMS, _STREAM_SYSTEMS),
-    "w1": (*_STREAM_SYSTEMS, "discard_object_log", "kafka", "search", "search_bulk_helper"),
+    "w1": (
+        *_STREAM_SYSTEMS,
+        *("discard_object_log", "kafka", "rabbitmq", "rabbitmq_bare", "search"),
+        "search_bulk_helper",
+    ),
     "w3": (*_STREAM_SYSTEMS, "discard_object_log"),
     "copy": _COPY_SYSTEMS,
     "copy_small": ("discard", "postgres"),

@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.fix_pipeline",
     "tests.fix_postgres",
     "tests.fix_search",
+    "tests.fix_rabbitmq",
     "tests.fix_spark",
     "tests.fix_store",
     "tests.fix_target",

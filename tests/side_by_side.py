@@ -18,11 +18,14 @@ from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 _ROOT = Path(__file__).resolve().parents[1]
-_QUEUES = ("kafka", "kinesis", "log_storage", "search")
+_QUEUES = ("kafka", "kinesis", "rabbitmq", "log_storage", "search")
 # Begun in this order, before all tests that are in none: the longest first.
 _ORDER = ("spark 1", "spark 2", "crash", *_QUEUES)
 # Two sessions: one alone would be the longest of all.
-_SECOND_SESSION = ("test_debezium", "test_kafka", "test_kinesis", "test_spark", "test_verify")
+_SECOND_SESSION = (
+    *("test_debezium", "test_kafka", "test_kinesis", "test_rabbitmq", "test_spark"),
+    "test_verify",
+)
 
 # Its last test judges what the others have seen.
 _IN_ORDER = ("test_debezium_golden",)

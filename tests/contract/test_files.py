@@ -1,8 +1,10 @@
-"""The contract suite on `files`, in both formats."""
+"""The contract suite on `files`, in both formats, in a folder and in an object store."""
 
 from __future__ import annotations
 
+import gzip
 import json
+import shutil
 from abc import abstractmethod
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,11 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.destination.contract import Destination
-from penstock.destination.files.committed_files import list_files
+from penstock.destination.files.committed_files import list_files, list_names
 from penstock.destination.files.destination import FilesDestination
 from penstock.destination.files.options import FilesOptions
+from penstock.destination.files.tree import FILES
 from penstock.model.lsn import Position
 from penstock.model.table_schema import TableSchema
+from penstock.objects.bucket import Bucket
 from penstock.testing import (
     Adapter,
     DestinationContract,
@@ -26,6 +30,8 @@ from penstock.testing import (
     in_commit_order,
     parse_lines,
 )
+from tests.objects_server import ObjectServer
+from tests.queue_events import without_departures
 
 PIPELINE = "shop.lake"  # as one of several destinations has it
 
@@ -107,8 +113,55 @@ def _from_parquet(row: dict[str, Any], table: TableSchema | None) -> MemoryChang
     )
 
 
+class ObjectsAdapter(ParquetFilesAdapter):
+    """Brings the objects into a folder, to be looked at as files are."""
+
+    def __init__(self, folder: Path, server: ObjectServer) -> None:
+        super().__init__(folder)
+        self.url, self.options = server.place(), server.options
+
+    def make(self) -> Destination:
+        options = FilesOptions.model_validate(
+            {"path": self.url, "options": self.options, "format": self.format}
+        )
+        return FilesDestination(options, PIPELINE)
+
+    def _files(self) -> list[Path]:
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
+        bucket = Bucket(self.url, self.options, FILES)
+        for each in bucket.list():
+            file = self.folder / each.name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(bucket.get(each.name))
+        listed = list_names(self.url, PIPELINE, options=self.options)
+        assert [self.folder / name for name in listed] == super()._files()
+        return super()._files()
+
+
+class MixedAdapter(NdjsonFilesAdapter):
+    """All tables in one stream of files, in the events of queues."""
+
+    def make(self) -> Destination:
+        given = {"path": str(self.folder), "layout": "bifrost", "format": "ndjson"}
+        return FilesDestination(FilesOptions.model_validate(given), PIPELINE)
+
+    def _files(self) -> list[Path]:
+        return sorted(self.folder.glob(f"{PIPELINE}/**/*.gz"))
+
+    def _changes(self, file: Path) -> list[MemoryChange]:
+        lines = parse_lines(gzip.decompress(file.read_bytes()))
+        return [change_from_json(event) for event in without_departures(lines)]
+
+
 class TestFiles(DestinationContract):
-    @pytest.fixture(params=[ParquetFilesAdapter, NdjsonFilesAdapter], ids=["parquet", "ndjson"])
+    @pytest.fixture(params=["parquet", "ndjson", "objects", "bifrost"])
     def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Adapter:
-        kind: type[FilesAdapter] = request.param
-        return kind(tmp_path)
+        if request.param == "objects":
+            return ObjectsAdapter(tmp_path, request.getfixturevalue("object_server"))
+        kinds: dict[str, type[FilesAdapter]] = {
+            "parquet": ParquetFilesAdapter,
+            "ndjson": NdjsonFilesAdapter,
+            "bifrost": MixedAdapter,
+        }
+        return kinds[request.param](tmp_path)

@@ -15,11 +15,11 @@ from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.segment_run import read_runs
 from penstock.changelog.storage.contract import Storage
 from penstock.changelog.storage.object_check import check_objects
-from penstock.changelog.storage.objects import _opened
 from penstock.changelog.view import LogView
 from penstock.changelog.writer import LogWriter
 from penstock.model.errors import ConfigError, Fenced, LogError, LogUnavailable
 from penstock.model.lsn import Frontier
+from penstock.objects.bucket import opened
 from penstock.source.postgres.capture.assemble import HEADER, Assembler, Cut
 from tests.objects_proxy import Decide, Fault, Kind
 from tests.objects_server import SECRET, ObjectServer
@@ -251,8 +251,8 @@ def test_an_answer_that_is_lost_is_no_other_s_success(
 def test_a_store_that_is_away_is_worth_another_try(
     object_log: ChangeLog, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.changelog.storage.objects._RETRY_SECONDS", 0)
-    _opened.cache_clear()
+    monkeypatch.setattr("penstock.objects.bucket._RETRY_SECONDS", 0)
+    opened.cache_clear()
     object_server.proxy.set(lambda _kind, _path: Fault(503))
     for ask in (
         object_log.list,
@@ -263,7 +263,7 @@ def test_a_store_that_is_away_is_worth_another_try(
             ask()
         assert object_log.root.path in caught.value.message
         assert SECRET not in str(caught.value)
-    _opened.cache_clear()
+    opened.cache_clear()
 
 
 def test_refusals_say_what_is_wrong(object_server: ObjectServer) -> None:

@@ -6,7 +6,8 @@ brings the faults over copies of full tables, ``TABLES=1`` lets tables come, go 
 ``SCHEMA=1`` lets them change, with ``TRUST=1`` servers, files, disks and the clock are not what
 they were, with ``OBJECTS=1`` the change log is in an object store, which dies and fails as well.
 These are into Postgres; ``INTO=kafka`` delivers to a Kafka broker, which dies as well,
-``INTO=kinesis`` to Kinesis, whose records fail. A destination has seeds where this folder has a
+``INTO=kinesis`` to Kinesis, whose records fail, ``INTO=rabbitmq`` to RabbitMQ, which dies, blocks
+and is cut off. A destination has seeds where this folder has a
 file NAME_seed.py with a function ``run_into``.
 """
 

@@ -80,11 +80,11 @@ def expect_recorded(
 
 def leftovers(root: Path, pipeline: str) -> list[str]:
     """Files that belong to no commit."""
-    control = ControlFolder(root, pipeline)
+    staging = root / ControlFolder(pipeline).staging
     hidden = [
         path for path in root.rglob("*") if path.is_file() and path.name.startswith(TEMPORARY)
     ]
-    return [str(path) for path in [*control.staging.iterdir(), *hidden]]
+    return [str(path) for path in [*staging.iterdir(), *hidden]]
 
 
 def _check_rising(what: str, positions: list[Position]) -> None:

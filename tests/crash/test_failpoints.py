@@ -18,6 +18,7 @@ from tests.crash.into_files import IntoFiles
 from tests.crash.into_kafka import IntoKafka
 from tests.crash.into_kinesis import IntoKinesis
 from tests.crash.into_postgres import SERVER_SETTINGS, IntoPostgres
+from tests.crash.into_rabbitmq import IntoRabbitMq
 from tests.crash.into_search import IntoSearch
 from tests.crash.passed_failpoints import is_of_copies, passed_failpoints
 from tests.crash.penstock_run import PATIENCE
@@ -26,6 +27,7 @@ from tests.fix_postgres import FreshServer
 from tests.kafka_server import KafkaServer
 from tests.kinesis_server import KinesisServer, use_test_credentials
 from tests.opensearch_server import OpenSearchServer
+from tests.rabbitmq_server import RabbitServer
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +136,21 @@ def test_killed_at_each_failpoint_into_search(
             fail_in_tasks(injured, set(IN_TASKS), tmp_path)
         else:
             die_at_own(injured, "search", tmp_path)
+        injured.check_all()
+
+
+def test_killed_at_each_failpoint_into_rabbitmq(
+    fresh_server: FreshServer, tmp_path: Path, walks_all: bool
+) -> None:
+    with (
+        RabbitServer() as rabbit,
+        IntoRabbitMq(fresh_server(**SERVER_SETTINGS), rabbit, tmp_path, seed=3) as injured,
+    ):
+        if walks_all:
+            die_at_each(injured, set(passed_failpoints("rabbitmq")), tmp_path)
+            fail_in_tasks(injured, set(IN_TASKS), tmp_path)
+        else:
+            die_at_own(injured, "rabbitmq", tmp_path)
         injured.check_all()
 
 

@@ -21,10 +21,12 @@ import yaml
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.kafka_server import KafkaServer
 from tests.kinesis_server import KinesisServer
+from tests.rabbitmq_server import USERS, RabbitServer
 
 pytestmark = pytest.mark.slow
 
 SOURCE, DESTINATION = "pl4nted-s0urce", "pl4nted-dest1nation"
+SECRETS = (SOURCE, DESTINATION, USERS["penstock"])
 
 
 def with_password(url: str, password: str) -> str:
@@ -54,6 +56,13 @@ def destinations(
             {"type": kind, **kinesis.destination},
             {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": DESTINATION},
         )
+    if kind == "rabbitmq":
+        rabbit: RabbitServer = request.getfixturevalue("rabbit_server")
+        given = {**rabbit.destination, "password": "${SECRET_RABBIT}", "declare": True}
+        return (
+            {"type": kind, **given, "unroutable": "count"},
+            {"SECRET_RABBIT": USERS["penstock"]},
+        )
     return {"type": kind, **({"path": str(folder / "out")} if kind == "files" else {})}, {}
 
 
@@ -62,7 +71,7 @@ def destinations(
         "postgres",
         *(
             pytest.param(kind, marks=pytest.mark.release)
-            for kind in ("kafka", "kinesis", "files", "stdout")
+            for kind in ("kafka", "kinesis", "rabbitmq", "files", "stdout")
         ),
     ]
 )
@@ -131,7 +140,7 @@ def test_planted_secrets_are_found_nowhere(
     with_secret = [
         place
         for place, content in places.items()
-        if SOURCE.encode() in content or DESTINATION.encode() in content
+        if any(secret.encode() in content for secret in SECRETS)
     ]
     assert with_secret == []
 

@@ -20,9 +20,16 @@ def find(group: str, name: str) -> Any:
 
 def load(group: str, name: str, option: str, kind: str) -> Any:
     """What stands in the group under this name. ``option`` is where the pipeline file names it,
-    ``kind`` what it is. Raises ConfigError where there is none.
+    ``kind`` what it is. Raises ConfigError where there is none, or where a package is missing that
+    it needs.
     """
-    found = find(group, name)
+    try:
+        found = find(group, name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{option}: the {kind} {name} needs the package {error.name}, which is not installed",
+            remedy=f"install it, as with: pip install 'penstock[{name}]'",
+        ) from None
     if found is None:
         known = names(group)
         raise ConfigError(

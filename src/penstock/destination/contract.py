@@ -103,13 +103,14 @@ class DestinationOptions(BaseModel):
 @dataclass(frozen=True)
 class ChunkReceipt:
     """What a task tells the driver of a chunk. ``content`` is for the destination that made it;
-    ``resent`` as a LaneSender has it.
+    ``resent`` and ``unroutable`` as a LaneSender has them.
     """
 
     rows: int
     bytes: int
     content: Receipt = b""
     resent: int = 0
+    unroutable: int = 0
 
 
 class ChunkWriter(ABC):
@@ -149,15 +150,18 @@ class SentLanes(NamedTuple):
 
     receipt: Receipt
     resent: int
+    unroutable: int
 
 
 class LaneSender(ABC):
     """Sends parts of lanes. Those of a lane come in order, and from one sender at a time.
 
-    ``resent`` is how many messages did not arrive at first, and were sent again.
+    ``resent`` is how many messages did not arrive at first, and were sent again; ``unroutable``
+    how many the queue took and had nobody to give to.
     """
 
     resent: int = 0
+    unroutable: int = 0
 
     @abstractmethod
     def send(self, part: LanePart) -> None:
@@ -209,7 +213,7 @@ class LanedWriter(TaskWriter):
         with self.sender() as sender:
             for part in parts:
                 sender.send(part)
-            return SentLanes(sender.finish(), sender.resent)
+            return SentLanes(sender.finish(), sender.resent, sender.unroutable)
 
 
 class Destination(ABC):

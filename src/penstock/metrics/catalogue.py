@@ -78,7 +78,12 @@ ENCODED_BYTES = Metric(
 RESENT = Metric(
     "penstock_resent_messages_total",
     "counter",
-    "Messages that a queue did not take at first, and that were sent again (Kinesis).",
+    "Messages that a queue did not take at first, and that were sent again (Kinesis, RabbitMQ).",
+)
+UNROUTABLE = Metric(
+    "penstock_unroutable_messages_total",
+    "counter",
+    "Messages that no queue was bound for, and that are dropped (RabbitMQ, unroutable: count).",
 )
 TASK_SECONDS = Metric(
     "penstock_task_seconds_total",

@@ -67,9 +67,10 @@ class Metered:
             yield part
 
     def sent(self, writer: LanedWriter, parts: Iterable[LanePart]) -> Receipt:
-        """Let the writer send them; what had to be sent again is counted."""
-        receipt, resent = writer.send(parts)
+        """Let the writer send them; what had to be sent again, or reached nobody, is counted."""
+        receipt, resent, unroutable = writer.send(parts)
         self.written.resent += resent
+        self.written.unroutable += unroutable
         return receipt
 
     def _count(self, changes: ChangeSet) -> None:

@@ -96,6 +96,7 @@ class Metrics:
             self.registry.add(c.TASK_SECONDS, max(0.0, seconds), stage=stage)
         self.registry.add(c.RETRIES, written.retries, component="task")
         self.registry.add(c.RESENT, written.resent)
+        self.registry.add(c.UNROUTABLE, written.unroutable)
 
     def set_back(self) -> None:
         """The destination holds less than it has said before."""

@@ -20,7 +20,8 @@ class Written:
 
     ``changes`` are those that were given to the destination, by table and operation; ``filtered``
     those that the filter kept out, by table and reason. ``messages`` and ``message_bytes`` are what
-    became of them for a queue, and ``resent`` those of them that it did not take at first.
+    became of them for a queue, ``resent`` those of them that it did not take at first, and
+    ``unroutable`` those that it had nobody to give to.
     ``seconds`` are by stage (see metered.py). ``retries`` are attempts of tasks that failed.
     ``commit_micros`` is when the last change was committed at the source. ``truncates`` are the
     tables, by oid, that were emptied there, and the transactions that did it.
@@ -31,6 +32,7 @@ class Written:
     messages: int = 0
     message_bytes: int = 0
     resent: int = 0
+    unroutable: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     retries: int = 0
     commit_micros: int = 0
@@ -49,6 +51,7 @@ class Written:
             self.messages + other.messages,
             self.message_bytes + other.message_bytes,
             self.resent + other.resent,
+            self.unroutable + other.unroutable,
             {s: self.seconds.get(s, 0.0) + other.seconds.get(s, 0.0) for s in stages},
             self.retries + other.retries,
             max(self.commit_micros, other.commit_micros),
@@ -63,6 +66,7 @@ class Written:
                 "messages": self.messages,
                 "message_bytes": self.message_bytes,
                 "resent": self.resent,
+                "unroutable": self.unroutable,
                 "seconds": self.seconds,
                 "retries": self.retries,
                 "commit_micros": self.commit_micros,

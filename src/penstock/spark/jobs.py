@@ -161,6 +161,7 @@ class _CopyChunks:
             return error_to_text(error).encode(), written
         written.filtered += filtered_by(self._steps)
         written.resent += sum(receipt.resent for receipt in receipts)
+        written.unroutable += sum(receipt.unroutable for receipt in receipts)
         result = json.dumps([[r.rows, r.bytes, r.content.hex()] for r in receipts])
         return result.encode(), written
 

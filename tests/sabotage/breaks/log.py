@@ -78,8 +78,8 @@ BREAKS = (
         name="lost-answer-is-another-s",
         guarantee="The same on object storage",
         without="A writer whose answer was lost takes its own epoch for somebody else's.",
-        file="changelog/storage/objects.py",
-        edits=(("return held == data", "return False"),),
+        file="objects/bucket.py",
+        edits=(("return bytes(held) == data", "return False"),),
         noticed_by=(
             (
                 "contract/test_log_storage.py",

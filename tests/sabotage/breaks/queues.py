@@ -1,4 +1,4 @@
-"""Breaks of destinations that append: files, Kafka, Kinesis."""
+"""Breaks of destinations that append: files, Kafka, Kinesis, RabbitMQ."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ BREAKS = (
         name="data-files-not-synced",
         guarantee="Nothing is lost",
         without="A manifest names files whose bytes have not reached the disk.",
-        file="destination/files/staging.py",
-        edits=(("durable.sync_all(staging / file.staged for file in self._finished)", "pass"),),
+        file="destination/files/tree.py",
+        edits=(("        durable.sync_all(files)\n", ""),),
         noticed_by=(("unit/test_files_commit.py", _SYNCED),),
     ),
     Break(
@@ -115,6 +115,19 @@ BREAKS = (
         ),
         noticed_by=(
             ("unit/test_kinesis_calls.py", "test_order_is_kept_and_nothing_lost_whatever_fails"),
+        ),
+    ),
+    Break(
+        name="two-messages-of-a-key-under-way",
+        guarantee="In order per lane, in queues",
+        without="RabbitMQ gets the next message of a key before it has taken this one.",
+        file="destination/rabbitmq/delivery.py",
+        edits=(("if message.group in self._behind:", "if message.group is None:"),),
+        noticed_by=(
+            (
+                "integration/test_rabbitmq_delivery.py",
+                "test_order_is_kept_while_a_queue_refuses_messages",
+            ),
         ),
     ),
     Break(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.destination.files.layout import ControlFolder, last_commit_lsn
 from penstock.destination.files.manifest import Manifest, read_manifest
+from penstock.destination.files.tree import Tree, tree_at
 
 
 def list_files(path: str | Path, pipeline: str, folder: str | None = None) -> list[Path]:
@@ -17,32 +18,41 @@ def list_files(path: str | Path, pipeline: str, folder: str | None = None) -> li
     commit that is not in its place yet is listed where it waits, in the staging folder; while the
     pipeline runs, it may move from there at any time.
     """
-    root = Path(path)
-    manifest = read_manifest(root, pipeline)
+    return [Path(path) / name for name in list_names(path, pipeline, folder)]
+
+
+def list_names(
+    path: str | Path,
+    pipeline: str,
+    folder: str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The same as names below ``path``, which may also be a URL with the store's ``options``."""
+    manifest = read_manifest(path, pipeline, options)
     if manifest is None:
         return []
+    tree = tree_at(str(path), options)
     upto = 0 if manifest.frontier is None else manifest.frontier.commit_lsn
-    found = {name: root / name for name in _in_place(root, pipeline, folder, upto)}
-    found |= _waiting(root, pipeline, folder, manifest)
+    # Files reach their place only after their commit; those of later commits are left out.
+    found = {
+        name: name
+        for name in tree.data_files(folder)
+        if (last := last_commit_lsn(name.rpartition("/")[2], pipeline)) is not None and last <= upto
+    }
+    found |= _waiting(tree, pipeline, folder, manifest)
     return [found[name] for name in sorted(found)]
 
 
-def _in_place(root: Path, pipeline: str, folder: str | None, upto: int) -> Iterator[str]:
-    """Files reach their place only after their commit; those of later commits are left out."""
-    for file in root.glob(f"{folder or '*'}/commit_date=*/*"):
-        last = last_commit_lsn(file.name, pipeline)
-        if last is not None and last <= upto:
-            yield file.relative_to(root).as_posix()
-
-
-def _waiting(root: Path, pipeline: str, folder: str | None, manifest: Manifest) -> dict[str, Path]:
-    staging = ControlFolder(root, pipeline).staging
+def _waiting(tree: Tree, pipeline: str, folder: str | None, manifest: Manifest) -> dict[str, str]:
+    staging = ControlFolder(pipeline).staging
     waiting = {}
     for file in manifest.files:
         if folder is not None and not file.final.startswith(f"{folder}/"):
             continue
-        if (staging / file.staged).exists():
-            waiting[file.final] = staging / file.staged
-        elif (root / file.final).exists():
-            waiting[file.final] = root / file.final
+        staged = f"{staging}/{file.staged}"
+        # It may be moved between two looks. In a bucket a late write may bring the staged one back.
+        for name in (file.final, staged, file.final):
+            if tree.exists(name):
+                waiting[file.final] = name
+                break
     return waiting

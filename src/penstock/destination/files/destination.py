@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import uuid
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from typing import Literal
 
 from penstock.destination.contract import (
     Capabilities,
     ChunkReceipt,
+    ChunkWriter,
     Receipt,
     SchemaChange,
+    TaskWriter,
 )
 from penstock.destination.encode.schema_event import schema_events
-from penstock.destination.families import durable
 from penstock.destination.families.append import AppendDestination
+from penstock.destination.families.queue.events import Encoder
+from penstock.destination.families.queue.formats import Formats
+from penstock.destination.families.queue.options import FormatOptions, LaneOptions
+from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.files.layout import (
     ControlFolder,
     date_folder,
@@ -31,7 +35,14 @@ from penstock.destination.files.manifest import (
     StagedFile,
     files_from_json,
 )
-from penstock.destination.files.options import FilesOptions
+from penstock.destination.files.mixed_files import (
+    MixedChunkWriter,
+    MixedFiles,
+    MixedWriter,
+    copied_folder,
+)
+from penstock.destination.files.options import FilesOptions, Format
+from penstock.destination.files.tree import tree_at
 from penstock.destination.files.writers import FilesChunkWriter, FilesWriter
 from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationError, Fenced
@@ -40,6 +51,11 @@ from penstock.model.watermarks import Watermarks
 
 # A driver that opens competes only with one that commits at the same moment.
 _MOST_CLAIMS = 100
+_FORMATS: dict[Format, Literal["penstock", "bifrost"]] = {
+    "parquet": "penstock",  # which has an encoding of its own
+    "ndjson": "penstock",
+    "bifrost": "bifrost",
+}
 
 
 class FilesDestination(AppendDestination):
@@ -51,18 +67,23 @@ class FilesDestination(AppendDestination):
         "files.staged",
         "files.manifest_written",
     )
-    # Not atomic: the files of one commit reach their places one by one. list_files() tells a
-    # reader which of them belong together.
-    capabilities = Capabilities(
-        mode="append", exactly_once=True, remembers=True, atomic=False, batch_age=1.0
-    )
 
     def __init__(self, options: FilesOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
-        # Executors may run in another working directory.
-        self._root = Path(options.path).absolute()
-        self._control = ControlFolder(self._root, pipeline)
-        self._manifests = Manifests(self._control.manifests)
+        # Not atomic: the files of one commit reach their places one by one. list_files() tells a
+        # reader which of them belong together.
+        self.capabilities = Capabilities(
+            mode="append",
+            exactly_once=True,
+            remembers=True,
+            atomic=False,
+            batch_age=1.0,
+            tells_by_definitions=options.layout == "bifrost",
+        )
+        self._formats = Formats(FormatOptions(format=_FORMATS[options.format]), pipeline)
+        self._tree = tree_at(options.path, options.revealed_options)
+        self._control = ControlFolder(pipeline)
+        self._manifests = Manifests(self._tree, pipeline)
         self._epoch = uuid.uuid4().hex
         # Batches and chunks are committed by different threads, into one series of manifests.
         self._committing = threading.Lock()
@@ -71,36 +92,17 @@ class FilesDestination(AppendDestination):
         self._moving: tuple[StagedFile, ...] = ()
 
     def check(self) -> tuple[str, ...]:
-        if "://" in self.options.path:
-            raise DestinationError(
-                f"destination files: path {self.options.path} is an address; only folders on a "
-                "disk are supported yet",
-                remedy="use the path of a folder that driver and executors all see",
-            )
-        existing = self._root
-        while not existing.exists():
-            existing = existing.parent
-        if not existing.is_dir():
-            raise DestinationError(
-                f"destination files: path {self._root} cannot be a folder: {existing} is a file",
-                remedy="use another path, or move the file away",
-            )
-        if not os.access(existing, os.W_OK | os.X_OK):
-            raise DestinationError(
-                f"destination files: {existing} is not writable by this user",
-                remedy=f"give the user the right to write to {existing}, or use another path",
-            )
+        self._tree.check()
         return ()
 
     def open(self) -> None:
-        with durable.explained(self._root):
-            control = self._control
-            durable.make_folders([control.staging, control.manifests, control.schemas])
+        with self._tree.explained():
+            tree, control = self._tree, self._control
+            tree.make_folders([control.staging, control.manifests, control.schemas])
             self._number = self._take_over()
             # From here on no earlier driver can commit, so what is left here is nobody's.
-            durable.empty_folder(control.staging)
-            durable.empty_folder(control.manifests, durable.TEMPORARY)
-            durable.empty_folder(control.schemas, durable.TEMPORARY)
+            tree.remove(f"{control.staging}/{name}" for name in tree.names(control.staging))
+            tree.tidy([control.manifests, control.schemas])
 
     def _take_over(self) -> int:
         """Finish the last commit and take the next number with a commit of nothing."""
@@ -119,63 +121,82 @@ class FilesDestination(AppendDestination):
         last = self._manifests.newest()
         return None if last is None else last.watermarks
 
-    def writer(self) -> FilesWriter:
-        return FilesWriter(self._root, self.pipeline, self.options)
+    def prepare(self, definitions: Sequence[TableDefinition]) -> None:
+        self._formats.know(definitions)
+
+    def writer(self) -> TaskWriter:
+        if self.options.layout == "bifrost":
+            return MixedWriter(self._mixed())
+        return FilesWriter(self._tree, self.pipeline, self.options)
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         files = [file for receipt in receipts for file in files_from_json(json.loads(receipt))]
-        with self._committing, durable.explained(self._root):
+        with self._committing, self._tree.explained():
             self._move_rest()
             self._commit(files, watermarks)
 
     def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
         """The event has a file of its own, which is the same if it is written again."""
         events = {
-            self._control.schemas / schema_file(change.position, table.oid): line
+            f"{self._control.schemas}/{schema_file(change.position, table.oid)}": line
             for table, line in schema_events(change)
         }
-        with self._committing, durable.explained(self._root):
+        with self._committing, self._tree.explained():
             self._check_not_fenced()
-            durable.write_all(events)
+            self._tree.write(events)
         return ()
 
     def truncate_table(self, table: TableDefinition) -> None:
         """Files hold changes, not rows: history stays. Chunks that are copied already get other
         names, so that the next copy's do not meet them.
         """
-        folder = self._root / table_folder(table.schema, table.name) / date_folder(None)
-        with self._committing, durable.explained(self._root):
+        folder = f"{table_folder(table.schema, table.name)}/{date_folder(None)}"
+        if self.options.layout == "bifrost":
+            folder = copied_folder(self.pipeline, table.schema, table.name)
+        with self._committing, self._tree.explained():
             self._move_rest()
             self._check_not_fenced()
-            present = [file.name for file in folder.iterdir()] if folder.is_dir() else []
-            unique = uuid.uuid4().hex[:12]
-            renamed = {name: earlier_chunk_file(name, self.pipeline, unique) for name in present}
-            durable.move((folder / old, folder / new) for old, new in renamed.items() if new)
+            renamed = {
+                name: earlier_chunk_file(name, self.pipeline, version[:12])
+                for name, version in self._tree.versions(folder).items()
+            }
+            self._tree.move(
+                (f"{folder}/{old}", f"{folder}/{new}") for old, new in renamed.items() if new
+            )
 
-    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> FilesChunkWriter:
-        return FilesChunkWriter(self._root, self.pipeline, self.options)
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> ChunkWriter:
+        if self.options.layout == "bifrost":
+            return MixedChunkWriter(self._mixed())
+        return FilesChunkWriter(self._tree, self.pipeline, self.options)
+
+    def _mixed(self) -> MixedFiles:
+        """For files that hold lines of all tables. No line is too large for a file."""
+        encoder = Encoder(
+            self._formats.format(), LaneOptions(count=1), Oversize("files", 2**62, "error", "")
+        )
+        return MixedFiles(self._tree, self.pipeline, self.options, encoder)
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         files = [
             file for receipt in receipts for file in files_from_json(json.loads(receipt.content))
         ]
-        with self._committing, durable.explained(self._root):
+        with self._committing, self._tree.explained():
             self._move_rest()
             new: dict[str, StagedFile] = {}
             for file in files:
-                staged = self._control.staging / file.staged
-                if (self._root / file.final).exists():
-                    staged.unlink(missing_ok=True)
-                elif not staged.exists():
+                staged = self._staged(file)
+                if self._tree.exists(file.final):
+                    self._tree.remove([staged])
+                elif not self._tree.exists(staged):
                     self._check_not_fenced()
                     raise DestinationError(
-                        f"destination files: {staged}, with a chunk that was copied for "
-                        f"{file.final}, is not there any more",
+                        f"destination files: {self._tree.path}/{staged}, with a chunk that was "
+                        f"copied for {file.final}, is not there any more",
                         remedy="keep other programs out of the folder _penstock, and start again: "
                         "the chunk is copied again",
                     )
                 elif new.setdefault(file.final, file).staged != file.staged:
-                    staged.unlink()
+                    self._tree.remove([staged])
             if new:
                 self._commit(list(new.values()), self._held)
 
@@ -184,11 +205,11 @@ class FilesDestination(AppendDestination):
         last = self._manifests.newest()
         if last is None or last.frontier is None:
             return ()
-        with durable.explained(self._root):
+        with self._tree.explained():
             self._move(last.files)
             if not self._manifests.create(self._manifest(last.number + 1, None)):
                 raise self._fenced()
-        return [f"position in {self._control.manifests}"]
+        return [f"position in {self._tree.path}/{self._control.manifests}"]
 
     def _manifest(
         self, number: int, held: Watermarks | None, files: Sequence[StagedFile] = ()
@@ -218,13 +239,14 @@ class FilesDestination(AppendDestination):
             raise self._fenced()
 
     def _move(self, files: Iterable[StagedFile]) -> None:
-        durable.move(
-            (self._control.staging / file.staged, self._root / file.final) for file in files
-        )
+        self._tree.move((self._staged(file), file.final) for file in files)
+
+    def _staged(self, file: StagedFile) -> str:
+        return f"{self._control.staging}/{file.staged}"
 
     def _fenced(self) -> Fenced:
         return Fenced(
             f"destination files: another driver of pipeline {self.pipeline} has taken over "
-            f"{self._root}",
+            f"{self._tree.path}",
             remedy="stop this one, or the other; what this one did not commit is left to the other",
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import UTC, datetime
-from pathlib import Path
 
 from penstock.model.lsn import Position
 
@@ -42,12 +41,12 @@ def date_folder(commit_micros: int | None) -> str:
 
 def data_file(first: Position, last: Position, pipeline: str, unique: str, suffix: str) -> str:
     """Names sort by position. ``unique`` keeps apart what is written twice after a crash."""
-    return f"{_hex(first)}-{_hex(last)}-{encode_name(pipeline)}-{unique}{suffix}"
+    return f"{position_name(first)}-{position_name(last)}-{encode_name(pipeline)}-{unique}{suffix}"
 
 
 def schema_file(position: Position, table: int) -> str:
     """What a schema change of a table is called. Names sort by position."""
-    return f"{_hex(position)}-{table}.json"
+    return f"{position_name(position)}-{table}.json"
 
 
 def chunk_file(chunk: str, pipeline: str, suffix: str) -> str:
@@ -77,14 +76,15 @@ def last_commit_lsn(name: str, pipeline: str) -> int | None:
 class ControlFolder:
     """Where a pipeline keeps what is not data, hidden from Spark and pyarrow by its name."""
 
-    def __init__(self, root: Path, pipeline: str) -> None:
-        base = root / _CONTROL / encode_name(pipeline)
-        self.staging = base / "staging"
-        self.manifests = base / "manifests"
-        self.schemas = base / "schemas"
+    def __init__(self, pipeline: str) -> None:
+        base = f"{_CONTROL}/{encode_name(pipeline)}"
+        self.staging = f"{base}/staging"
+        self.manifests = f"{base}/manifests"
+        self.schemas = f"{base}/schemas"
 
 
-def _hex(position: Position) -> str:
+def position_name(position: Position) -> str:
+    """Digits that sort as positions do."""
     return f"{position.commit_lsn:016X}{position.ordinal:08X}"
 
 

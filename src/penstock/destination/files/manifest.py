@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.destination.families import durable
 from penstock.destination.files.layout import ControlFolder
+from penstock.destination.files.tree import Tree, tree_at
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
 from penstock.model.source_identity import SourceIdentity
@@ -69,7 +69,7 @@ class Manifest:
         return json.dumps(value, indent=1).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes, path: Path) -> Manifest:
+    def from_bytes(cls, data: bytes, path: str) -> Manifest:
         try:
             value = json.loads(data)
             if value["version"] != VERSION:
@@ -105,29 +105,30 @@ def files_from_json(value: Sequence[dict[str, Any]]) -> tuple[StagedFile, ...]:
 class Manifests:
     """The manifests of one pipeline."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, tree: Tree, pipeline: str) -> None:
+        self._tree = tree
+        self._folder = ControlFolder(pipeline).manifests
 
     def newest(self) -> Manifest | None:
         while True:
             numbers = self._numbers()
             if not numbers:
                 return None
-            path = self._path(max(numbers))
-            try:
-                return Manifest.from_bytes(path.read_bytes(), path)
-            except FileNotFoundError:
-                continue  # many commits later it is one of the old ones that were removed
+            name = self._name(max(numbers))
+            data = self._tree.read(name)
+            if data is not None:
+                return Manifest.from_bytes(data, f"{self._tree.path}/{name}")
+            # Many commits later it is one of the old ones that were removed.
 
     def create(self, manifest: Manifest) -> bool:
         """Commit a manifest; False where a later driver has taken its number, or a higher one."""
-        path = self._path(manifest.number)
-        if not durable.create(path, manifest.to_bytes()):
+        name = self._name(manifest.number)
+        if not self._tree.create(name, manifest.to_bytes()):
             return False
         # The number of a driver that slept for long may be free again, since old manifests are
         # removed. Only the highest number counts, so a lower one was never a commit.
         if max(self._numbers()) > manifest.number:
-            path.unlink(missing_ok=True)
+            self._tree.remove([name])
             return False
         if manifest.number % _KEPT == 0:
             self._prune(manifest.number - _KEPT)
@@ -135,21 +136,20 @@ class Manifests:
 
     def _prune(self, upto: int) -> None:
         """Nothing is lost with them: the files that they name are in place."""
-        for number in self._numbers():
-            if number < upto:
-                self._path(number).unlink(missing_ok=True)
+        self._tree.remove(self._name(number) for number in self._numbers() if number < upto)
 
     def _numbers(self) -> list[int]:
-        try:
-            names = [path.name for path in self._folder.iterdir()]
-        except FileNotFoundError:
-            return []
+        names = self._tree.names(self._folder)
         return [int(found[1]) for name in names if (found := _NAME.fullmatch(name))]
 
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number:012d}.json"
+    def _name(self, number: int) -> str:
+        return f"{self._folder}/{number:012d}.json"
 
 
-def read_manifest(path: str | Path, pipeline: str) -> Manifest | None:
-    """The newest manifest of a pipeline below ``path``; None before its first run."""
-    return Manifests(ControlFolder(Path(path), pipeline).manifests).newest()
+def read_manifest(
+    path: str | Path, pipeline: str, options: Mapping[str, str] | None = None
+) -> Manifest | None:
+    """The newest manifest of a pipeline below ``path``, a folder or a URL with the store's
+    ``options``; None before its first run.
+    """
+    return Manifests(tree_at(str(path), options), pipeline).newest()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -14,7 +13,6 @@ import pyarrow.parquet as pq
 
 from penstock.decode.row_values import READ_ORDINAL
 from penstock.decode.text_bytes import text_bytes
-from penstock.destination.families import durable
 from penstock.destination.files.layout import (
     ControlFolder,
     chunk_file,
@@ -24,6 +22,7 @@ from penstock.destination.files.layout import (
 )
 from penstock.destination.files.manifest import StagedFile
 from penstock.destination.files.rows import FilePart
+from penstock.destination.files.tree import Tree
 from penstock.model.lsn import Position
 from penstock.model.table_rows import ChunkReader
 from penstock.model.table_schema import TableSchema
@@ -119,14 +118,16 @@ class Staging:
     Rows are written as they come, so memory does not grow with the task.
     """
 
-    def __init__(self, control: ControlFolder, pipeline: str, compression: str) -> None:
-        self._control = control
+    def __init__(self, tree: Tree, pipeline: str, compression: str) -> None:
+        self._tree = tree
+        self._control = ControlFolder(pipeline)
         self._pipeline = pipeline
         self._compression = compression
         self._open: dict[str, _OpenFile] = {}
         self._finished: list[StagedFile] = []
         self._schemas: dict[str, TableSchema] = {}
-        durable.make_folders([control.staging, control.schemas])
+        tree.make_folders([self._control.staging, self._control.schemas])
+        self._workshop = tree.workshop(self._control.staging)
 
     def write(self, part: FilePart, suffix: str) -> None:
         version = part.table.fingerprint if part.table is not None else ""
@@ -159,7 +160,7 @@ class Staging:
         self._open[folder].write(data, position)
 
     def _new_file(self, schema: pa.Schema, suffix: str) -> tuple[Path, _Sink]:
-        path = self._control.staging / f"{uuid.uuid4().hex}{suffix}"
+        path = self._workshop / f"{uuid.uuid4().hex}{suffix}"
         if suffix == ".parquet":
             return path, _ParquetSink(path, schema, self._compression)
         return path, _LineSink(path)
@@ -168,10 +169,10 @@ class Staging:
         """All files, durable."""
         while self._open:
             self._finish_oldest()
-        _keep_schemas(self._control, self._schemas.values())
-        staging = self._control.staging
-        durable.sync_all(staging / file.staged for file in self._finished)
-        durable.sync(staging)
+        self._keep_schemas()
+        files = [self._workshop / file.staged for file in self._finished]
+        self._tree.bring(self._control.staging, files)
+        self._tree.leave(self._workshop)
         return self._finished
 
     def abandon(self) -> None:
@@ -179,7 +180,8 @@ class Staging:
         for file in self._open.values():
             file.abandon()
         for staged in self._finished:
-            (self._control.staging / staged.staged).unlink(missing_ok=True)
+            (self._workshop / staged.staged).unlink(missing_ok=True)
+        self._tree.leave(self._workshop)
 
     def _make_room(self) -> None:
         while len(self._open) >= _MOST_OPEN:
@@ -189,16 +191,16 @@ class Staging:
         oldest = next(iter(self._open))
         self._finished.append(self._open.pop(oldest).finish(self._pipeline))
 
-
-def _keep_schemas(control: ControlFolder, tables: Iterable[TableSchema]) -> None:
-    """Keep definitions under the name that ``_schema_version`` gives them."""
-    files = {control.schemas / f"{table.fingerprint}.json": table for table in tables}
-    durable.write_all(
-        {
-            path: json.dumps(table.to_json(), indent=1).encode()
-            for path, table in files.items()
-            if not path.exists()
-        }
-    )
-    # One that is there may have been put in place by a task that has not synced the folder yet.
-    durable.sync(control.schemas)
+    def _keep_schemas(self) -> None:
+        """Keep definitions under the name that ``_schema_version`` gives them."""
+        tree, folder = self._tree, self._control.schemas
+        files = {f"{folder}/{table.fingerprint}.json": table for table in self._schemas.values()}
+        tree.write(
+            {
+                name: json.dumps(table.to_json(), indent=1).encode()
+                for name, table in files.items()
+                if not tree.exists(name)
+            }
+        )
+        # One that is there may have been put in place by a task that has not synced the folder yet.
+        tree.settle(folder)

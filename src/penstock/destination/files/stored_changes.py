@@ -43,7 +43,7 @@ def read_changes(
     file: Path, root: Path, pipeline: str, schema: str, table: str
 ) -> list[StoredChange]:
     """The changes in a file; DestinationError unless they stand in position order."""
-    schemas = ControlFolder(root, pipeline).schemas
+    schemas = root / ControlFolder(pipeline).schemas
     if file.suffix == ".parquet":
         found = list(_parquet_changes(file, schemas))
     else:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
-from penstock.destination.families import durable
-from penstock.destination.files.layout import ControlFolder
 from penstock.destination.files.manifest import files_to_json
 from penstock.destination.files.ndjson_encoding import NdjsonEncoding
 from penstock.destination.files.options import FilesOptions
 from penstock.destination.files.parquet_encoding import ParquetEncoding
 from penstock.destination.files.rows import Encoding, parts
 from penstock.destination.files.staging import Staging
+from penstock.destination.files.tree import Tree
 from penstock.failpoints import failpoint
 from penstock.model.table_rows import ChunkReader
 
@@ -23,20 +21,20 @@ from penstock.model.table_rows import ChunkReader
 class FilesWriter(TaskWriter):
     """Writes a task's changes into the staging folder; the receipt says where they are to go."""
 
-    def __init__(self, root: Path, pipeline: str, options: FilesOptions) -> None:
-        self._root = root
+    def __init__(self, tree: Tree, pipeline: str, options: FilesOptions) -> None:
+        self._tree = tree
         self._pipeline = pipeline
         self._options = options
 
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
         encoding = _encoding(self._options)
-        staging = _staging(self._root, self._pipeline, self._options)
+        staging = _staging(self._tree, self._pipeline, self._options)
         try:
             for run in changes:
                 for part in parts(run, encoding):
-                    with durable.explained(self._root):
+                    with self._tree.explained():
                         staging.write(part, encoding.suffix)
-            with durable.explained(self._root):
+            with self._tree.explained():
                 files = staging.finish()
         except BaseException:
             staging.abandon()
@@ -48,19 +46,19 @@ class FilesWriter(TaskWriter):
 class FilesChunkWriter(ChunkWriter):
     """Writes a chunk into one file in the staging folder, piece by piece; none if it is empty."""
 
-    def __init__(self, root: Path, pipeline: str, options: FilesOptions) -> None:
-        self._root = root
+    def __init__(self, tree: Tree, pipeline: str, options: FilesOptions) -> None:
+        self._tree = tree
         self._pipeline = pipeline
         self._options = options
 
     def write(self, rows: ChunkReader) -> ChunkReceipt:
         encoding = _encoding(self._options)
-        staging = _staging(self._root, self._pipeline, self._options)
+        staging = _staging(self._tree, self._pipeline, self._options)
         try:
             for data in encoding.copied(rows):
-                with durable.explained(self._root):
+                with self._tree.explained():
                     staging.write_copied(data, rows, encoding.suffix)
-            with durable.explained(self._root):
+            with self._tree.explained():
                 files = staging.finish()
         except BaseException:
             staging.abandon()
@@ -77,6 +75,6 @@ def _encoding(options: FilesOptions) -> Encoding:
     return ParquetEncoding() if options.format == "parquet" else NdjsonEncoding()
 
 
-def _staging(root: Path, pipeline: str, options: FilesOptions) -> Staging:
-    with durable.explained(root):
-        return Staging(ControlFolder(root, pipeline), pipeline, options.compression)
+def _staging(tree: Tree, pipeline: str, options: FilesOptions) -> Staging:
+    with tree.explained():
+        return Staging(tree, pipeline, options.compression)

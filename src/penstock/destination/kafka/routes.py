@@ -10,9 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.decode.row_values import Ints
-from penstock.destination.encode.json_values import TEXT, join
-from penstock.destination.encode.ndjson import lsn_texts
-from penstock.destination.families.queue.events import format_headers, kinds_of
+from penstock.destination.families.queue.events import format_headers, kinds_of, position_texts
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -69,7 +67,9 @@ class Routes:
         headers = [
             [("penstock.position", position), *fixed]
             for position, fixed in zip(
-                _positions(events).to_pylist(), _picked([h for _, h in routes], of), strict=True
+                position_texts(events).cast(pa.large_binary()).to_pylist(),
+                _picked([h for _, h in routes], of),
+                strict=True,
             )
         ]
         for name, column in format_headers(events):
@@ -96,16 +96,3 @@ def _picked(values: Sequence[Any], of: Ints) -> list[Any]:
     some[:] = values
     picked: list[Any] = some[of].tolist()
     return picked
-
-
-def _positions(events: pa.RecordBatch) -> pa.Array:
-    """``commit LSN+ordinal``, and ``+part`` for all but the first message of a change."""
-    part = np.asarray(events.column("part"))
-    ends = pa.array(["", *(f"+{n}" for n in range(1, int(part.max(initial=0)) + 1))], TEXT)
-    texts = join(
-        lsn_texts(np.asarray(events.column("commit_lsn"))),
-        "+",
-        events.column("ordinal").cast(TEXT),
-        ends.take(pa.array(part)),
-    )
-    return texts.cast(pa.large_binary())

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 
-import pyarrow as pa
-
-from penstock.destination.contract import (
-    Capabilities,
-    Receipt,
-)
-from penstock.destination.families.queue.destination import QueueDestination
+from penstock.destination.families.queue.at_least_once import AtLeastOnceQueue
 from penstock.destination.families.queue.events import Encoder
-from penstock.destination.families.queue.formats import Formats
 from penstock.destination.families.queue.names import names_tables
 from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.kinesis.clients import forget_client
@@ -26,36 +19,21 @@ from penstock.destination.kinesis.sender import (
     StreamRoutes,
 )
 from penstock.destination.kinesis.streams import Streams
-from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
-from penstock.model.watermarks import Watermarks
 
 
-class KinesisDestination(QueueDestination):
-    """Sends every change, at least once; what it has sent, the change log's reader remembers."""
+class KinesisDestination(AtLeastOnceQueue):
+    """Sends every change to streams."""
 
     name = "kinesis"
     options_model = KinesisOptions
     failpoints = ("kinesis.called",)
     options: KinesisOptions
-    capabilities = Capabilities(
-        mode="append",
-        exactly_once=False,
-        remembers=False,
-        atomic=False,
-        batch_age=0.2,
-        sends_at_once=True,
-        tells_by_definitions=True,
-    )
 
     def __init__(self, options: KinesisOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
         self._routes = StreamRoutes(options, pipeline)
-        # A tombstone tells a log that compacts; here it would be a record without content.
-        debezium = options.debezium.model_copy(update={"tombstones": False})
-        self._formats = Formats(options.model_copy(update={"debezium": debezium}), pipeline)
         self._known: set[str] = set()
-        self._schema_sent: Position | None = None
 
     def check(self) -> Sequence[str]:
         with closing(Streams(self.options)) as streams:
@@ -69,30 +47,14 @@ class KinesisDestination(QueueDestination):
         self._formats.know(definitions)
         self._make(self._routes.stream(table.schema, table.name) for table in definitions)
 
-    def committed(self) -> Watermarks | None:
-        return None
-
     def writer(self) -> KinesisWriter:
         return KinesisWriter(self._encoder(), self._routes)
 
-    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
-        """What tasks sent is there."""
-
-    # -- schema changes ------------------------------------------------------------------------
-
-    def _was_told(self, position: Position) -> bool:
-        return self._schema_sent is not None and position <= self._schema_sent
-
-    def _tell_schema(self, position: Position, events: pa.RecordBatch) -> None:
-        with KinesisSender(self._routes) as sender:
-            sender.send_events(events)
-            sender.finish()
-        self._schema_sent = position
-
-    # -- copies --------------------------------------------------------------------------------
-
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> KinesisChunkWriter:
         return KinesisChunkWriter(self._encoder(), self._routes)
+
+    def _sender(self) -> KinesisSender:
+        return KinesisSender(self._routes)
 
     def close(self) -> None:
         forget_client(self.options)

@@ -12,8 +12,9 @@ import pyarrow as pa
 from penstock.decode.changes import ChangeSet, Stamp, TableChanges
 from penstock.decode.row_values import READ_ORDINAL, Ints
 from penstock.destination.contract import LanePart, SchemaChange
-from penstock.destination.encode.json_values import TEXT
+from penstock.destination.encode.json_values import TEXT, join
 from penstock.destination.encode.messages import EventFormat, Messages
+from penstock.destination.encode.ndjson import lsn_texts
 from penstock.destination.families.queue.lanes import Hashes, hash_texts, mixed
 from penstock.destination.families.queue.options import LaneOptions
 from penstock.destination.families.queue.oversize import Oversize
@@ -184,6 +185,18 @@ def kinds_of(events: pa.RecordBatch) -> tuple[Ints, list[Kind]]:
     _, first, of = np.unique(code, return_index=True, return_inverse=True)
     op, schema, table, version = (column.take(pa.array(first)).to_pylist() for column in columns)
     return of, list(map(Kind, op, schema, table, version))
+
+
+def position_texts(events: pa.RecordBatch) -> pa.Array:
+    """``commit LSN+ordinal``, and ``+part`` for all but the first message of a change."""
+    part = np.asarray(events.column("part"))
+    ends = pa.array(["", *(f"+{n}" for n in range(1, int(part.max(initial=0)) + 1))], TEXT)
+    return join(
+        lsn_texts(np.asarray(events.column("commit_lsn"))),
+        "+",
+        events.column("ordinal").cast(TEXT),
+        ends.take(pa.array(part)),
+    )
 
 
 def _in_order(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

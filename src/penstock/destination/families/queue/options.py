@@ -9,6 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from penstock.config.models import StorageOption
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.encode.bifrost.options import BifrostOptions
 from penstock.destination.encode.debezium.options import DebeziumOptions
@@ -26,9 +27,17 @@ class LaneOptions(DestinationOptions):
 
 
 class ClaimCheckOptions(DestinationOptions):
-    """``claim_check`` is a folder that executors and consumers see."""
+    """``claim_check`` is a folder that executors and consumers see, or a place in an object store
+    (``s3://bucket/prefix``), whose ``options`` these are.
+    """
 
     claim_check: str = Field(min_length=1)
+    options: dict[str, StorageOption] = Field(default_factory=dict)
+
+    @property
+    def revealed_options(self) -> dict[str, str]:
+        """The options as they are. Never log them."""
+        return {name: value.get_secret_value() for name, value in self.options.items()}
 
 
 OversizeOption = Literal["error"] | ClaimCheckOptions

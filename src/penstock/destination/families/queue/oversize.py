@@ -14,11 +14,19 @@ from penstock.changelog.storage.contract import Storage
 from penstock.changelog.storage.opened import open_storage
 from penstock.destination.encode.json_values import TEXT
 from penstock.destination.families.queue.options import OversizeOption
-from penstock.model.errors import DestinationError
+from penstock.model.errors import DestinationError, DestinationUnavailable
 from penstock.model.lsn import Position, format_lsn
+from penstock.objects.bucket import Owner
 
 # What headers and the wire format add to key and value.
 _ROOM = 1024
+_CLAIMS = Owner(
+    "claim checks in",
+    "destination.oversize.claim_check",
+    "destination.oversize.options",
+    DestinationError,
+    DestinationUnavailable,
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,10 @@ class Oversize:
         if self.option == "error":
             raise self._error(events, int(rows[0]), int(np.asarray(size)[rows[0]]))
         # Consumers read it.
-        storage = open_storage(self.option.claim_check, private=False)
+        option = self.option
+        storage = open_storage(
+            option.claim_check, option.revealed_options, private=False, owner=_CLAIMS
+        )
         checks = [self._stored(storage, events, row) for row in rows.tolist()]
         mask = np.zeros(len(events), bool)
         mask[rows] = True
@@ -75,7 +86,7 @@ class Oversize:
             f"destination {self.destination}: the event of table {table} at {_place(events, row)} "
             f"has {size:,} bytes; at most {self.limit - _ROOM:,} are taken",
             remedy=f"{self.remedy}, or let such events be put aside with "
-            "`destination.oversize: {claim_check: FOLDER}`",
+            "`destination.oversize: {claim_check: PLACE}`, a folder or a bucket",
         )
 
 

@@ -66,7 +66,7 @@ class EventChunkWriter(ChunkWriter):
                 size += events.nbytes
                 sender.send_events(events)
             sender.finish()
-        return ChunkReceipt(count, size, resent=sender.resent)
+        return ChunkReceipt(count, size, resent=sender.resent, unroutable=sender.unroutable)
 
 
 def count_receipt(count: int) -> Receipt:

@@ -1,0 +1,1 @@
+"""Object stores: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage."""
