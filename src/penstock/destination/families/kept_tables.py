@@ -111,7 +111,7 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
         return ["its ledger"] if self.ledger.forget() else []
 
     def _forget_copy(self, table: TableDefinition, notes: Notes) -> None:
-        for kind in ("copy", "chunk", "parked"):
+        for kind in ("copy", "chunk", "parked", "unfit"):
             notes.update(dict.fromkeys(self.ledger.read(f"{kind}/{table.oid}/")))
 
     def _alter(self, change: SchemaChange, targets: Mapping[int, Target], notes: Notes) -> None:
