@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.decode.typed import arrow_type, decode_text
+from penstock.destination.families.staged_merge.unfit_policy import Unfit
 from penstock.destination.families.target import Target
 from penstock.model.errors import TableRefused
 from penstock.model.lsn import Position
@@ -24,7 +24,6 @@ from penstock.model.plain_type import TEXT, plain_pg_type
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-Unfit = Literal["refuse", "null", "truncate"]
 
 _MOST_DIGITS = 38
 _SHOWN = 60
