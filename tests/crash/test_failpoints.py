@@ -14,6 +14,7 @@ import pytest
 from penstock.destination.registry import destination_class, destination_names
 from penstock.failpoints import PLACES
 from tests.crash.injured_pipeline import InjuredPipeline
+from tests.crash.into_ducklake import IntoDucklake
 from tests.crash.into_files import IntoFiles
 from tests.crash.into_kafka import IntoKafka
 from tests.crash.into_kinesis import IntoKinesis
@@ -117,6 +118,16 @@ def test_killed_at_each_failpoint_into_kinesis(
             fail_in_tasks(injured, set(IN_TASKS), tmp_path)
         else:
             die_at_own(injured, "kinesis", tmp_path)
+        injured.check_all()
+
+
+@pytest.mark.release
+def test_killed_at_each_failpoint_into_ducklake(fresh_server: FreshServer, tmp_path: Path) -> None:
+    """The driver dies between merging and commit, and between commit and cleaning the stage."""
+    servers = fresh_server(**SERVER_SETTINGS), fresh_server(**SERVER_SETTINGS)
+    with IntoDucklake(*servers, tmp_path, seed=3) as injured:
+        die_at_each(injured, set(passed_failpoints("ducklake")), tmp_path)
+        fail_in_tasks(injured, set(IN_TASKS), tmp_path)
         injured.check_all()
 
 
