@@ -1,42 +1,64 @@
-"""The rows of a DuckLake as Postgres would write them, for whoever compares the two."""
+"""The rows of a lake as Postgres would write them, for whoever compares the two.
+
+DuckDB reads them: those of a DuckLake, and with its own extension those of Delta tables, which
+delta-rs wrote.
+"""
 
 # ruff: noqa: S608 - names are quoted.
 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import psycopg
 
 from penstock.decode.types.array_text import split_array
-from penstock.destination.ducklake.lake import Lake
-from penstock.destination.ducklake.names import NO_COLUMNS, quoted
+from penstock.destination.delta.commits import folder_name
+from penstock.destination.ducklake.lake import Lake, extension_file
+from penstock.destination.ducklake.names import NO_COLUMNS, literal, quoted
 from tests.folded_compare import read_source
 
 Value = str | tuple[str | None, ...] | None
 Rows = Counter[tuple[Value, ...]]
 
 
-def expect_same(url: str, lake: Lake, table: str, *, unfit: bool = False) -> int:
+def expect_same_in_ducklake(url: str, lake: Lake, table: str, *, unfit: bool = False) -> int:
+    """As ``expect_same``, of a table of the schema public."""
+    with lake.session() as session:
+        return expect_same(url, session, f"public.{quoted(table)}", table, unfit=unfit)
+
+
+def expect_same_in_delta(url: str, root: Path, table: str) -> int:
+    """The same of a Delta table, as DuckDB's own reader of such tables sees it."""
+    with duckdb.connect() as session:
+        session.execute(f"LOAD {literal(extension_file('delta'))}")
+        session.execute("SET TimeZone = 'UTC'")
+        folder = root / "public" / folder_name(table)
+        return expect_same(url, session, f"delta_scan({literal(str(folder))})", table)
+
+
+def expect_same(
+    url: str,
+    session: duckdb.DuckDBPyConnection,
+    relation: str,
+    table: str,
+    *,
+    unfit: bool = False,
+) -> int:
     """Fail unless a table of the source's schema public holds the same rows; how many these are.
 
     With ``unfit`` a null stands for any value: of those that the lake cannot hold.
     """
     with psycopg.connect(url, autocommit=True) as conn:
         source = read_source(conn, table)
-    with lake.session() as session:
-        kinds = dict(
-            session.execute(
-                "SELECT column_name, data_type FROM duckdb_columns() WHERE database_name ="
-                " current_database() AND schema_name = 'public' AND table_name = ?",
-                [table],
-            ).fetchall()
-        )
-        kinds.pop(NO_COLUMNS, None)
-        assert sorted(kinds) == sorted(source.columns)
-        shown = [_shown(quoted(name), kinds[name]) for name in source.columns] or ["1"]
-        found = session.execute(f"SELECT {', '.join(shown)} FROM public.{quoted(table)}").fetchall()
+    described = session.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+    kinds = {row[0]: row[1] for row in described if row[0] != NO_COLUMNS}
+    assert sorted(kinds) == sorted(source.columns)
+    shown = [_shown(quoted(name), kinds[name]) for name in source.columns] or ["1"]
+    found = session.execute(f"SELECT {', '.join(shown)} FROM {relation}").fetchall()
     types = [kinds[name] for name in source.columns]
     there: Rows = Counter(tuple(map(_plain, row, types)) for row in found)
     here: Rows = Counter()

@@ -13,7 +13,7 @@ from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
 from tests.crash.injured_pipeline import SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.passed_failpoints import passed_failpoints
-from tests.lake_rows import expect_same
+from tests.lake_rows import expect_same_in_ducklake
 from tests.workload_tables import TABLES
 
 
@@ -66,4 +66,4 @@ class IntoDucklake(InjuredPipeline):
         self.check_confirmed()
         self.check_runs()
         assert self.checkpoints() == [], "a run removes its own, and what killed ones left"
-        return sum(expect_same(self.url, self.lake, table) for table in TABLES)
+        return sum(expect_same_in_ducklake(self.url, self.lake, table) for table in TABLES)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -27,6 +26,7 @@ from penstock.destination.ducklake.tables import (
     drop_table,
     lake_tables,
 )
+from penstock.destination.families import durable
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
@@ -35,7 +35,7 @@ from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
 from penstock.failpoints import failpoint
-from penstock.model.errors import BatchAgain, DestinationError, refused_alone
+from penstock.model.errors import BatchAgain, refused_alone
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
@@ -82,8 +82,8 @@ class DucklakeDestination(StagedMergeDestination):
     def check(self) -> Sequence[str]:
         with suppress(NoLakeError), self._lake.session() as session:
             session.execute("FROM ducklake_options(?)", [self._lake.name]).fetchall()
-        for folder in (self.options.data_path, self.options.stage or self.options.data_path):
-            _expect_writable(Path(folder).absolute())
+        folders = Path(self.options.data_path).absolute(), Path(self.stage.path)
+        durable.expect_writable(self.name, *folders)
         return [_ONE_PROCESS] if self.options.catalog is None else []
 
     def open(self) -> None:
@@ -205,14 +205,3 @@ class DucklakeDestination(StagedMergeDestination):
             session.execute(f"CALL ducklake_merge_adjacent_files({lake})")
             session.execute(f"CALL ducklake_expire_snapshots({lake}, {old})")
             session.execute(f"CALL ducklake_cleanup_old_files({lake}, {old})")
-
-
-def _expect_writable(folder: Path) -> None:
-    """Or its next parent that is there: folders are made when they are needed."""
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-        raise DestinationError(
-            f"destination ducklake: {folder} is no folder that can be written to",
-            remedy="fix its permissions, or say another data_path or stage",
-        )

@@ -160,7 +160,7 @@ class Lake:
             config={"autoinstall_known_extensions": "false"}
         )
         for name in extensions:
-            session.execute(f"LOAD {literal(_extension(name))}")
+            session.execute(f"LOAD {literal(extension_file(name))}")
         session.execute("SET TimeZone = 'UTC'")
         session.execute(f"SET memory_limit = '{self._options.memory_limit}B'")
         session.execute("SET preserve_insertion_order = false")
@@ -173,7 +173,7 @@ class Lake:
         return text
 
 
-def _extension(name: str) -> str:
+def extension_file(name: str) -> str:
     """The file of an extension, from its package: nothing is fetched at run time."""
     package = f"duckdb_extension_{name}"
     importlib.import_module(package)

@@ -227,7 +227,7 @@ class StagedMergeDestination(KeptTables, TakesReplays):
 
         def merge(oid: int) -> Sequence[Key]:
             emptied, parts = touched[oid]
-            target, at = targets[oid], Mark(watermarks.at(oid), lacking)
+            target, at = targets[oid], Mark(watermarks.at(oid), lacking, self._commits + 1)
             held = self.held(target)
             if held is not None and held.holds(at):
                 return ()

@@ -92,14 +92,20 @@ class StagedChunk:
 
 class Mark(NamedTuple):
     """How far a table has come: to a frontier, but for ``lacking`` sections of the transaction that
-    it ends with, between whose schema changes rows stand.
+    it ends with, between whose schema changes rows stand. ``commit`` counts the pipeline's commits:
+    one that was not finished comes again under the same number.
     """
 
     frontier: Frontier
     lacking: int = 0
+    commit: int = 0
 
     def holds(self, other: Mark) -> bool:
-        """Whether all that ``other`` says is there."""
+        """Whether all that ``other`` says is there: it is of the same commit, and comes again. What
+        earlier commits left nobody sends again.
+        """
+        if self.commit < other.commit:
+            return False
         if self.frontier != other.frontier:
             return self.frontier > other.frontier
         return self.lacking <= other.lacking
