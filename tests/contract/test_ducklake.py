@@ -16,7 +16,19 @@ from penstock.destination.ducklake.destination import DucklakeDestination
 from penstock.destination.ducklake.lake import Lake
 from penstock.destination.ducklake.names import NO_COLUMNS, quoted
 from penstock.destination.ducklake.options import DucklakeOptions
+from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.model.errors import Fenced
+from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.contract.deliveries import (
+    assert_delivered,
+    deliver,
+    insert_items,
+    opened,
+    reference,
+)
 
 PIPELINE = "shop"
 
@@ -64,3 +76,42 @@ class TestDucklake(DestinationContract):
         adapter = DucklakeAdapter(tmp_path, catalog)
         yield adapter
         adapter.close()
+
+
+def test_another_driver_takes_over_in_the_middle_of_a_commit(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = DucklakeAdapter(tmp_path, database)
+    stale = opened(adapter)
+    assert isinstance(stale, DucklakeDestination)
+    builder = ChangeBuilder()
+    changes = insert_items(builder, 0, 2)
+    receipt = stale.writer().write([changes])
+    apply, others = stale.apply, list[Destination]()
+
+    def slow(rows: MergedRows, at: Mark) -> Any:
+        if not others:
+            others.append(opened(adapter))
+        return apply(rows, at)
+
+    monkeypatch.setattr(stale, "apply", slow)
+    with pytest.raises(Fenced, match="taken over"):
+        stale.commit([receipt], Watermarks(builder.frontier))
+    (current,) = others
+    deliver(current, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    adapter.close()
+
+
+def test_maintenance_leaves_the_rows(tmp_path: Path) -> None:
+    adapter = DucklakeAdapter(tmp_path)
+    destination = opened(adapter)
+    assert isinstance(destination, DucklakeDestination)
+    destination.maintenance_every = 0.0
+    builder = ChangeBuilder()
+    runs = []
+    for number in range(3):
+        runs.append(insert_items(builder, number, 1))
+        deliver(destination, builder.frontier, [runs[-1]])
+    assert_delivered(adapter, reference(*runs))
+    adapter.close()
