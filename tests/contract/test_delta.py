@@ -43,7 +43,8 @@ def delta_rows(folder: Path, name: TableName) -> list[dict[str, Any]]:
     path = folder / folder_name(name[0]) / folder_name(name[1])
     rows = DeltaTable(str(path)).to_pyarrow_table()
     columns = [rows[name].cast(pa.string()) for name in rows.column_names]
-    return pa.table(columns, names=rows.column_names).to_pylist()
+    found: list[dict[str, Any]] = pa.table(columns, names=rows.column_names).to_pylist()
+    return found
 
 
 class DeltaAdapter(Adapter):
