@@ -22,6 +22,8 @@ from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 from penstock.testing.contract.chunk_rows import ChunkRows, Values, copy_chunks
 from penstock.testing.contract.deliveries import definition, deliver, reference
 from penstock.testing.merge_model import FrozenRow, MergeModel
+from tests.contract.test_delta import DeltaAdapter
+from tests.contract.test_ducklake import DucklakeAdapter
 from tests.contract.test_memory_tables import MemoryTablesAdapter
 from tests.contract.test_memory_versioned import MemoryVersionedAdapter
 from tests.row_histories import (
@@ -46,13 +48,24 @@ PAIR = table(
 LOOSE = table("loose", Column("a", "text"), Column("b", "text"), identity="f")
 NAME = (PAIR.schema, PAIR.name)
 KIND = KeyedKind(PAIR, [("a", "1"), ("a/", "1"), ("a", "~1"), ("b", "2")], [None, "", "v", "w"])
-Member = MemoryTablesAdapter | MemoryVersionedAdapter
+Member = MemoryTablesAdapter | MemoryVersionedAdapter | DucklakeAdapter | DeltaAdapter
 MEMBERS: dict[str, Callable[[Path], Member]] = {
     "tables": MemoryTablesAdapter,
     "versioned": MemoryVersionedAdapter,
+    "ducklake": DucklakeAdapter,
+    "delta": DeltaAdapter,
 }
 
-pytestmark = pytest.mark.parametrize("member", MEMBERS)
+pytestmark = pytest.mark.parametrize(
+    "member",
+    [
+        "tables",
+        "versioned",
+        # Real engines take their time.
+        pytest.param("ducklake", marks=pytest.mark.release),
+        pytest.param("delta", marks=pytest.mark.release),
+    ],
+)
 
 
 def _history(plan: Sequence[Step]) -> list[Batch]:
@@ -181,7 +194,7 @@ def _rows_after(runs: Sequence[ChangeSet]) -> dict[Key, Values]:
 @settings(max_examples=40)
 @given(plan=steps(30, ("insert", "insert", "update", "delete", "truncate")))
 def test_rows_without_a_key_are_counted(member: str, plan: list[Step]) -> None:
-    if member != "tables":
+    if member in ("versioned", "delta"):
         pytest.skip("a change of such a row refuses the table")
     builder = ChangeBuilder()
     history = batches(plan, KeylessHistory(LOOSE, [None, "", "v"], builder), builder)

@@ -14,6 +14,8 @@ import pytest
 from penstock.destination.registry import destination_class, destination_names
 from penstock.failpoints import PLACES
 from tests.crash.injured_pipeline import InjuredPipeline
+from tests.crash.into_delta import IntoDelta
+from tests.crash.into_ducklake import IntoDucklake
 from tests.crash.into_files import IntoFiles
 from tests.crash.into_kafka import IntoKafka
 from tests.crash.into_kinesis import IntoKinesis
@@ -41,6 +43,7 @@ PASSES = {
     "capture.before_confirm": 2,
     "driver.before_commit": 2,
     "files.manifest_written": 3,
+    "delta.table_committed": 4,
     "driver.committed": 10,
 }
 IN_TASKS = ("task.read", "task.written")
@@ -151,6 +154,37 @@ def test_killed_at_each_failpoint_into_rabbitmq(
             fail_in_tasks(injured, set(IN_TASKS), tmp_path)
         else:
             die_at_own(injured, "rabbitmq", tmp_path)
+        injured.check_all()
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("places", ["own", "all"])
+def test_killed_at_each_failpoint_into_ducklake(
+    fresh_server: FreshServer, tmp_path: Path, places: str
+) -> None:
+    """The driver dies between merging and commit, and between commit and cleaning the stage."""
+    servers = fresh_server(**SERVER_SETTINGS), fresh_server(**SERVER_SETTINGS)
+    with IntoDucklake(*servers, tmp_path, seed=3) as injured:
+        if places == "all":
+            die_at_each(injured, set(passed_failpoints("ducklake")), tmp_path)
+            fail_in_tasks(injured, set(IN_TASKS), tmp_path)
+        else:
+            die_at_own(injured, "ducklake", tmp_path)
+        injured.check_all()
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("places", ["own", "all"])
+def test_killed_at_each_failpoint_into_delta(
+    fresh_server: FreshServer, tmp_path: Path, places: str
+) -> None:
+    """The driver dies between the commits of two tables."""
+    with IntoDelta(fresh_server(**SERVER_SETTINGS), tmp_path, seed=3) as injured:
+        if places == "all":
+            die_at_each(injured, set(passed_failpoints("delta")), tmp_path)
+            fail_in_tasks(injured, set(IN_TASKS), tmp_path)
+        else:
+            die_at_own(injured, "delta", tmp_path)
         injured.check_all()
 
 

@@ -21,12 +21,12 @@ from penstock.destination.contract import Capabilities, DestinationOptions
 from penstock.destination.families.kept_tables import Key
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.staged_merge.task_writer import PARK
 from penstock.destination.families.target import Target
 from penstock.destination.sqlite_file import SqliteLedger, connect, transaction
 from penstock.model.array_text import first_element
-from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.transform.net_rows import DELETE, INSERT
@@ -105,7 +105,7 @@ class MemoryTablesDestination(StagedMergeDestination):
         columns = [rows.column(name).to_pylist() for name in _names(target)]
         self._insert(verb, target, zip(*columns, strict=True) if columns else [()] * rows.num_rows)
 
-    def apply(self, rows: MergedRows, at: Frontier) -> Sequence[Key]:
+    def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
         if rows.emptied:
             self.empty(rows.target)
         if rows.kind == "counted":

@@ -106,3 +106,18 @@ def empty_folder(path: Path, prefix: str = "") -> None:
     for file in path.iterdir():
         if file.name.startswith(prefix):
             file.unlink(missing_ok=True)
+
+
+def expect_writable(destination: str, *folders: Path) -> None:
+    """Raise DestinationError where a folder cannot be written to, or made: then its next parent
+    that is there counts.
+    """
+    for wanted in folders:
+        folder = wanted
+        while not folder.exists():
+            folder = folder.parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            raise DestinationError(
+                f"destination {destination}: {folder} is no folder that can be written to",
+                remedy="fix its permissions, or name another folder in the pipeline file",
+            )

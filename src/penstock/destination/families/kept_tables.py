@@ -118,7 +118,7 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
         return [tuple(json.loads(name.removeprefix(prefix))) for name in self.ledger.read(prefix)]
 
     def _forget_copy(self, table: TableDefinition, notes: Notes) -> None:
-        for kind in ("copy", "chunk", "parked"):
+        for kind in ("copy", "chunk", "parked", "unfit"):
             notes.update(dict.fromkeys(self.ledger.read(f"{kind}/{table.oid}/")))
 
     def _alter(self, change: SchemaChange, targets: Mapping[int, Target], notes: Notes) -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from penstock.model.errors import TableRefused
+from penstock.model.plain_type import plain_type
 from penstock.model.table_definition import Announced, TableDefinition
 from penstock.model.table_schema import TableSchema
 from penstock.transform.table_order import column_places, expect_announced
@@ -17,7 +18,8 @@ from penstock.transform.table_order import column_places, expect_announced
 class Target:
     """``key`` are the places of the columns that identify a row; without any, rows are counted.
 
-    ``left_out`` are columns that rows come with and that are not wanted.
+    ``left_out`` are columns that rows come with and that are not wanted. ``types`` are those of the
+    columns, as far as values differ by them (plain_type.py).
     """
 
     oid: int
@@ -26,15 +28,20 @@ class Target:
     columns: tuple[str, ...]
     key: tuple[int, ...]
     left_out: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
     announced: tuple[Announced, ...] = field(default=(), compare=False)
     """How the stream announces the columns. Not stored: it is as old as the definition."""
 
     @classmethod
     def of(cls, table: TableDefinition) -> Target:
-        names = tuple(column.name for column in table.columns if column.is_delivered)
+        delivered = [column for column in table.columns if column.is_delivered]
+        names = tuple(column.name for column in delivered)
         key = tuple(names.index(name) for name in table.merge_key)
         left_out = tuple(c.name for c in table.columns if c.published and c.ignored)
-        return cls(table.oid, table.schema, table.name, names, key, left_out, table.announced)
+        types = tuple(plain_type(column, table.types) for column in delivered)
+        return cls(
+            table.oid, table.schema, table.name, names, key, left_out, types, table.announced
+        )
 
     @property
     def qualified_name(self) -> str:

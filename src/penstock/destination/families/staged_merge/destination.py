@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
+import time
 import uuid
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
@@ -12,7 +16,13 @@ from typing import ClassVar
 import pyarrow as pa
 
 from penstock.destination.contract import ChunkReceipt, Receipt, Rows, SchemaChange
-from penstock.destination.families.kept_tables import KeptTables, Key, after_change, parked_note
+from penstock.destination.families.kept_tables import (
+    KeptTables,
+    Key,
+    Notes,
+    after_change,
+    parked_note,
+)
 from penstock.destination.families.ledger import fenced, watermarks_from, watermarks_text
 from penstock.destination.families.staged_merge.joined_rows import (
     MergedRows,
@@ -20,15 +30,24 @@ from penstock.destination.families.staged_merge.joined_rows import (
     no_rows,
     removed,
 )
-from penstock.destination.families.staged_merge.receipt import MergeBatch
+from penstock.destination.families.staged_merge.receipt import Mark, MergeBatch, StagedChunk
 from penstock.destination.families.staged_merge.stage import FileStage
-from penstock.destination.families.staged_merge.task_writer import StagedChunkWriter, StagedWriter
+from penstock.destination.families.staged_merge.task_writer import (
+    StagedChunkWriter,
+    StagedWriter,
+    copied_columns,
+)
+from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import TakesReplays
-from penstock.model.lsn import NOTHING, Frontier
+from penstock.failpoints import failpoint
+from penstock.model.errors import DestinationError
+from penstock.model.lsn import NOTHING
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
+
+_log = logging.getLogger(__name__)
 
 
 class StagedMergeDestination(KeptTables, TakesReplays):
@@ -36,18 +55,25 @@ class StagedMergeDestination(KeptTables, TakesReplays):
 
     A member gives it a stage and a ledger, and says how tables are made, changed, merged and
     loaded: the abstract methods. Where it has transactions, ``transaction`` opens one, and data and
-    progress are committed together. Where it has none, each table's commit carries the position
-    that ``apply`` is given, ``held`` reads it, and a batch that comes again is skipped table by
-    table. A commit without rows never reaches the member: the stage's note remembers it.
+    progress are committed together. Where it has none, each table's commit carries the mark that
+    ``apply`` is given, and ``held`` reads it: what comes again is skipped table by table, and
+    ``committed`` tells of tables that are ahead of the others. A commit without rows never reaches
+    the member: the stage's note remembers it.
     """
 
     side_by_side: ClassVar[int] = 1
     """How many tables are merged at the same time. More than one: not in one transaction."""
+    typing: ColumnTyping | None = None
+    """How columns are typed; without it they are Postgres's texts."""
+    maintenance_every: float = math.inf
+    """Seconds between two calls of ``maintain``."""
 
     def __init__(self, options: object, pipeline: str) -> None:
         super().__init__(options, pipeline)
         self._commits = 0
         self._replaying: frozenset[int] = frozenset()
+        self._maintained = time.monotonic()
+        self._worn: set[int] = set()
 
     # -- what a member says ----------------------------------------------------------------------
 
@@ -60,7 +86,7 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         """Remove all rows."""
 
     @abstractmethod
-    def apply(self, rows: MergedRows, at: Frontier) -> Sequence[Key]:
+    def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
         """Merge rows into their table, which stands at ``at`` then; the keys that were parked.
 
         Raises TableRefused where the table does not take them.
@@ -72,9 +98,26 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         puts them in place of rows with the same key.
         """
 
-    def held(self, target: Target) -> Frontier | None:
+    def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
+        """Add the rows of a chunk. Where there are no transactions, one that is there already adds
+        nothing: the last one may not be in the ledger yet.
+        """
+        self.load(target, self.chunk_stage(target).get(chunk.file), over=chunk.again)
+
+    def chunk_stage(self, target: Target) -> FileStage:
+        """Where tasks put chunks. A member that adds the files themselves has a place of its own,
+        whose ``remove`` leaves them.
+        """
+        return self.stage
+
+    def held(self, target: Target) -> Mark | None:
         """Where a table stands by itself; None where the ledger alone knows."""
         return None
+
+    def maintain(self, tables: Sequence[Target]) -> None:
+        """Put together what many commits left in these tables, and remove what nobody needs. Called
+        between two batches. What it raises is told and forgotten: the next call may succeed.
+        """
 
     # -- before the first batch ------------------------------------------------------------------
 
@@ -89,11 +132,11 @@ class StagedMergeDestination(KeptTables, TakesReplays):
     # -- batches ---------------------------------------------------------------------------------
 
     def writer(self) -> StagedWriter:
-        return StagedWriter(self.stage, self._targets, self._replaying)
+        return StagedWriter(self.stage, self._targets, self._replaying, self.typing)
 
     def catchup_writer(self, tables: Collection[int]) -> StagedWriter:
         targets = {oid: self._targets[oid] for oid in tables}
-        return StagedWriter(self.stage, targets, self._replaying)
+        return StagedWriter(self.stage, targets, self._replaying, self.typing)
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         self.commit_sections([Rows(tuple(receipts))], watermarks)
@@ -102,7 +145,7 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         targets = dict(self._targets)
         for change in changes:
             targets.update(after_change(change, targets))
-        return StagedWriter(self.stage, targets, self._replaying)
+        return StagedWriter(self.stage, targets, self._replaying, self.typing)
 
     def commit_sections(
         self, sections: Sequence[SchemaChange | Rows], watermarks: Watermarks
@@ -118,10 +161,9 @@ class StagedMergeDestination(KeptTables, TakesReplays):
             return
         with self._changing() as notes:
             targets, changed = dict(self._targets), dict[int, Target]()
-            for step in steps:
+            for number, step in enumerate(steps, start=1):
                 if isinstance(step, MergeBatch):
-                    for key in self._apply(step, targets, watermarks):
-                        notes[key] = ""
+                    self._apply(step, targets, watermarks, len(steps) - number, notes)
                 else:
                     self._alter(step, targets, notes)
                     changed.update(after_change(step, targets))
@@ -131,9 +173,35 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         self._targets = {**self._targets, **changed}
         self._commits += 1
         self.stage.remove([file for batch in batches for file in batch.files])
+        self._worn.update(oid for batch in batches for oid in batch.touched())
+        self._maintain_if_due()
+
+    def _maintain_if_due(self) -> None:
+        if time.monotonic() - self._maintained < self.maintenance_every:
+            return
+        with self._lock:
+            targets = [self._targets[oid] for oid in sorted(self._worn) if oid in self._targets]
+            self._worn.clear()
+            try:
+                self.maintain(targets)
+            except DestinationError as error:
+                _log.warning("maintenance of %s failed: %s", self.name, error.message)
+            self._maintained = time.monotonic()
 
     def committed(self) -> Watermarks | None:
         """Of the last commit with rows, or of one without them that came after it."""
+        found = self._told()
+        if found is None:
+            return None
+        # A driver that died among the tables of a batch left some of them ahead of the others.
+        ahead = {}
+        for target in self._known().values():
+            held = self.held(target)
+            if held is not None and not held.lacking and held.frontier > found.at(target.oid):
+                ahead[target.oid] = held.frontier
+        return found.placed(ahead) if ahead else found
+
+    def _told(self) -> Watermarks | None:
         notes = self.ledger.read("commits") | self.ledger.read("progress")
         idle = json.loads(self.stage.noted() or "{}")
         if idle.get("watermarks") and idle["commits"] == int(notes.get("commits", 0)):
@@ -152,22 +220,27 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         self.stage.note(json.dumps(note))
 
     def _apply(
-        self, batch: MergeBatch, targets: Mapping[int, Target], watermarks: Watermarks
-    ) -> list[str]:
-        """Merge what a batch holds; the notes of keys that were parked."""
+        self,
+        batch: MergeBatch,
+        targets: Mapping[int, Target],
+        watermarks: Watermarks,
+        lacking: int,
+        notes: Notes,
+    ) -> None:
+        """Merge what a batch holds, and note what was parked and unfit."""
 
-        def merge(oid: int) -> list[str]:
+        def merge(oid: int) -> Sequence[Key]:
             emptied, parts = touched[oid]
-            target, at = targets[oid], watermarks.at(oid)
+            target, at = targets[oid], Mark(watermarks.at(oid), lacking, self._commits + 1)
             held = self.held(target)
-            if held is not None and held >= at:
-                return []
+            if held is not None and held.holds(at):
+                return ()
             files = [self.stage.get(part.file) for part in parts]
             if files:
                 rows = joined(target, parts[0].kind, files, emptied=emptied)
             else:
-                rows = no_rows(target, emptied=emptied)
-            return [parked_note(oid, key) for key in self.apply(rows, at)]
+                rows = no_rows(target, self.typing, emptied=emptied)
+            return self.apply(rows, at)
 
         touched = batch.touched()
         if self.side_by_side == 1 or len(touched) < 2:
@@ -175,7 +248,33 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         else:
             with ThreadPoolExecutor(self.side_by_side) as pool:
                 found = list(pool.map(merge, touched))
-        return [note for notes in found for note in notes]
+        for oid, keys in zip(touched, found, strict=True):
+            notes.update({parked_note(oid, key): "" for key in keys})
+        for oid, (_, parts) in touched.items():
+            for part in parts:
+                self._note_unfit(oid, part.unfit, notes)
+
+    def _note_unfit(self, table: int, unfit: Mapping[str, int], notes: Notes) -> None:
+        for column, count in unfit.items():
+            name = f"unfit/{table}/{column}"
+            before = notes.get(name) or self.ledger.read(name).get(name, "0")
+            notes[name] = str(int(before) + count)
+
+    def notes(self, table: int) -> Sequence[str]:
+        prefix = f"unfit/{table}/"
+        what = (
+            "null" if self.typing and self.typing.unfit == "null" else "null or the nearest value"
+        )
+        return [
+            f"column {name.removeprefix(prefix)}: values that do not fit its type became {what}"
+            for name in sorted(self.ledger.read(prefix))
+        ]
+
+    def unfit_values(self, table: int) -> dict[str, int]:
+        """How many values of each column became others."""
+        prefix = f"unfit/{table}/"
+        found = self.ledger.read(prefix)
+        return {name.removeprefix(prefix): int(count) for name, count in found.items()}
 
     # -- copies ----------------------------------------------------------------------------------
 
@@ -188,18 +287,32 @@ class StagedMergeDestination(KeptTables, TakesReplays):
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> StagedChunkWriter:
         target = self._targets[table.oid]
-        return StagedChunkWriter(self.stage, target, self._copy(table.oid), again)
+        stage, copy = self.chunk_stage(target), self._copy(table.oid)
+        return StagedChunkWriter(stage, target, copy, again, self.typing)
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
-        chunks = [json.loads(receipt.content) for receipt in receipts]
-        with self._changing() as notes:
-            for oid, copy, chunk, file, again in chunks:
-                name = f"chunk/{oid}/{chunk}"
-                is_new = name not in notes and name not in self.ledger.read(name)
-                if is_new and copy == self._copy(oid):
-                    self.load(self._targets[oid], self.stage.get(file), over=again)
-                    notes[name] = ""
-        self.stage.remove([file for _, _, _, file, _ in chunks])
+        chunks = [StagedChunk.from_bytes(receipt.content) for receipt in receipts]
+        if self.capabilities.atomic:
+            with self._changing() as notes:
+                for chunk in chunks:
+                    self._load(chunk, notes)
+        else:
+            # Each is noted before the next: only the last one can be there and not be noted.
+            for chunk in chunks:
+                with self._changing() as notes:
+                    self._load(chunk, notes)
+        for chunk in chunks:
+            self.chunk_stage(self._targets[chunk.table]).remove([chunk.file])
+
+    def _load(self, chunk: StagedChunk, notes: Notes) -> None:
+        name = f"chunk/{chunk.table}/{chunk.chunk}"
+        is_new = name not in notes and name not in self.ledger.read(name)
+        if is_new and chunk.copy == self._copy(chunk.table):
+            failpoint(f"{self.name}.copy_staged")
+            self.load_chunk(self._targets[chunk.table], chunk)
+            failpoint(f"{self.name}.copy_loaded")
+            self._note_unfit(chunk.table, chunk.unfit, notes)
+            notes[name] = ""
 
     def _copy(self, table: int) -> str:
         """Which copy of the table is under way."""
@@ -212,15 +325,18 @@ class StagedMergeDestination(KeptTables, TakesReplays):
 
     def settle_parked(self, rows: TableRows, keys: Sequence[Key]) -> None:
         target = self._targets[rows.table.oid]
-        columns = [rows.columns[place] for place in target.places(rows.table)]
-        there = zip(*(columns[index].to_pylist() for index in target.key), strict=True)
-        gone = list(set(keys) - set(there))
-        at = self.held(target) or NOTHING
+        places = target.places(rows.table)
+        texts = [rows.columns[places[index]].to_pylist() for index in target.key]
+        gone = list(set(keys) - set(zip(*texts, strict=True)))
+        at = self.held(target) or Mark(NOTHING)
         with self._changing() as notes:
             if gone:
-                self.apply(removed(target, gone), at)
+                self.apply(removed(target, gone, self.typing), at)
+            unfit: Counter[str] = Counter()
+            columns = copied_columns(target, places, rows, self.typing, unfit)
             names = [f"c{index}" for index in range(len(columns))]
             self.load(target, pa.table(columns, names=names), over=True)
+            self._note_unfit(target.oid, unfit, notes)
             notes.update(dict.fromkeys(parked_note(target.oid, key) for key in keys))
 
     def forget(self) -> Sequence[str]:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.destination.families.staged_merge.receipt import Kind
 from penstock.destination.families.staged_merge.task_writer import PARK
+from penstock.destination.families.staged_merge.typed_columns import ColumnTyping, RowPlaces
 from penstock.destination.families.target import Target
 from penstock.transform.net_rows import (
     DELETE,
@@ -45,6 +46,7 @@ class MergedRows:
     columns if it finds no row.
     Where it is counted, there are only ``columns`` and ``count``: rows to add or, below zero, to
     remove.
+    ``key_texts`` are the columns of the key as Postgres texts: parked keys are told by them.
     """
 
     target: Target
@@ -54,6 +56,7 @@ class MergedRows:
     op: Ops = field(default_factory=lambda: np.zeros(0, np.uint8))
     before: tuple[pa.Array, ...] = ()
     unset: tuple[Mask | None, ...] = ()
+    key_texts: tuple[pa.Array, ...] = ()
     count: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __len__(self) -> int:
@@ -81,6 +84,12 @@ class MergedRows:
     def has(self, op: int) -> bool:
         return bool((self.op == op).any())
 
+    def parked(self, rows: Mask) -> list[tuple[str, ...]]:
+        """The keys of these rows, as the pipeline is told them."""
+        mask = pa.array(rows)
+        texts = [column.filter(mask).to_pylist() for column in self.key_texts]
+        return list(zip(*texts, strict=True))
+
 
 def joined(target: Target, kind: Kind, parts: Sequence[pa.Table], *, emptied: bool) -> MergedRows:
     """The rows of all parts, which come in position order, in one."""
@@ -90,22 +99,27 @@ def joined(target: Target, kind: Kind, parts: Sequence[pa.Table], *, emptied: bo
     if kind == "counted":
         return _counted(target, rows, columns, emptied=emptied)
     op = _column(rows, "op").to_numpy()
-    after = [columns[index] for index in target.key]
-    before = after
-    if op.size and f"k{target.key[0]}" in rows.column_names:
-        befores = [_column(rows, f"k{index}") for index in target.key]
-        moved = pa.array(op == REKEY)
-        before = [pc.if_else(moved, b, a) for b, a in zip(befores, after, strict=True)]
-    fold = _fold(target, kind, op, before, after, [part.num_rows for part in parts])
+    before = _before(target, rows, op, "b" if _is_typed(target, rows) else "k", "c")
+    texts = [_column(rows, f"{'t' if _is_typed(target, rows) else 'c'}{i}") for i in target.key]
+    masks = [
+        pc.fill_null(_column(rows, f"u{index}"), False).to_numpy(zero_copy_only=False)
+        if f"u{index}" in rows.column_names
+        else None
+        for index in range(len(columns))
+    ]
+    if len(parts) == 1 and kind == "keyed":
+        # One task folded them already.
+        return MergedRows(
+            target, kind, emptied, tuple(columns), op, tuple(before), tuple(masks), tuple(texts)
+        )
+    old_texts = _before(target, rows, op, "k", "t" if _is_typed(target, rows) else "c")
+    fold = _fold(target, kind, op, old_texts, texts, [part.num_rows for part in parts])
     picked, unset = [], []
-    for index, column in enumerate(columns):
-        mask = None
-        if f"u{index}" in rows.column_names:
-            mask = pc.fill_null(_column(rows, f"u{index}"), False).to_numpy(zero_copy_only=False)
+    for column, mask in zip(columns, masks, strict=True):
         pick, missing = fold.last_sent(mask)
         picked.append(column.take(pa.array(pick)))
         unset.append(missing)
-    first = pa.array(fold.first)
+    first, last = pa.array(fold.first), pa.array(fold.last)
     merged = MergedRows(
         target,
         kind,
@@ -114,11 +128,26 @@ def joined(target: Target, kind: Kind, parts: Sequence[pa.Table], *, emptied: bo
         fold.op,
         tuple(column.take(first) for column in before),
         tuple(unset),
+        tuple(text.take(last) for text in texts),
     )
     if kind == "replayed":
         parked = (op[fold.first] == PARK) & merged.is_partial & (fold.op != DELETE)
         merged.op[:] = np.where(parked, PARK, np.where(fold.op == DELETE, DELETE, UPDATE))
     return merged
+
+
+def _is_typed(target: Target, rows: pa.Table) -> bool:
+    return f"t{target.key[0]}" in rows.column_names
+
+
+def _before(target: Target, rows: pa.Table, op: Ops, old: str, new: str) -> list[pa.Array]:
+    """The columns of the key before, which only rows that moved say apart."""
+    after = [_column(rows, f"{new}{index}") for index in target.key]
+    if not op.size or f"{old}{target.key[0]}" not in rows.column_names:
+        return after
+    moved = pa.array(op == REKEY)
+    befores = [_column(rows, f"{old}{index}") for index in target.key]
+    return [pc.if_else(moved, b, a) for b, a in zip(befores, after, strict=True)]
 
 
 def _fold(
@@ -153,7 +182,8 @@ def _counted(
     target: Target, rows: pa.Table, columns: list[pa.Array], *, emptied: bool
 ) -> MergedRows:
     count = _column(rows, "n").to_numpy()
-    codes = text_codes(columns, target.qualified_name, nullable=True, count=len(count))
+    texts = [_column(rows, "t")] if "t" in rows.column_names else columns
+    codes = text_codes(texts, target.qualified_name, nullable=True, count=len(count))
     distinct, pick, inverse = np.unique(codes, return_index=True, return_inverse=True)
     total = np.zeros(len(distinct), np.int64)
     np.add.at(total, inverse, count)
@@ -162,22 +192,38 @@ def _counted(
     return MergedRows(target, "counted", emptied, taken, count=total[kept])
 
 
-def no_rows(target: Target, *, emptied: bool) -> MergedRows:
+def no_rows(target: Target, typing: ColumnTyping | None, *, emptied: bool) -> MergedRows:
     """Of a table that was only emptied."""
     kind: Kind = "keyed" if target.key else "counted"
-    columns = tuple(pa.array([], pa.string()) for _ in target.columns)
-    before, unset = columns[: len(target.key)], (None,) * len(columns)
-    return MergedRows(target, kind, emptied, columns, before=before, unset=unset)
+    types = [pa.string()] * len(target.columns) if typing is None else typing.schema(target)
+    columns = tuple(pa.array([], kind) for kind in types)
+    before, unset = tuple(columns[index] for index in target.key), (None,) * len(columns)
+    texts = tuple(pa.array([], pa.string()) for _ in target.key)
+    return MergedRows(target, kind, emptied, columns, before=before, unset=unset, key_texts=texts)
 
 
-def removed(target: Target, keys: Sequence[tuple[str, ...]]) -> MergedRows:
+def removed(
+    target: Target, keys: Sequence[tuple[str, ...]], typing: ColumnTyping | None
+) -> MergedRows:
     """Rows that remove what stands under these keys, if there is something."""
-    before = tuple(pa.array(texts, pa.string()) for texts in zip(*keys, strict=True))
+    texts = tuple(pa.array(texts, pa.string()) for texts in zip(*keys, strict=True))
+    before = texts
+    types = [pa.string()] * len(target.columns)
+    if typing is not None:
+        types = typing.schema(target)
+        where = RowPlaces(texts)
+        before = tuple(
+            typing.column(target, index, text, where)[0]
+            for index, text in zip(target.key, texts, strict=True)
+        )
     places = dict(zip(target.key, before, strict=True))
-    nulls = pa.nulls(len(keys), pa.string())
-    columns = tuple(places.get(index, nulls) for index in range(len(target.columns)))
+    columns = tuple(
+        places[index] if index in places else pa.nulls(len(keys), kind)
+        for index, kind in enumerate(types)
+    )
     op = np.full(len(keys), DELETE, np.uint8)
-    return MergedRows(target, "replayed", False, columns, op, before, (None,) * len(columns))
+    unset = (None,) * len(columns)
+    return MergedRows(target, "replayed", False, columns, op, before, unset, texts)
 
 
 def _column(rows: pa.Table, name: str) -> pa.Array:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Literal, NamedTuple
+
+from penstock.model.lsn import Frontier
 
 Kind = Literal["keyed", "counted", "replayed"]
 """keyed: net rows; counted: of a table without a key; replayed: one row a key, over copied rows."""
@@ -13,12 +15,15 @@ Kind = Literal["keyed", "counted", "replayed"]
 
 @dataclass(frozen=True)
 class MergePart:
-    """A file with rows of one table that nothing has joined with others yet."""
+    """A file with rows of one table that nothing has joined with others yet. ``unfit`` is how many
+    values of a column did not fit its type, and became others.
+    """
 
     table: int
     file: str
     kind: Kind
     rows: int
+    unfit: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -61,3 +66,46 @@ class MergeBatch:
             for part in run.parts:
                 found.setdefault(part.table, (False, []))[1].append(part)
         return found
+
+
+@dataclass(frozen=True)
+class StagedChunk:
+    """What a task tells of a chunk of copied rows. ``copy`` is which copy of the table it is of;
+    ``again`` as ``chunk_writer`` has it.
+    """
+
+    table: int
+    copy: str
+    chunk: str
+    file: str
+    again: bool
+    rows: int
+    unfit: dict[str, int] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> StagedChunk:
+        return cls(**json.loads(content))
+
+
+class Mark(NamedTuple):
+    """How far a table has come: to a frontier, but for ``lacking`` sections of the transaction that
+    it ends with, between whose schema changes rows stand. ``commit`` counts the pipeline's commits:
+    one that was not finished comes again under the same number.
+    """
+
+    frontier: Frontier
+    lacking: int = 0
+    commit: int = 0
+
+    def holds(self, other: Mark) -> bool:
+        """Whether all that ``other`` says is there: it is of the same commit, and comes again. What
+        earlier commits left nobody sends again.
+        """
+        if self.commit < other.commit:
+            return False
+        if self.frontier != other.frontier:
+            return self.frontier > other.frontier
+        return self.lacking <= other.lacking

@@ -1,0 +1,1 @@
+"""`delta`: Delta tables in a folder, merged by delta-rs in the driver."""

@@ -1,0 +1,121 @@
+"""One commit to a Delta table, with all that a pipeline has to know of it in its transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import string
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.destination.families.ledger import fenced
+from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.destination.families.target import Target
+from penstock.model.errors import BatchAgain, DestinationError
+from penstock.model.lsn import Frontier
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+_PLAIN = frozenset(string.ascii_letters + string.digits + "_-")
+
+
+def delta_rs() -> Any:
+    try:
+        return importlib.import_module("deltalake")
+    except ImportError as error:
+        raise DestinationError(
+            "destination delta: delta-rs is not installed",
+            remedy="install it: pip install 'penstock[delta]'",
+        ) from error
+
+
+def folder_name(name: str) -> str:
+    """A name as a folder's: bytes that are no letter, digit, _ or - become ``~`` and two digits."""
+    found = [char if char in _PLAIN else "~" + char.encode().hex("~") for char in name]
+    return "".join(found)
+
+
+def table_folder(root: Path, target: Target) -> Path:
+    return root / folder_name(target.schema) / folder_name(target.name)
+
+
+def number_of(*texts: str) -> int:
+    """A number for texts, as large as a transaction's version may be."""
+    digest = hashlib.sha256("\0".join(texts).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+class PipelineCommits:
+    """What one driver of a pipeline writes into the transactions of its tables, and reads there.
+
+    A Delta table keeps a version for each application that writes to it. Of a pipeline these are
+    the driver's number, how far the table has come, which chunk was loaded last, and which schema
+    change it followed last. Nothing is committed over a version of the table that was not seen: of
+    two drivers the later one fails, and finds the number of the other.
+    """
+
+    def __init__(self, pipeline: str) -> None:
+        self._pipeline = pipeline
+        self.driver = 0
+        self.incarnation = ""
+        """Tells this pipeline from one of the same name that was destroyed: positions of another
+        slot mean nothing to it.
+        """
+
+    def table(self, folder: Path) -> DeltaTable:
+        """The table as it is now. Raises Fenced where a later driver wrote to it."""
+        table: DeltaTable = delta_rs().DeltaTable(str(folder))
+        if (self.read(table, "driver") or 0) > self.driver:
+            raise fenced("delta", self._pipeline)
+        return table
+
+    def read(self, table: DeltaTable, what: str) -> int | None:
+        return table.transaction_version(self._app(what))
+
+    def held(self, table: DeltaTable) -> Mark | None:
+        end = self.read(table, "end")
+        if end is None:
+            return None
+        commit_lsn, lacking, commit = (
+            self.read(table, what) or 0 for what in ("commit_lsn", "lacking", "commit")
+        )
+        return Mark(Frontier(commit_lsn, end), lacking, commit)
+
+    def marks(self, at: Mark) -> dict[str, int]:
+        return {
+            "end": at.frontier.end_lsn,
+            "commit_lsn": at.frontier.commit_lsn,
+            "lacking": at.lacking,
+            "commit": at.commit,
+        }
+
+    def properties(self, versions: Mapping[str, int]) -> CommitProperties:
+        module = delta_rs()
+        found = {"driver": self.driver, **versions}
+        transactions = [module.Transaction(self._app(what), at) for what, at in found.items()]
+        properties: CommitProperties = module.CommitProperties(
+            app_transactions=transactions, max_commit_retries=0
+        )
+        return properties
+
+    @contextmanager
+    def explained(self, folder: Path) -> Iterator[None]:
+        """Turns what delta-rs says into errors that a person or the pipeline can act on."""
+        errors = importlib.import_module("deltalake.exceptions")
+        try:
+            yield
+        except errors.CommitFailedError as error:
+            self.table(folder)  # a driver that took over is told by its number
+            raise BatchAgain(
+                f"destination delta: another writer was faster at {folder}: {error}"
+            ) from error
+        except errors.DeltaError as error:
+            raise DestinationError(
+                f"destination delta: {folder}: {error}", remedy="see what delta-rs says"
+            ) from error
+
+    def _app(self, what: str) -> str:
+        return f"penstock/{self._pipeline}/{self.incarnation}/{what}"

@@ -1,0 +1,190 @@
+"""Keeps the current rows of every table in a Delta table of its own."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.destination.contract import Capabilities
+from penstock.destination.delta.chunk_files import ChunkFiles
+from penstock.destination.delta.commits import (
+    PipelineCommits,
+    delta_rs,
+    folder_name,
+    number_of,
+    table_folder,
+)
+from penstock.destination.delta.ledger import ControlTable
+from penstock.destination.delta.merging import Key, merge_rows, put_rows
+from penstock.destination.delta.options import DeltaOptions
+from penstock.destination.delta.tables import TYPES, TableAlteration, arrow_schema, create_table
+from penstock.destination.families import durable
+from penstock.destination.families.staged_merge.destination import StagedMergeDestination
+from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
+from penstock.destination.families.staged_merge.stage import FolderStage
+from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
+from penstock.destination.families.target import Target
+from penstock.failpoints import failpoint
+from penstock.model.errors import refused_alone
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TableDefinition
+
+_HOUR = 3600
+
+
+class DeltaDestination(StagedMergeDestination):
+    """Each table is committed for itself, with its mark; the control table follows."""
+
+    name = "delta"
+    options_model = DeltaOptions
+    capabilities = Capabilities(
+        mode="merge", exactly_once=True, remembers=True, atomic=False, batch_age=10.0
+    )
+    failpoints = ("delta.table_committed", "delta.copy_staged", "delta.copy_loaded")
+
+    def __init__(self, options: DeltaOptions, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        self._root = Path(options.path).absolute()
+        self._transactions = PipelineCommits(pipeline)
+        self.typing = ColumnTyping(TYPES, options.unfit)
+        every = options.maintenance.every
+        self.maintenance_every = math.inf if every == "never" else every
+
+    @cached_property
+    def stage(self) -> FolderStage:
+        folder = Path(self.options.stage) if self.options.stage else self._root / "_penstock_stage"
+        return FolderStage(str(folder.absolute() / folder_name(self.pipeline)))
+
+    @cached_property
+    def ledger(self) -> ControlTable:
+        return ControlTable(self._root, self.pipeline, self._transactions)
+
+    def check(self) -> Sequence[str]:
+        delta_rs()
+        durable.expect_writable(self.name, self._root, Path(self.stage.path))
+        return ()
+
+    def open(self) -> None:
+        with self._lock:
+            super().open()
+            for target in self._known().values():
+                self._fence(target)
+
+    def _fence(self, target: Target) -> None:
+        """Write the driver's number into a table: what an earlier driver is about to commit there
+        fails from now on.
+        """
+        folder = self._folder(target)
+        if folder.exists():
+            with self._transactions.explained(folder):
+                self._transactions.table(folder).alter.set_table_properties(
+                    {"penstock.driver": str(self._transactions.driver)},
+                    raise_if_not_exists=False,
+                    commit_properties=self._transactions.properties({}),
+                )
+
+    def _folder(self, target: Target) -> Path:
+        return table_folder(self._root, target)
+
+    def held(self, target: Target) -> Mark | None:
+        folder = self._folder(target)
+        if not delta_rs().DeltaTable.is_deltatable(str(folder)):
+            return None
+        return self._transactions.held(delta_rs().DeltaTable(str(folder)))
+
+    # -- tables ----------------------------------------------------------------------------------
+
+    def create(self, table: TableDefinition, target: Target) -> None:
+        folder = self._folder(target)
+        with refused_alone(target.oid), self._transactions.explained(folder):
+            create_table(folder, target, self._transactions.properties({}))
+
+    def drop(self, target: Target) -> None:
+        shutil.rmtree(self._folder(target), ignore_errors=True)
+
+    def alter(self, change: TableChange, before: Target, after: Target) -> None:
+        assert self.typing is not None  # noqa: S101
+        with refused_alone(after.oid):
+            TableAlteration(
+                self._root, change, before, after, self.typing, self._transactions
+            ).run()
+
+    def empty(self, target: Target) -> None:
+        folder = self._folder(target)
+        with refused_alone(target.oid), self._transactions.explained(folder):
+            delta_rs().write_deltalake(
+                self._transactions.table(folder),
+                arrow_schema(target).empty_table(),
+                mode="overwrite",
+                commit_properties=self._transactions.properties({}),
+            )
+
+    def has_foreign_rows(self, table: TableDefinition) -> bool:
+        if self._copy(table.oid):
+            return False
+        folder = self._folder(self._targets[table.oid])
+        count: int = delta_rs().DeltaTable(str(folder)).count()
+        return count > 0
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
+        folder = self._folder(rows.target)
+        with refused_alone(rows.target.oid), self._transactions.explained(folder):
+            properties = self._transactions.properties(self._transactions.marks(at))
+            parked = merge_rows(self._transactions.table(folder), rows, properties)
+        failpoint("delta.table_committed")
+        return parked
+
+    def load(self, target: Target, rows: pa.Table, *, over: bool) -> None:
+        folder = self._folder(target)
+        with refused_alone(target.oid), self._transactions.explained(folder):
+            table = self._transactions.table(folder)
+            put_rows(table, target, rows, self._transactions.properties({}))
+
+    def chunk_stage(self, target: Target) -> ChunkFiles:
+        return ChunkFiles(str(self._folder(target)), target.columns)
+
+    def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
+        if not chunk.rows:
+            return
+        folder, files = self._folder(target), self.chunk_stage(target)
+        number = number_of(chunk.copy, chunk.chunk)
+        with refused_alone(target.oid), self._transactions.explained(folder):
+            table = self._transactions.table(folder)
+            if self._transactions.read(table, "loaded") == number:
+                return
+            properties = self._transactions.properties({"loaded": number})
+            if chunk.again and target.key:
+                put_rows(table, target, files.get(chunk.file), properties)
+            else:
+                table.create_write_transaction(
+                    [files.action(chunk.file, chunk.rows)],
+                    mode="append",
+                    schema=table.schema(),
+                    commit_properties=properties,
+                )
+
+    # -- maintenance -----------------------------------------------------------------------------
+
+    def maintain(self, tables: Sequence[Target]) -> None:
+        """OPTIMIZE and VACUUM tables that were written to, and the control table."""
+        hours = math.ceil(self.options.maintenance.keep_files / _HOUR)
+        for folder in [*map(self._folder, tables), self.ledger.folder]:
+            with self._transactions.explained(folder):
+                table = self._transactions.table(folder)
+                table.optimize.compact(commit_properties=self._transactions.properties({}))
+                table = self._transactions.table(folder)
+                table.vacuum(
+                    retention_hours=hours,
+                    dry_run=False,
+                    enforce_retention_duration=False,
+                    commit_properties=self._transactions.properties({}),
+                )
+                table.cleanup_metadata()

@@ -1,0 +1,92 @@
+"""What a pipeline keeps beside its Delta tables: a small Delta table of notes, committed last."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.destination.delta.commits import PipelineCommits, delta_rs, folder_name
+from penstock.destination.families.ledger import Ledger, fenced
+from penstock.model.errors import BatchAgain
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+_INCARNATION = "incarnation"
+_SCHEMA = pa.schema([("name", pa.string()), ("note", pa.string())])
+_TRIES = 5
+
+
+class ControlTable(Ledger):
+    """All notes are written anew with each commit: there are few of them, and a commit that does
+    not follow on the last one is refused.
+    """
+
+    def __init__(self, root: Path, pipeline: str, commits: PipelineCommits) -> None:
+        self._pipeline = pipeline
+        self._commits = commits
+        self.folder = root / "_penstock" / folder_name(pipeline)
+
+    def take_over(self) -> int:
+        for number in range(_TRIES):
+            try:
+                return self._take_over()
+            except BatchAgain:
+                # Another driver opens it at the same time.
+                if number == _TRIES - 1:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _take_over(self) -> int:
+        if not self._exists():
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            with self._commits.explained(self.folder):
+                delta_rs().DeltaTable.create(str(self.folder), schema=_SCHEMA)
+        table, notes = self._load()
+        self._commits.incarnation = notes.setdefault(_INCARNATION, uuid.uuid4().hex)
+        self._commits.driver = (self._commits.read(table, "driver") or 0) + 1
+        self._put(notes, table)
+        return self._commits.driver
+
+    def read(self, prefix: str = "") -> dict[str, str]:
+        if not self._exists():
+            return {}
+        _, notes = self._load()
+        return {name: note for name, note in notes.items() if name.startswith(prefix)}
+
+    def write(self, driver: int, notes: Mapping[str, str | None]) -> None:
+        table, before = self._load()
+        if self._commits.read(table, "driver") != driver:
+            raise fenced("delta", self._pipeline)
+        if notes:
+            now = {**before, **notes}
+            self._put({name: note for name, note in now.items() if note is not None}, table)
+
+    def forget(self) -> bool:
+        was_there = self.folder.exists()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return was_there
+
+    def _exists(self) -> bool:
+        found: bool = delta_rs().DeltaTable.is_deltatable(str(self.folder))
+        return found
+
+    def _load(self) -> tuple[DeltaTable, dict[str, str]]:
+        with self._commits.explained(self.folder):
+            table: DeltaTable = delta_rs().DeltaTable(str(self.folder))
+            rows = table.to_pyarrow_table().to_pydict()
+        notes = dict(zip(rows["name"], rows["note"], strict=True))
+        self._commits.incarnation = notes.get(_INCARNATION, "")
+        return table, notes
+
+    def _put(self, notes: Mapping[str, str], table: DeltaTable) -> None:
+        rows = pa.table([list(notes), list(notes.values())], schema=_SCHEMA)
+        with self._commits.explained(self.folder):
+            delta_rs().write_deltalake(
+                table, rows, mode="overwrite", commit_properties=self._commits.properties({})
+            )

@@ -1,0 +1,154 @@
+"""Makes and changes Delta tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.destination.delta.commits import PipelineCommits, delta_rs, number_of, table_folder
+from penstock.destination.families.staged_merge.typed_columns import (
+    ColumnTyping,
+    EngineTypes,
+    RowPlaces,
+)
+from penstock.destination.families.target import Target
+from penstock.model.array_text import first_element
+from penstock.model.errors import TableRefused
+from penstock.model.schema_change import TableChange
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+TYPES = EngineTypes(has_time=False, has_uuid=False, has_unsigned=False, is_endless=False)
+
+
+def arrow_schema(target: Target) -> pa.Schema:
+    types = [TYPES.arrow(plain) for plain in target.types]
+    return pa.schema(list(zip(target.columns, types, strict=True)))
+
+
+def create_table(folder: Path, target: Target, properties: CommitProperties) -> None:
+    """Make a table, or take one that is there with the same columns. Raises TableRefused."""
+    module = delta_rs()
+    if not target.columns:
+        raise TableRefused(
+            f"table {target.qualified_name} has no columns, and a Delta table needs one",
+            remedy="leave it out of source.tables",
+            table=target.oid,
+        )
+    if len({name.casefold() for name in target.columns}) < len(target.columns):
+        raise TableRefused(
+            f"table {target.qualified_name} has columns whose names differ in nothing but case, "
+            "which are the same to a Delta table",
+            remedy="leave one of them out by the pipeline's filter, or rename it at the source",
+            table=target.oid,
+        )
+    if not module.DeltaTable.is_deltatable(str(folder)):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        module.DeltaTable.create(
+            str(folder), schema=arrow_schema(target), commit_properties=properties
+        )
+        return
+    wanted = module.Schema.from_arrow(arrow_schema(target))
+    there = module.DeltaTable(str(folder)).schema()
+    if {field.name: field.type for field in there.fields} != {
+        field.name: field.type for field in wanted.fields
+    }:
+        raise TableRefused(
+            f"table {target.qualified_name}: {folder} is there already, with other columns: "
+            f"{', '.join(field.name for field in there.fields)}",
+            remedy=f"move it away, then run `penstock tables retry` for {target.qualified_name}",
+            table=target.oid,
+        )
+
+
+class TableAlteration:
+    """Lets a table follow a schema change. Called again after a crash, it does nothing twice.
+
+    New columns without a value for older rows are a change of the table's metadata. For all else
+    (names, types, columns that go, values for older rows) the rows are written anew, in one commit,
+    piece by piece: delta-rs does not write column mapping.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        change: TableChange,
+        before: Target,
+        after: Target,
+        typing: ColumnTyping,
+        commits: PipelineCommits,
+    ) -> None:
+        self._root = root
+        self._before = before
+        self._after = after
+        self._typing = typing
+        self._commits = commits
+        self._kept: dict[str, str] = {}
+        self._filled: dict[str, str] = {}
+        for old, new in change.columns:
+            if new is None or new.name not in after.columns:
+                continue
+            if old is not None and old.name in before.columns:
+                self._kept[new.name] = old.name
+            elif (text := first_element(new.missing)) is not None:
+                self._filled[new.name] = text
+
+    def run(self) -> None:
+        old, folder = (table_folder(self._root, each) for each in (self._before, self._after))
+        if old != folder and old.exists():
+            # Paths in a Delta table are relative to it.
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            old.rename(folder)
+        with self._commits.explained(folder):
+            table = self._commits.table(folder)
+            number = number_of(self._before.to_text(), self._after.to_text())
+            if self._commits.read(table, "shape") == number:
+                return
+            self._change(table, self._commits.properties({"shape": number}))
+
+    def _change(self, table: DeltaTable, properties: CommitProperties) -> None:
+        before, after = arrow_schema(self._before), arrow_schema(self._after)
+        if before.equals(after):
+            return
+        is_longer = list(after)[: len(before)] == list(before) and not self._filled
+        module = delta_rs()
+        if is_longer and all(self._kept.get(name) == name for name in before.names):
+            new = module.Schema.from_arrow(pa.schema(list(after)[len(before) :])).fields
+            table.alter.add_columns(new, commit_properties=properties)
+            return
+        rows = pa.RecordBatchReader.from_batches(after, self._pieces(table, after))
+        module.write_deltalake(
+            table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=properties
+        )
+
+    def _pieces(self, table: DeltaTable, after: pa.Schema) -> Iterator[pa.RecordBatch]:
+        filled = {name: self._value(name, text) for name, text in self._filled.items()}
+        for piece in table.to_pyarrow_dataset().to_batches():
+            columns = []
+            for field in after:
+                if field.name in self._kept:
+                    columns.append(_cast(piece[self._kept[field.name]], field.type))
+                elif field.name in filled:
+                    columns.append(pa.repeat(filled[field.name], len(piece)))
+                else:
+                    columns.append(pa.nulls(len(piece), field.type))
+            yield pa.RecordBatch.from_arrays(columns, schema=after)
+
+    def _value(self, name: str, text: str) -> pa.Scalar:
+        index = self._after.columns.index(name)
+        values, _ = self._typing.column(self._after, index, pa.array([text]), RowPlaces())
+        return values[0]
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Values of the new type; null where there is none: such a table is copied anew."""
+    if values.type == kind:
+        return values
+    try:
+        return values.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return pa.nulls(len(values), kind)

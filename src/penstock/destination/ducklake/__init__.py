@@ -1,0 +1,1 @@
+"""`ducklake`: tables in a DuckLake, merged by DuckDB in the driver."""

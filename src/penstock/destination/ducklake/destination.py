@@ -1,0 +1,207 @@
+"""Keeps the current rows of every table in a DuckLake."""
+
+# ruff: noqa: S608 (names are quoted, values are bound)
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.destination.contract import Capabilities
+from penstock.destination.ducklake.chunk_files import ChunkFiles, remove_strays
+from penstock.destination.ducklake.lake import Lake, NoLakeError
+from penstock.destination.ducklake.ledger import LakeLedger
+from penstock.destination.ducklake.merging import Key, merge_rows, put_rows
+from penstock.destination.ducklake.names import TYPES, column_names, literal, table_name
+from penstock.destination.ducklake.options import DucklakeOptions
+from penstock.destination.ducklake.tables import (
+    Columns,
+    TableAlteration,
+    create_table,
+    drop_table,
+    lake_tables,
+)
+from penstock.destination.families import durable
+from penstock.destination.families.ledger import fenced
+from penstock.destination.families.staged_merge.destination import StagedMergeDestination
+from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
+from penstock.destination.families.staged_merge.stage import FolderStage
+from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
+from penstock.destination.families.target import Target
+from penstock.failpoints import failpoint
+from penstock.model.errors import BatchAgain, refused_alone
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TableDefinition
+from penstock.model.watermarks import Watermarks
+
+_ONE_PROCESS = (
+    "destination ducklake: a catalogue that is a file can be open in one process only: who reads "
+    "the lake keeps the pipeline waiting, and the other way round; one in Postgres has no such "
+    "limit"
+)
+
+
+class DucklakeDestination(StagedMergeDestination):
+    """Rows, schema changes and the position are one transaction of the lake."""
+
+    name = "ducklake"
+    options_model = DucklakeOptions
+    capabilities = Capabilities(
+        mode="merge", exactly_once=True, remembers=True, atomic=True, batch_age=5.0
+    )
+    failpoints = (
+        "ducklake.merged",
+        "ducklake.committed",
+        "ducklake.copy_staged",
+        "ducklake.copy_loaded",
+    )
+
+    def __init__(self, options: DucklakeOptions, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        self._lake = Lake(options)
+        self._there: Mapping[tuple[str, str], Columns] | None = None
+        self.typing = ColumnTyping(TYPES, options.unfit)
+        every = options.maintenance.every
+        self.maintenance_every = math.inf if every == "never" else every
+
+    @cached_property
+    def stage(self) -> FolderStage:
+        folder = self.options.stage or str(Path(self.options.data_path).absolute()) + "-stage"
+        return FolderStage(str(Path(folder).absolute() / self.pipeline))
+
+    @cached_property
+    def ledger(self) -> LakeLedger:
+        return LakeLedger(self._lake, self.pipeline)
+
+    def check(self) -> Sequence[str]:
+        with suppress(NoLakeError), self._lake.session() as session:
+            session.execute("FROM ducklake_options(?)", [self._lake.name]).fetchall()
+        folders = Path(self.options.data_path).absolute(), Path(self.stage.path)
+        durable.expect_writable(self.name, *folders)
+        return [_ONE_PROCESS] if self.options.catalog is None else []
+
+    def open(self) -> None:
+        self._lake.may_create = True
+        with self._lock, self._lake.session() as session:
+            super().open()
+            catalogue = f"__ducklake_metadata_{self._lake.name}"
+            known = session.execute(
+                f"SELECT path FROM {catalogue}.ducklake_data_file UNION ALL"
+                f" SELECT path FROM {catalogue}.ducklake_files_scheduled_for_deletion"
+            ).fetchall()
+        remove_strays(self._copies, [path for (path,) in known])
+
+    def committed(self) -> Watermarks | None:
+        with suppress(NoLakeError), self._lake.session():
+            return super().committed()
+        return None
+
+    def close(self) -> None:
+        self._lake.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        try:
+            with self._lake.transaction():
+                yield
+                failpoint("ducklake.merged")
+            failpoint("ducklake.committed")
+        except BatchAgain as error:
+            # Whose change was faster? That of a driver that took over ends this one.
+            if self.ledger.is_current(self._driver):
+                raise
+            raise fenced(self.name, self.pipeline) from error
+
+    # -- tables ----------------------------------------------------------------------------------
+
+    def prepare(self, definitions: Sequence[TableDefinition]) -> None:
+        with self._lock:
+            self._there = None
+            super().prepare(definitions)
+
+    def create(self, table: TableDefinition, target: Target) -> None:
+        with refused_alone(target.oid), self._lake.transaction() as session:
+            if self._there is None:
+                self._there = lake_tables(session)
+            create_table(session, target, self._there.get((target.schema, target.name), ()))
+
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
+        with self._lock:
+            self._there = {}  # what the table was is dropped first
+            super().fit_table(table, former)
+
+    def drop(self, target: Target) -> None:
+        with self._lake.transaction() as session:
+            drop_table(session, target)
+
+    def alter(self, change: TableChange, before: Target, after: Target) -> None:
+        with refused_alone(after.oid), self._lake.transaction() as session:
+            assert self.typing is not None  # noqa: S101
+            TableAlteration(session, change, before, after, self.typing).run()
+
+    def empty(self, target: Target) -> None:
+        with self._lake.transaction() as session:
+            session.execute(f"DELETE FROM {table_name(target)}")
+
+    def has_foreign_rows(self, table: TableDefinition) -> bool:
+        if self._copy(table.oid):
+            return False
+        with self._lake.session() as session:
+            target = self._targets[table.oid]
+            found = session.execute(f"SELECT 1 FROM {table_name(target)} LIMIT 1").fetchone()
+            return found is not None
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
+        with refused_alone(rows.target.oid), self._lake.transaction() as session:
+            return merge_rows(session, rows)
+
+    def load(self, target: Target, rows: pa.Table, *, over: bool) -> None:
+        with refused_alone(target.oid), self._lake.transaction() as session:
+            put_rows(session, target, rows, over=over)
+
+    @property
+    def _copies(self) -> Path:
+        return Path(self.options.data_path).absolute() / "penstock-copies" / self.pipeline
+
+    def chunk_stage(self, target: Target) -> ChunkFiles:
+        return ChunkFiles(str(self._copies), target)
+
+    def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
+        if not chunk.rows:
+            return
+        lake, file = literal(self._lake.name), literal(self.chunk_stage(target).file(chunk.file))
+        with refused_alone(target.oid), self._lake.transaction() as session:
+            if chunk.again and target.key:
+                names = column_names(target)
+                same = " AND ".join(f"t.{names[i]} = r.{names[i]}" for i in target.key)
+                session.execute(
+                    f"DELETE FROM {table_name(target)} t USING read_parquet({file}) r WHERE {same}"
+                )
+            session.execute(
+                f"CALL ducklake_add_data_files({lake}, {literal(target.name)}, {file},"
+                f" schema => {literal(target.schema)})"
+            )
+
+    # -- maintenance -----------------------------------------------------------------------------
+
+    def maintain(self, tables: Sequence[Target]) -> None:
+        """Whatever is put together here is no change of rows. In the driver and between batches:
+        beside a delete it would be a conflict.
+        """
+        lake = literal(self._lake.name)
+        keep = int(self.options.maintenance.keep_snapshots)
+        old = f"older_than => now() - INTERVAL {keep} SECOND"
+        with self._lake.session() as session:
+            session.execute(f"CALL ducklake_flush_inlined_data({lake})")
+            session.execute(f"CALL ducklake_rewrite_data_files({lake})")
+            session.execute(f"CALL ducklake_merge_adjacent_files({lake})")
+            session.execute(f"CALL ducklake_expire_snapshots({lake}, {old})")
+            session.execute(f"CALL ducklake_cleanup_old_files({lake}, {old})")

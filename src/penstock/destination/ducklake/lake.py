@@ -1,0 +1,191 @@
+"""A session of DuckDB that has the lake attached, and its transactions."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.destination.ducklake.names import literal
+from penstock.destination.ducklake.options import DucklakeOptions
+from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable
+
+if TYPE_CHECKING:
+    import duckdb
+
+# All sessions of the process share one DuckDB, in which extensions are loaded once.
+_DATABASE = ":memory:penstock"
+_numbers = itertools.count(1)
+_CONFLICT = ("conflict", "Failed to commit DuckLake transaction")
+_NO_LAKE = ("does not exist", "creating a new DuckLake is explicitly disabled")
+
+
+class NoLakeError(Exception):
+    """There is no lake yet, and none is to be made."""
+
+
+class Lake:
+    """One session, whose names are the lake's; threads take turns. A lake whose catalogue is a file
+    is attached for as long as it is used and no longer: DuckDB lets one process open such a file.
+    """
+
+    def __init__(self, options: DucklakeOptions) -> None:
+        self._options = options
+        self.name = f"lake_{next(_numbers)}"
+        self._lock = threading.RLock()
+        self._session: duckdb.DuckDBPyConnection | None = None
+        self._is_attached = False
+        self._depth = 0
+        self._in_transaction = False
+        self.may_create = False
+
+    @contextmanager
+    def session(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The session, with the lake attached. Raises NoLakeError where there is none and
+        ``may_create`` is not set, and what ``explained`` makes of DuckDB's errors.
+        """
+        with self._lock, self.explained():
+            session = self._attached()
+            self._depth += 1
+            try:
+                yield session
+            finally:
+                self._depth -= 1
+                if self._depth == 0 and self._options.catalog is None:
+                    self._detach()
+
+    @contextmanager
+    def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """All or nothing; inside of another one, a part of that."""
+        with self.session() as session:
+            if self._in_transaction:
+                yield session
+                return
+            session.execute("BEGIN")
+            self._in_transaction = True
+            try:
+                yield session
+                session.execute("COMMIT")
+            except BaseException:
+                with suppress(Exception):
+                    session.execute("ROLLBACK")
+                raise
+            finally:
+                self._in_transaction = False
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Turns what DuckDB says into errors that a person or the pipeline can act on."""
+        duckdb = _duckdb()
+        try:
+            yield
+        except duckdb.Error as error:
+            text = self._told(str(error))
+            if any(sign in text for sign in _CONFLICT):
+                raise BatchAgain(
+                    f"destination ducklake: another writer was faster: {text}"
+                ) from None
+            if isinstance(error, duckdb.IOException | duckdb.ConnectionException) or (
+                "onnection" in text
+            ):
+                self.close()
+                raise DestinationUnavailable(
+                    f"destination ducklake: {text}",
+                    remedy="see that the catalogue and the data path can be reached; a catalogue "
+                    "that is a file can be open in one process only",
+                ) from None
+            raise DestinationError(
+                f"destination ducklake: {text}", remedy="see what DuckDB says"
+            ) from None
+
+    def close(self) -> None:
+        with self._lock:
+            if self._session is not None:
+                if self._in_transaction:
+                    with suppress(Exception):
+                        self._session.execute("ROLLBACK")
+                self._detach()
+                with suppress(Exception):
+                    self._session.close()
+            self._session, self._is_attached, self._in_transaction = None, False, False
+
+    def _attached(self) -> duckdb.DuckDBPyConnection:
+        if self._session is None:
+            self._session = self._new_session()
+        if not self._is_attached:
+            create = "true" if self.may_create else "false"
+            data_path = literal(str(Path(self._options.data_path).absolute()))
+            if self.may_create:
+                Path(self._options.data_path).mkdir(parents=True, exist_ok=True)
+            try:
+                self._session.execute(
+                    f"ATTACH {literal(self._place())} AS {self.name}"
+                    f" (DATA_PATH {data_path}, CREATE_IF_NOT_EXISTS {create})"
+                )
+                self._session.execute(f"USE {self.name}")
+            except _duckdb().Error as error:
+                if any(sign in str(error) for sign in _NO_LAKE):
+                    raise NoLakeError from None
+                raise
+            self._is_attached = True
+        return self._session
+
+    def _detach(self) -> None:
+        if self._session is not None and self._is_attached:
+            with suppress(Exception):
+                self._session.execute("USE memory")
+                self._session.execute(f"DETACH {self.name}")
+            self._is_attached = False
+
+    def _place(self) -> str:
+        if self._options.catalog is not None:
+            return f"ducklake:postgres:{self._options.catalog.reveal()}"
+        file = Path(self._options.catalog_file or "").absolute()
+        if not self.may_create and not file.exists():
+            raise NoLakeError
+        if self.may_create:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        return f"ducklake:{file}"
+
+    def _new_session(self) -> duckdb.DuckDBPyConnection:
+        extensions = ["ducklake"]
+        if self._options.catalog is not None:
+            extensions.append("postgres_scanner")
+        session: duckdb.DuckDBPyConnection = _duckdb().connect(
+            config={"autoinstall_known_extensions": "false"}
+        )
+        for name in extensions:
+            session.execute(f"LOAD {literal(extension_file(name))}")
+        session.execute("SET TimeZone = 'UTC'")
+        session.execute(f"SET memory_limit = '{self._options.memory_limit}B'")
+        session.execute("SET preserve_insertion_order = false")
+        return session
+
+    def _told(self, text: str) -> str:
+        if self._options.catalog is not None:
+            for secret in (self._options.catalog.reveal(), *self._options.catalog.secrets):
+                text = text.replace(secret, "***")
+        return text
+
+
+def extension_file(name: str) -> str:
+    """The file of an extension, from its package: nothing is fetched at run time."""
+    package = f"duckdb_extension_{name}"
+    importlib.import_module(package)
+    version = _duckdb().__version__
+    return str(files(package) / "extensions" / f"v{version}" / f"{name}.duckdb_extension")
+
+
+def _duckdb() -> Any:
+    try:
+        return importlib.import_module("duckdb")
+    except ImportError as error:
+        raise DestinationError(
+            "destination ducklake: DuckDB is not installed",
+            remedy="install it: pip install 'penstock[ducklake]'",
+        ) from error

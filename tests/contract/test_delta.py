@@ -1,0 +1,196 @@
+"""The contract suite on `delta`: real Delta tables in a folder, read back by pyarrow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from penstock.destination.contract import Destination
+from penstock.destination.delta.commits import folder_name
+from penstock.destination.delta.destination import DeltaDestination
+from penstock.destination.delta.options import DeltaOptions
+from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.model.errors import Fenced, TableRefused
+from penstock.model.lsn import Frontier
+from penstock.model.watermarks import Watermarks
+from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.contract.deliveries import (
+    ITEMS,
+    LOOSE,
+    NOTES,
+    assert_delivered,
+    definition,
+    deliver,
+    insert_items,
+    opened,
+    reference,
+)
+from penstock.transform.floors import Floors
+
+PIPELINE = "shop"
+
+
+def delta_rows(folder: Path, name: TableName) -> list[dict[str, Any]]:
+    """The rows of a table as texts."""
+    path = folder / folder_name(name[0]) / folder_name(name[1])
+    rows = DeltaTable(str(path)).to_pyarrow_table()
+    columns = [rows[name].cast(pa.string()) for name in rows.column_names]
+    found: list[dict[str, Any]] = pa.table(columns, names=rows.column_names).to_pylist()
+    return found
+
+
+class DeltaAdapter(Adapter):
+    keeps = "rows"
+    keeps_messages = False
+    follows_columns = False
+    takes_keyless = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.options = DeltaOptions.model_validate(
+            {"path": str(folder), "maintenance": {"every": "never"}}
+        )
+        self._made: list[Destination] = []
+
+    def make(self) -> Destination:
+        self._made.append(DeltaDestination(self.options, PIPELINE))
+        return self._made[-1]
+
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        return Counter(map(frozen, delta_rows(self.folder, name)))
+
+    def close(self) -> None:
+        for destination in self._made:
+            destination.close()
+
+
+class TestDelta(DestinationContract):
+    @pytest.fixture
+    def adapter(self, tmp_path: Path) -> Iterator[Adapter]:
+        adapter = DeltaAdapter(tmp_path)
+        yield adapter
+        adapter.close()
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> DeltaAdapter:
+    return DeltaAdapter(tmp_path)
+
+
+class DriverDiedError(Exception):
+    pass
+
+
+def _dies_before(destination: Destination, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It dies once it has committed ``last`` tables, before the next or the control table."""
+    assert isinstance(destination, DeltaDestination)
+    apply, done = destination.apply, 0
+
+    def dying(rows: MergedRows, at: Mark) -> Any:
+        nonlocal done
+        if done == last:
+            raise DriverDiedError
+        done += 1
+        return apply(rows, at)
+
+    def put(*_: object) -> None:
+        raise DriverDiedError
+
+    monkeypatch.setattr(destination, "apply", dying)
+    monkeypatch.setattr(destination.ledger, "_put", put)
+
+
+@pytest.mark.parametrize("tables", [1, 2])
+def test_a_driver_dies_among_the_tables_of_a_batch(
+    adapter: DeltaAdapter, tables: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one cuts batches elsewhere: what a table has is told, and does not come again."""
+    builder = ChangeBuilder(leave_out=[LOOSE])
+    destination = opened(adapter)
+    first = insert_items(builder, 0, 3)
+    start = builder.frontier
+    deliver(destination, start, [first])
+    second = insert_items(builder, 3, 3)
+    middle = builder.frontier
+    third = insert_items(builder, 6, 3)
+    end = builder.frontier
+    _dies_before(destination, tables, monkeypatch)
+    with pytest.raises(DriverDiedError):
+        deliver(destination, end, [second, third])
+
+    destination = opened(adapter)
+    ahead = dict.fromkeys([ITEMS.oid, NOTES.oid][:tables], end)
+    at = destination.committed()
+    assert at == Watermarks(start, ahead)
+    for changes, frontier in ((second, middle), (third, end)):
+        assert at is not None
+        floors = Floors.of_stream(at, set(), {ITEMS.oid, NOTES.oid})
+        deliver(destination, frontier, [floors.apply(changes)], behind=at.behind)
+        at = at.after(frontier, set())
+    assert_delivered(adapter, reference(first, second, third))
+
+
+def test_a_stale_driver_is_refused_by_each_table(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked at the control table before another one took over."""
+    builder = ChangeBuilder(leave_out=[LOOSE])
+    stale = opened(adapter)
+    assert isinstance(stale, DeltaDestination)
+    changes = insert_items(builder, 0, 2)
+    monkeypatch.setattr(stale.ledger, "write", lambda *_: None)
+    current = opened(adapter)
+    receipt = stale.writer().write([changes])
+    with pytest.raises(Fenced, match="taken over"):
+        stale.commit([receipt], Watermarks(builder.frontier))
+    deliver(current, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+def test_rows_without_a_key_are_added_and_not_removed(adapter: DeltaAdapter) -> None:
+    destination = opened(adapter)
+    destination.prepare([definition(LOOSE)])
+    builder = ChangeBuilder()
+    with builder.transaction():
+        for text in ("same", "same", "other"):
+            builder.insert(LOOSE, text, None)
+    deliver(destination, builder.frontier, [builder.cut()])
+    assert adapter.rows((LOOSE.schema, LOOSE.name)).total() == 3
+    with builder.transaction():
+        builder.delete(LOOSE, full=["same", None])
+    with pytest.raises(TableRefused, match=r"public\.loose has no key"):
+        deliver(destination, builder.frontier, [builder.cut()])
+    assert adapter.rows((LOOSE.schema, LOOSE.name)).total() == 3
+
+
+def test_positions_of_a_pipeline_that_was_destroyed_mean_nothing(adapter: DeltaAdapter) -> None:
+    destination = opened(adapter)
+    builder = ChangeBuilder(leave_out=[LOOSE])
+    deliver(destination, Frontier(2**40, 2**40), [insert_items(builder, 0, 2)])
+    assert adapter.make().forget()
+    again = opened(adapter)
+    assert again.committed() is None
+    changes = insert_items(builder, 7, 1)
+    deliver(again, Frontier(0x10, 0x10), [changes])
+    assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 3
+
+
+def test_maintenance_leaves_the_rows(adapter: DeltaAdapter) -> None:
+    destination = opened(adapter)
+    destination.maintenance_every = 0.0  # type: ignore[attr-defined]
+    builder = ChangeBuilder(leave_out=[LOOSE])
+    runs = []
+    for number in range(3):
+        runs.append(insert_items(builder, number, 1))
+        deliver(destination, builder.frontier, [runs[-1]])
+    assert_delivered(adapter, reference(*runs))
+    table = DeltaTable(str(adapter.folder / "public" / "items"))
+    assert len(table.file_uris()) == 1

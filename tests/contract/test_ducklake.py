@@ -1,0 +1,117 @@
+"""The contract suite on `ducklake`, a real DuckDB, with its catalogue in a file and in Postgres."""
+
+# ruff: noqa: S608 - names are quoted.
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.destination.contract import Destination
+from penstock.destination.ducklake.destination import DucklakeDestination
+from penstock.destination.ducklake.lake import Lake
+from penstock.destination.ducklake.names import NO_COLUMNS, quoted
+from penstock.destination.ducklake.options import DucklakeOptions
+from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.model.errors import Fenced
+from penstock.model.watermarks import Watermarks
+from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.contract.deliveries import (
+    assert_delivered,
+    deliver,
+    insert_items,
+    opened,
+    reference,
+)
+
+PIPELINE = "shop"
+
+
+def lake_rows(lake: Lake, name: TableName) -> list[dict[str, Any]]:
+    """The rows of a table as texts."""
+    with lake.session() as session:
+        table = f"{quoted(name[0])}.{quoted(name[1])}"
+        found = session.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {table}")
+        names = [column[0] for column in found.description or []]
+        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    return [{column: row[column] for column in row if column != NO_COLUMNS} for row in rows]
+
+
+class DucklakeAdapter(Adapter):
+    keeps = "rows"
+    keeps_messages = False
+    follows_columns = False
+
+    def __init__(self, folder: Path, catalog: str | None = None) -> None:
+        place = {"catalog": catalog} if catalog else {"catalog_file": str(folder / "meta.ducklake")}
+        self.options = DucklakeOptions.model_validate(
+            {**place, "data_path": str(folder / "data"), "maintenance": {"every": "never"}}
+        )
+        self._made: list[Destination] = []
+        self._reader = Lake(self.options)
+
+    def make(self) -> Destination:
+        self._made.append(DucklakeDestination(self.options, PIPELINE))
+        return self._made[-1]
+
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        return Counter(map(frozen, lake_rows(self._reader, name)))
+
+    def close(self) -> None:
+        self._reader.close()
+        for destination in self._made:
+            destination.close()
+
+
+class TestDucklake(DestinationContract):
+    @pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.release)])
+    def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
+        catalog = request.getfixturevalue("database") if request.param == "postgres" else None
+        adapter = DucklakeAdapter(tmp_path, catalog)
+        yield adapter
+        adapter.close()
+
+
+def test_another_driver_takes_over_in_the_middle_of_a_commit(
+    tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapter = DucklakeAdapter(tmp_path, database)
+    stale = opened(adapter)
+    assert isinstance(stale, DucklakeDestination)
+    builder = ChangeBuilder()
+    changes = insert_items(builder, 0, 2)
+    receipt = stale.writer().write([changes])
+    apply, others = stale.apply, list[Destination]()
+
+    def slow(rows: MergedRows, at: Mark) -> Any:
+        if not others:
+            others.append(opened(adapter))
+        return apply(rows, at)
+
+    monkeypatch.setattr(stale, "apply", slow)
+    with pytest.raises(Fenced, match="taken over"):
+        stale.commit([receipt], Watermarks(builder.frontier))
+    (current,) = others
+    deliver(current, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    adapter.close()
+
+
+def test_maintenance_leaves_the_rows(tmp_path: Path) -> None:
+    adapter = DucklakeAdapter(tmp_path)
+    destination = opened(adapter)
+    assert isinstance(destination, DucklakeDestination)
+    destination.maintenance_every = 0.0
+    builder = ChangeBuilder()
+    runs = []
+    for number in range(3):
+        runs.append(insert_items(builder, number, 1))
+        deliver(destination, builder.frontier, [runs[-1]])
+    assert_delivered(adapter, reference(*runs))
+    adapter.close()

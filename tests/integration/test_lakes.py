@@ -1,0 +1,158 @@
+"""Pipelines into `ducklake`, with its catalogue in Postgres, and `delta`: every row is compared.
+
+What delta-rs wrote is read by DuckDB's own reader of Delta tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.destination.ducklake.lake import Lake
+from penstock.destination.ducklake.options import DucklakeOptions
+from tests.fix_pipeline import PipelineUnderTest
+from tests.integration.copied_tables import CopiedTables, Writers
+from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
+from tests.lake_rows import expect_same_in_delta, expect_same_in_ducklake
+
+
+class LakePipeline(CopiedTables):
+    """A pipeline into a lake. Its maintenance is done after every commit."""
+
+    name: str
+    _reader: Lake | None = None
+
+    def configure(self, *, unfit: str = "refuse", **copy: Any) -> None:
+        options = {"unfit": unfit, "maintenance": {"every": "1ms"}}
+        self.root = self.pipeline.folder / "data"
+        if self.name == "ducklake":
+            options |= {"catalog": self.target_url, "data_path": str(self.root)}
+            self._reader = Lake(DucklakeOptions.model_validate(options))
+        else:
+            options |= {"path": str(self.root)}
+        self.pipeline.configure(copy=copy or True, destination={"type": self.name, **options})
+
+    def expect_equal(self, *tables: str, unfit: bool = False) -> None:
+        for table in tables:
+            if self._reader is not None:
+                expect_same_in_ducklake(self.pipeline.url, self._reader, table, unfit=unfit)
+            else:
+                expect_same_in_delta(self.pipeline.url, self.root, table)
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+
+@pytest.fixture(params=["ducklake", "delta"])
+def lake(
+    request: pytest.FixtureRequest,
+    pipeline: PipelineUnderTest,
+    target_url: str,
+    spark: SparkSession,
+) -> Iterator[LakePipeline]:
+    lake = LakePipeline(pipeline, target_url, spark)
+    lake.name = request.param
+    yield lake
+    lake.close()
+
+
+def test_a_copy_changes_schema_changes_and_maintenance(lake: LakePipeline) -> None:
+    lake.fill("items")
+    lake.pipeline.execute(
+        "CREATE TABLE loose (a int, b text)",
+        "ALTER TABLE loose REPLICA IDENTITY FULL",
+        "INSERT INTO loose SELECT n % 7, 'twice' FROM generate_series(1, 50) n",
+        "CREATE TABLE gone (id int PRIMARY KEY, note text, at date, price numeric(10,2))",
+        "INSERT INTO gone VALUES (1, 'x', '2026-01-15', 1.5), (2, 'y', '0001-01-01', NULL)",
+        "CREATE TABLE empty (id uuid PRIMARY KEY, doc jsonb)",
+    )
+    lake.configure(chunk_bytes="4MiB")
+    lake.run_until_caught_up()
+    lake.expect_equal("items", "loose", "gone", "empty")
+    lake.pipeline.execute(
+        "UPDATE items SET note = 'the body is not sent' WHERE id < 100",
+        "UPDATE items SET id = id + 100000 WHERE id BETWEEN 50 AND 150",
+        "UPDATE items SET id = -id WHERE id IN (1, 2)",
+        "UPDATE items SET id = 3 - abs(id) WHERE id IN (-1, -2)",
+        "DELETE FROM items WHERE id BETWEEN 200 AND 210",
+        "INSERT INTO loose VALUES (1, 'twice'), (1, NULL)",
+        "TRUNCATE gone",
+        "INSERT INTO gone VALUES (2, 'again', NULL, 3)",
+        """INSERT INTO empty SELECT gen_random_uuid(), '{"a": [1, null]}'""",
+        "ALTER TABLE gone RENAME note TO text",
+        "ALTER TABLE gone ADD more text DEFAULT 'it''s', ADD bytes bytea DEFAULT '\\x00ff'",
+        "ALTER TABLE gone ADD list int[] DEFAULT '{1,2}', DROP at",
+        "ALTER TABLE gone ALTER price TYPE numeric(12,2)",
+        "INSERT INTO gone VALUES (3, 'new', 1234567890.12, NULL, NULL, '{3}')",
+        "UPDATE gone SET id = 4 WHERE id = 2",
+        "ALTER TABLE gone RENAME TO kept",
+    )
+    if lake.name == "ducklake":
+        lake.pipeline.execute(
+            "DELETE FROM loose WHERE ctid IN (SELECT ctid FROM loose WHERE a = 3 LIMIT 2)"
+        )
+    lake.run_until_caught_up()
+    lake.expect_equal("items", "loose", "kept", "empty")
+
+
+@pytest.mark.release
+def test_a_value_that_does_not_fit_sets_its_table_aside(lake: LakePipeline) -> None:
+    lake.pipeline.execute(
+        "CREATE TABLE odd (id int PRIMARY KEY, n numeric(5,2))",
+        "CREATE TABLE even (id int PRIMARY KEY)",
+    )
+    lake.configure()
+    lake.run_until_caught_up()
+    lake.pipeline.execute(
+        "INSERT INTO odd VALUES (1, 1.25), (2, 'NaN')", "INSERT INTO even VALUES (1)"
+    )
+    lake.run_until_caught_up()
+    lake.expect_equal("even")
+    (refused, *_) = [text for text in lake.said if "does not fit" in text]
+    assert "public.odd: 'NaN' in column n does not fit decimal128(5, 2)" in refused
+    assert "the row with id = 2, changed at" in refused
+    lake.pipeline.execute("UPDATE odd SET n = 2 WHERE id = 2")
+    lake.command("tables", "resync", str(lake.pipeline.file), "odd")
+    lake.run_until_caught_up()
+    lake.expect_equal("odd", "even")
+
+
+@pytest.mark.release
+def test_rows_change_while_they_are_copied(lake: LakePipeline) -> None:
+    lake.fill("items")
+    lake.configure(chunk_bytes="1MiB", parallelism=1)
+    with Writers(lake.pipeline.url) as writers:
+        lake.run_until_caught_up()
+        assert writers.written
+    lake.run_until_caught_up()
+    lake.expect_equal("items")
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("lake", ["ducklake"], indirect=True)
+def test_every_type(lake: LakePipeline) -> None:
+    """Values that do not fit are null, and all others equal."""
+    step = 1000
+    url = lake.pipeline.url
+    _execute(url, [*CREATE_TYPES, *(each for kind in TYPES for each in create(kind))])
+    _execute(url, [each for kind in TYPES for each in rows(kind, 1)])
+    lake.configure(unfit="null")
+    lake.run_until_caught_up()
+    changes = [each for kind in TYPES for each in rows(kind, step)]
+    for kind in TYPES:
+        changes += moves(kind, step)
+    _execute(url, changes)
+    lake.run_until_caught_up()
+    tables = [name for kind in TYPES for name in (kind.table, f"{kind.table}_full")]
+    lake.expect_equal(*tables, unfit=True)
+
+
+def _execute(url: str, statements: list[str]) -> None:
+    with psycopg.connect(url) as conn:
+        for statement in statements:
+            conn.execute(statement.encode())
