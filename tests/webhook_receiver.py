@@ -106,7 +106,7 @@ class Receiver:
     async def _answer(self, got: Received) -> web.Response:
         if got.path in self.secrets:
             try:
-                Webhook(self.secrets[got.path]).verify(got.body, got.headers)  # type: ignore[no-untyped-call]
+                Webhook(self.secrets[got.path]).verify(got.body, got.headers)
             except Exception as error:
                 self.wrongly_signed.append(f"{got.path}: {error}")
                 return web.Response(status=401)
@@ -118,7 +118,7 @@ class Receiver:
         return web.Response(status=reply.status, headers=reply.headers, body=reply.body)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     """Raises where the condition does not come to hold."""
     end = time.monotonic() + seconds
     while not condition():

@@ -20,7 +20,7 @@ from penstock.destination.webhooks.subscription import Subscription
 from penstock.destination.webhooks.subscriptions import Subscriptions
 from penstock.testing import Adapter, DestinationContract, parse_line
 from tests.contract.queue_adapter import QueueAdapter
-from tests.webhook_receiver import Receiver, wait_until
+from tests.webhook_receiver import Received, Receiver, wait_until
 
 PIPELINE = "shop"
 KEY = "0123456789abcdef0123456789abcdef0123456789A="
@@ -44,6 +44,7 @@ class WebhooksAdapter(QueueAdapter):
                 "secret_key": KEY,
                 "allow": ["127.0.0.0/8"],
                 "http": True,
+                "max_body": "64MiB",
                 "retry": {"first": 0.05, "longest": 0.5},
             }
         )
@@ -64,13 +65,15 @@ class WebhooksAdapter(QueueAdapter):
         assert not self.receiver.wrongly_signed
 
     def events(self) -> list[dict[str, Any]]:
-        wait_until(lambda: self._committed() <= {got.id for got in self.receiver.received})
+        wait_until(lambda: self._committed() <= {got.id for got in self._received()})
         seen: dict[str, dict[str, Any]] = {}
-        for got in self.receiver.received:
-            if got.path == f"/{self.name}":
-                event = parse_line(got.body)
-                assert seen.setdefault(got.id, event) == event
+        for got in self._received():
+            event = parse_line(got.body)
+            assert seen.setdefault(got.id, event) == event
         return list(seen.values())
+
+    def _received(self) -> list[Received]:
+        return [got for got in list(self.receiver.received) if got.path == f"/{self.name}"]
 
     def _committed(self) -> set[str]:
         """The ids of all that stands in the outbox; what is gone from there was delivered."""

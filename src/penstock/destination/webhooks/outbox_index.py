@@ -80,8 +80,8 @@ class OutboxIndex:
                 [Json(kept.to_json()), self._database.pipeline],
             )
 
-    def commit_chunk(self, table: str, chunk: str, files: Sequence[StagedFile]) -> bool:
-        """Add the segments of a chunk that is not there yet; whether it was not. Raises Fenced."""
+    def commit_chunk(self, table: str, chunk: str, files: Sequence[StagedFile]) -> None:
+        """Add the segments of a chunk, unless it is there already. Raises Fenced."""
         with self._database.transaction("committing a chunk to the outbox") as conn:
             self._check_driver(conn)
             added = conn.execute(
@@ -89,10 +89,8 @@ class OutboxIndex:
                 " VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
                 [self._database.pipeline, table, chunk],
             )
-            if not added.rowcount:
-                return False
-            self._add(conn, files)
-        return True
+            if added.rowcount:
+                self._add(conn, files)
 
     def forget_chunks(self, table: str) -> None:
         with self._database.transaction("forgetting copied chunks") as conn:
@@ -107,7 +105,8 @@ class OutboxIndex:
         with self._database.transaction("recording tables") as conn:
             self._check_driver(conn)
             conn.execute(
-                "UPDATE penstock.webhook_pipeline SET tables = tables || %s WHERE pipeline = %s",
+                "UPDATE penstock.webhook_pipeline SET tables = tables || %s::jsonb"
+                " WHERE pipeline = %s",
                 [Json(tables), self._database.pipeline],
             )
 

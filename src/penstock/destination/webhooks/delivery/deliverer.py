@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
+from penstock.cadence import paced
 from penstock.changelog.storage.contract import Storage
 from penstock.destination.webhooks.database import Database
 from penstock.destination.webhooks.delivery.progress import Progress, Saved, SegmentEntry
@@ -25,9 +26,9 @@ from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationUnavailable
 
 _TURN_SECONDS = 0.1
-_SAVE_SECONDS = 1.0
-_RETIRE_SECONDS = 10.0
-_AWAY_SECONDS = 2.0
+_SAVE_SECONDS = paced(1.0)
+_RETIRE_SECONDS = paced(10.0)
+_AWAY_SECONDS = paced(2.0)
 _CACHE_BYTES = 64 * 2**20
 
 _log = logging.getLogger(__name__)
@@ -204,6 +205,8 @@ class Deliverer:
         view = worker.kept.wanted.view
         while worker.ended is None:
             await worker.room.wait()
+            # Others get their turn, also where all is there already.
+            await asyncio.sleep(0)
             entries = self._entries[view]
             at = bisect_left(entries, worker.read_at.segment, key=_number)
             if at == len(entries):

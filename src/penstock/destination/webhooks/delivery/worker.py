@@ -109,6 +109,7 @@ class Worker:
         rows = [row for row in rows if row >= start]
         room = max(0, WINDOW_EVENTS - len(self._pending))
         some = rows[:room]
+        held = len(self._pending)
         end: Place | None = None
         for event in self._events(segment, some):
             if self._pending and self._bytes + len(event.body) > WINDOW_BYTES:
@@ -125,7 +126,11 @@ class Worker:
             self.read_at = end
         else:
             self.read_at = Place(segment.number + 1)
-        self._look_for_room()
+        if end is not None and len(self._pending) == held:
+            # There is room again when something has left; until then a look is in vain.
+            self.room.clear()
+        else:
+            self._look_for_room()
 
     def _events(self, segment: Segment, rows: Sequence[int]) -> list[Event]:
         if not rows:
