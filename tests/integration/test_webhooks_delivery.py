@@ -14,8 +14,9 @@ from standardwebhooks import Webhook
 
 from penstock.destination.webhooks import managing
 from penstock.model.errors import DestinationError, Fenced
+from penstock.testing.contract.deliveries import deliver
 from tests.webhook_receiver import Received, Receiver, Reply, wait_until
-from tests.webhook_shop import NOTES, Shop
+from tests.webhook_shop import NOTES, ORDERS, Shop
 
 MakeShop = Callable[..., Shop]
 
@@ -51,11 +52,7 @@ def test_each_gets_what_it_asked_for_in_its_format(make_shop: MakeShop) -> None:
     shop.insert(100, 2, NOTES)
     with shop.builder.transaction():
         shop.builder.delete(NOTES, key=["100", None])
-    changes = shop.builder.cut()
-    receipts = [destination.writer().write([changes])]
-    from penstock.model.watermarks import Watermarks
-
-    destination.commit(receipts, Watermarks(shop.builder.frontier))
+    deliver(destination, shop.builder.frontier, [shop.builder.cut()])
     wait_until(lambda: len(shop.events("/debezium")) == 23 and len(shop.events("/cloud")) == 3)
     wait_until(lambda: len(shop.events("/deletes")) == 1)
     # One request at a time: in commit order.
@@ -100,9 +97,6 @@ def test_order_is_kept_per_key_while_answers_fail(make_shop: MakeShop, receiver:
     turn = count()
     receiver.decide["/hook"] = lambda _: Reply(500 if next(turn) % 3 == 0 else 204)
     destination = shop.start()
-    from penstock.testing.contract.deliveries import deliver
-    from tests.webhook_shop import ORDERS
-
     for version in range(20):
         with shop.builder.transaction():
             for key in range(5):
@@ -255,9 +249,9 @@ def test_the_outbox_is_emptied_and_bounded(
     dead = shop.add("/dead")
     receiver.decide["/dead"] = lambda _: Reply(503)
     shop.start()
-    for batch in range(20):
+    for batch in range(10):
         shop.insert(batch * 100, 100)
-    shop.wait_for("/fine", *range(2000))
+        shop.wait_for("/fine", *range(batch * 100, batch * 100 + 100))
     kept = shop.wait_for_state(dead, "disabled")
     assert "too far behind" in kept.reason
     wait_until(lambda: not list((tmp_path / "shop").glob("*.arrow")))

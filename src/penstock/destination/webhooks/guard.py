@@ -24,6 +24,8 @@ _EMBEDDING = (
 )
 # Local by their use, whatever the library's own tables say.
 _REFUSED = (
+    ipaddress.IPv4Network("192.0.0.0/24"),
+    ipaddress.IPv4Network("192.88.99.0/24"),
     ipaddress.IPv6Network("64:ff9b:1::/48"),
     ipaddress.IPv6Network("2001::/32"),
     ipaddress.IPv6Network("fec0::/10"),
