@@ -78,7 +78,7 @@ class Api:
 
         @web.middleware
         async def answered(request: web.Request, handler: Handler) -> web.StreamResponse:
-            given = request.headers.get("Authorization", "").encode()
+            given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
             if request.path != _OPEN and not hmac.compare_digest(given, expected):
                 return _error(401, "the token is missing or wrong", "send Authorization: Bearer …")
             try:
