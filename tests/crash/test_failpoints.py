@@ -22,6 +22,7 @@ from tests.crash.into_kinesis import IntoKinesis
 from tests.crash.into_postgres import SERVER_SETTINGS, IntoPostgres
 from tests.crash.into_rabbitmq import IntoRabbitMq
 from tests.crash.into_search import IntoSearch
+from tests.crash.into_webhooks import IntoWebhooks
 from tests.crash.passed_failpoints import is_of_copies, passed_failpoints
 from tests.crash.penstock_run import PATIENCE
 from tests.fix_pipeline import wait_until
@@ -30,6 +31,7 @@ from tests.kafka_server import KafkaServer
 from tests.kinesis_server import KinesisServer, use_test_credentials
 from tests.opensearch_server import OpenSearchServer
 from tests.rabbitmq_server import RabbitServer
+from tests.webhook_receiver import Receiver
 
 pytestmark = pytest.mark.slow
 
@@ -185,6 +187,22 @@ def test_killed_at_each_failpoint_into_delta(
             fail_in_tasks(injured, set(IN_TASKS), tmp_path)
         else:
             die_at_own(injured, "delta", tmp_path)
+        injured.check_all()
+
+
+@pytest.mark.release
+def test_killed_at_each_failpoint_into_webhooks(
+    fresh_server: FreshServer, tmp_path: Path, walks_all: bool
+) -> None:
+    with (
+        Receiver() as receiver,
+        IntoWebhooks(fresh_server(**SERVER_SETTINGS), receiver, tmp_path, seed=3) as injured,
+    ):
+        if walks_all:
+            die_at_each(injured, set(passed_failpoints("webhooks")), tmp_path)
+            fail_in_tasks(injured, set(IN_TASKS), tmp_path)
+        else:
+            die_at_own(injured, "webhooks", tmp_path)
         injured.check_all()
 
 

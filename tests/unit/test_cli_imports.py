@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
@@ -43,7 +44,10 @@ def test_help_and_version(option: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pipeline_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WAREHOUSE_URL", "postgresql://localhost/warehouse")
+    for name in ("WAREHOUSE_URL", "STORE_URL"):
+        monkeypatch.setenv(name, "postgresql://localhost/warehouse")
+    monkeypatch.setenv("PENSTOCK_WEBHOOKS_KEY", base64.urlsafe_b64encode(bytes(32)).decode())
+    monkeypatch.setenv("PENSTOCK_WEBHOOKS_TOKEN", "a token of some length")
     file = tmp_path / "shop.yaml"
     document = {
         "name": "shop",

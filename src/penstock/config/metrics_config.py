@@ -36,6 +36,9 @@ def _address(value: object) -> Address:
     return Address((match[1] or "127.0.0.1").strip("[]"), int(match[2]))
 
 
+AddressText = Annotated[Address, BeforeValidator(_address)]
+
+
 def _report(value: object) -> object:
     """true stands for all defaults, false for none."""
     if isinstance(value, bool):
@@ -61,7 +64,7 @@ class ReportConfig(_Model):
 class StatsdConfig(_Model):
     """A statsd server that takes tags as DogStatsD does."""
 
-    address: Annotated[Address, BeforeValidator(_address)]
+    address: AddressText
     prefix: str = Field(default="penstock", pattern=r"^[A-Za-z0-9_.]+$")
     every: Duration = 10.0
 

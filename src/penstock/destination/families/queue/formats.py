@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from penstock.destination.encode.bifrost.format import BifrostFormat
+from penstock.destination.encode.cloudevents import CloudEventsFormat
 from penstock.destination.encode.debezium.format import DebeziumFormat
 from penstock.destination.encode.messages import EventFormat
 from penstock.destination.encode.penstock_json import PenstockFormat
@@ -44,7 +45,13 @@ class Formats:
             return DebeziumFormat(named, self._definitions, self._keys)
         if options.format == "bifrost":
             return BifrostFormat(options.bifrost, self._definitions, self._keys)
-        if not options.penstock.column_ids:
+        made = self._own()
+        if options.format == "cloudevents":
+            return CloudEventsFormat(made, f"/penstock/{self._pipeline}")
+        return made
+
+    def _own(self) -> PenstockFormat:
+        if not self._options.penstock.column_ids:
             return PenstockFormat(self._keys)
         ids = {
             table.oid: {column.name: column.attnum for column in table.columns}

@@ -46,7 +46,7 @@ OversizeOption = Literal["error"] | ClaimCheckOptions
 class FormatOptions(DestinationOptions):
     """``identity`` and ``version`` name finders of entry points (finders.py)."""
 
-    format: Literal["penstock", "debezium", "bifrost"] = "penstock"
+    format: Literal["penstock", "debezium", "bifrost", "cloudevents"] = "penstock"
     penstock: PenstockOptions = PenstockOptions()
     debezium: DebeziumOptions = DebeziumOptions()
     bifrost: BifrostOptions = BifrostOptions()

@@ -1,0 +1,1 @@
+"""``webhooks``: events sent to whoever has subscribed, over HTTP."""

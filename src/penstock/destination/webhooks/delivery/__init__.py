@@ -1,0 +1,1 @@
+"""What takes events out of the outbox, and sends them."""

@@ -1,0 +1,231 @@
+"""The driver's side of the `webhooks` destination: the outbox, and who delivers from it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.config.filter_config import FilterConfig
+from penstock.destination.contract import Capabilities, ChunkReceipt, Receipt, SchemaChange
+from penstock.destination.families.append import AppendDestination
+from penstock.destination.families.queue.events import Encoder
+from penstock.destination.families.queue.formats import Formats
+from penstock.destination.families.queue.options import FormatOptions, LaneOptions
+from penstock.destination.families.queue.oversize import Oversize
+from penstock.destination.protocols import KeepsDeadLetters
+from penstock.destination.webhooks.count_dead_letters import dead_letters_in
+from penstock.destination.webhooks.database import Database
+from penstock.destination.webhooks.options import WebhooksOptions
+from penstock.destination.webhooks.outbox import ViewFile, outbox_storage, slim
+from penstock.destination.webhooks.outbox_index import OutboxIndex, files_from_json, files_to_json
+from penstock.destination.webhooks.subscription import Subscription
+from penstock.destination.webhooks.views import Asked, AskedViews
+from penstock.destination.webhooks.writers import OutboxChunkWriter, OutboxWriter, View
+from penstock.failpoints import failpoint
+from penstock.model.errors import DestinationError, LogError, LogUnavailable
+from penstock.model.table_definition import TableDefinition
+from penstock.model.watermarks import Watermarks
+from penstock.transform.filter import Filter
+
+if TYPE_CHECKING:
+    from penstock.destination.contract import TaskWriter
+    from penstock.destination.webhooks.delivery.service import Service
+
+FORMATS = ("penstock", "debezium", "cloudevents")
+# Receivers have limits of their own; what is larger than max_body is refused for each of them.
+_NO_LIMIT = 2**40
+
+_log = logging.getLogger(__name__)
+
+
+class WebhooksDestination(AppendDestination, KeepsDeadLetters):
+    """Every change once in the outbox, and from there to each receiver, at least once."""
+
+    name = "webhooks"
+    options_model = WebhooksOptions
+    failpoints = ("webhooks.staged", "webhooks.committed", "webhooks.answered", "webhooks.saved")
+    options: WebhooksOptions
+    capabilities = Capabilities(
+        mode="append",
+        # In the outbox. A receiver may get an event twice, always under the same id.
+        exactly_once=True,
+        remembers=True,
+        atomic=False,
+        batch_age=0.2,
+        tells_by_definitions=True,
+    )
+
+    def __init__(self, options: WebhooksOptions, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        self._database = Database(options.url, pipeline, "outbox")
+        self._index = OutboxIndex(self._database)
+        self._storage = outbox_storage(options.path, pipeline)
+        self._formats = {
+            name: Formats(FormatOptions.model_validate(options.of_format(name)), pipeline)
+            for name in FORMATS
+        }
+        self._asked = AskedViews(self._database)
+        self._committing = threading.Lock()
+        self._prefix = ""
+        self._tables: dict[str, list[str]] = {}
+        self._service: Service | None = None
+
+    def check(self) -> Sequence[str]:
+        self._database.check()
+        return ()
+
+    def open(self) -> None:
+        self._database.set_up()
+        self._prefix = f"{self._index.take_over():08}"
+        # No earlier driver can commit from here on: what it left behind is nobody's.
+        committed = self._index.files()
+        with _explained():
+            self._storage.make_private()
+            self._storage.delete_temporary()
+            left = [name for name, _ in self._storage.list() if name not in committed]
+            self._storage.delete(*(n for n in left if n.partition("-")[0] < self._prefix))
+        if self.options.deliver == "run":
+            from penstock.destination.webhooks.delivery.service import Service
+
+            self._service = Service(self.options, self.pipeline)
+            self._service.start()
+
+    def prepare(self, definitions: Sequence[TableDefinition]) -> None:
+        for formats in self._formats.values():
+            formats.know(definitions)
+        known = {t.qualified_name: [c.name for c in t.columns] for t in definitions}
+        if known.items() <= self._tables.items():
+            return
+        self._tables |= known
+        self._index.know_tables(known)
+
+    def committed(self) -> Watermarks | None:
+        return self._index.watermarks()
+
+    def writer(self) -> OutboxWriter:
+        return OutboxWriter(self._storage, self._prefix, self._views())
+
+    def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
+        told = [json.loads(receipt) for receipt in receipts]
+        files = [file for entry in told for file in files_from_json(entry["files"])]
+        with self._committing:
+            self._set_aside(told)
+            self._index.commit(files, watermarks)
+        failpoint("webhooks.committed")
+        if self._service is not None:
+            self._service.wake()
+
+    # -- schema changes ------------------------------------------------------------------------
+
+    def section_writer(self, changes: Sequence[SchemaChange]) -> TaskWriter:
+        """Rows behind a schema change are encoded as their tables are from then on."""
+        for change in changes:
+            self.prepare([table.after for table in change.tables if table.after is not None])
+        return self.writer()
+
+    def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
+        self.prepare([table.after for table in change.tables if table.after is not None])
+        files = []
+        for view in self._views():
+            events = view.encoder.schema_change(change)
+            if len(events):
+                file = ViewFile(self._storage, view.name, self._prefix)
+                with _explained():
+                    file.add(slim(events))
+                    file.finish()
+                files += file.files
+        return [json.dumps({"files": files_to_json(files), "unfit": {}}).encode()]
+
+    # -- copies --------------------------------------------------------------------------------
+
+    def truncate_table(self, table: TableDefinition) -> None:
+        """What was sent stays sent; the chunks of another copy are not those of this one."""
+        self._index.forget_chunks(table.qualified_name)
+
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> OutboxChunkWriter:
+        return OutboxChunkWriter(self._storage, self._prefix, self._views())
+
+    def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
+        for receipt in receipts:
+            told = json.loads(receipt.content)
+            files = files_from_json(told["files"])
+            with self._committing:
+                self._set_aside([told])
+                # Files of one that stands already are removed by the next driver, if nobody's.
+                self._index.commit_chunk(told["table"], told["chunk"], files)
+        if self._service is not None:
+            self._service.wake()
+
+    # -- the rest ------------------------------------------------------------------------------
+
+    def dead_letters(self) -> Mapping[str, int]:
+        return dead_letters_in(self._database)
+
+    def forget(self) -> Sequence[str]:
+        if not self._database.has_tables():
+            return ()
+        with _explained():
+            self._storage.delete(*self._database.forget())
+        return ["position, subscriptions and outbox"]
+
+    def close(self) -> None:
+        if self._service is not None:
+            self._service.stop()
+            self._service = None
+        self._database.close()
+
+    def _views(self) -> tuple[View, ...]:
+        """One for each pair of format and conditions that somebody waits for."""
+        return tuple(self._view(name, asked) for name, asked in self._asked.now().items())
+
+    def _view(self, name: str, asked: Asked) -> View:
+        wanted = FilterConfig.model_validate(
+            {
+                "tables": {"include": asked.tables},
+                "operations": {"include": asked.operations},
+            }
+        )
+        conditions = None
+        if asked.rows:
+            conditions = Filter(FilterConfig.model_validate({"rows": asked.rows}))
+        oversize = Oversize("webhooks", _NO_LIMIT, "error", "leave out large columns")
+        encoder = Encoder(
+            self._formats[asked.format].format(), LaneOptions(by=self.options.order), oversize
+        )
+        return View(name, Filter(wanted), conditions, encoder)
+
+    def _set_aside(self, told: Sequence[Mapping[str, Mapping[str, str]]]) -> None:
+        """Subscriptions whose conditions do not suit a table: nothing was encoded for them."""
+        for entry in told:
+            for view, why in entry["unfit"].items():
+                _log.warning(
+                    "webhooks: subscriptions with a filter are disabled: %s",
+                    *(why,),
+                    extra={"event": "webhook_disabled"},
+                )
+                self._asked.disable(view, f"its filter does not suit the tables: {why}")
+
+
+def _explained() -> _Explained:
+    return _Explained()
+
+
+class _Explained:
+    """What the outbox's folder refuses, as the destination's error."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, LogUnavailable):
+            return
+        if isinstance(error, LogError):
+            raise DestinationError(
+                f"destination webhooks: {error.message}", remedy=error.remedy
+            ) from error
+
+
+__all__ = ["Subscription", "WebhooksDestination"]

@@ -1,0 +1,177 @@
+"""The outbox: files with encoded events, written by tasks and read by whoever delivers.
+
+A file holds events of one view in position order, as an Arrow stream. Nothing in it is of one
+subscription: all that want the same format and filter read the same file.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.changelog.storage.contract import Storage
+from penstock.changelog.storage.opened import open_storage
+from penstock.decode.row_values import READ_ORDINAL
+from penstock.destination.webhooks.outbox_index import StagedFile
+
+# A file is read whole by whoever delivers: small enough to hold some of them.
+FILE_BYTES = 4 * 2**20
+_SUFFIX = ".arrow"
+
+_NAME = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        ("commit_lsn", pa.int64()),
+        ("ordinal", pa.int64()),
+        ("part", pa.int64()),
+        ("apart", pa.string()),
+        ("op", _NAME),
+        ("schema", _NAME),
+        ("table", _NAME),
+        ("lane_hash", pa.uint64()),
+        ("value", pa.large_string()),
+    ]
+)
+"""``apart`` tells events of one position apart: copied rows, and tables of one statement."""
+
+
+def outbox_storage(path: str, pipeline: str) -> Storage:
+    return open_storage(path).child(pipeline)
+
+
+def slim(events: pa.RecordBatch, apart: str | None = None, first: int = 0) -> pa.RecordBatch:
+    """The columns of events that a delivery needs. ``apart`` is the chunk of copied rows, and
+    ``first`` how many of its rows came before.
+    """
+    count = len(events)
+    columns = {name: events.column(name) for name in SCHEMA.names if name != "apart"}
+    if apart is not None:
+        columns["part"] = pa.array(np.arange(first, first + count))
+        columns["apart"] = pa.array([apart] * count, pa.string())
+    else:
+        columns["apart"] = _apart(events)
+    return pa.RecordBatch.from_arrays(
+        [columns[name].cast(SCHEMA.field(name).type) for name in SCHEMA.names], schema=SCHEMA
+    )
+
+
+def _apart(events: pa.RecordBatch) -> pa.Array:
+    """Statements about several tables have one position for all of them."""
+    op = events.column("op")
+    names = op.dictionary.to_pylist()
+    if not {"truncate", "schema"} & set(names):
+        return pa.array([""] * len(events), pa.string())
+    found = [
+        f"{zlib.crc32(f'{schema}.{table}'.encode()):08x}" if kind in ("truncate", "schema") else ""
+        for kind, schema, table in zip(
+            op.to_pylist(),
+            events.column("schema").to_pylist(),
+            events.column("table").to_pylist(),
+            strict=True,
+        )
+    ]
+    return pa.array(found, pa.string())
+
+
+def message_id(commit_lsn: int, ordinal: int, part: int, apart: str) -> str:
+    """The same for the same event, whenever it is sent: receivers know by it what they have."""
+    if ordinal == READ_ORDINAL:
+        return f"msg_{commit_lsn:x}_r{apart}_{part}"
+    return f"msg_{commit_lsn:x}_{ordinal:x}_{part}" + (f"_{apart}" if apart else "")
+
+
+class ViewFile:
+    """Gathers the events of one view, and writes files of bounded size. One for each task."""
+
+    def __init__(self, storage: Storage, view: str, prefix: str) -> None:
+        self._storage = storage
+        self._view = view
+        self._prefix = prefix
+        self._held: list[pa.RecordBatch] = []
+        self._size = 0
+        self.files: list[StagedFile] = []
+
+    def add(self, events: pa.RecordBatch) -> None:
+        # Rows of one change set can be many: a file is to stay small.
+        pieces = max(1, -(-events.nbytes // FILE_BYTES))
+        step = max(1, -(-len(events) // pieces))
+        for first in range(0, len(events), step):
+            piece = events.slice(first, step)
+            self._held.append(piece)
+            self._size += piece.nbytes
+            if self._size >= FILE_BYTES:
+                self.finish()
+
+    def finish(self) -> None:
+        if not self._held:
+            return
+        data = _packed(self._held)
+        rows = sum(map(len, self._held))
+        name = f"{self._prefix}-{uuid.uuid4().hex}{_SUFFIX}"
+        self._storage.write(name, data, durable=True)
+        self.files.append(StagedFile(self._view, name, rows, len(data)))
+        self._held, self._size = [], 0
+
+
+def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
+    table = pa.Table.from_batches(batches, SCHEMA).unify_dictionaries().combine_chunks()
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, SCHEMA, options=options) as stream:
+        for batch in table.to_batches():
+            stream.write_batch(batch)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+Rows = npt.NDArray[np.int64]
+Kind = tuple[str, str, str]
+"""Operation, schema and table of events."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One file of the outbox in memory; ``rows_of`` has the rows of each kind."""
+
+    number: int
+    events: pa.Table
+    rows_of: dict[Kind, Rows]
+
+    @property
+    def size(self) -> int:
+        return int(self.events.nbytes)
+
+
+def read_segment(storage: Storage, number: int, file: str) -> Segment | None:
+    """None where the file is gone."""
+    data = storage.read_bytes(file)
+    if data is None:
+        return None
+    events = pa.ipc.open_stream(data).read_all().combine_chunks()
+    return Segment(number, events, _rows_of(events))
+
+
+def _rows_of(events: pa.Table) -> dict[Kind, Rows]:
+    if not len(events):
+        return {}
+    columns = [events.column(name).combine_chunks() for name in ("op", "schema", "table")]
+    code = np.zeros(len(events), np.int64)
+    for column in columns:
+        code = code * max(1, len(column.dictionary)) + np.asarray(column.indices)
+    order = np.argsort(code, kind="stable")
+    starts = np.flatnonzero(np.diff(code[order], prepend=code[order[0]] - 1))
+    pieces = np.split(order, starts[1:])
+    return {
+        (
+            columns[0][int(rows[0])].as_py(),
+            columns[1][int(rows[0])].as_py(),
+            columns[2][int(rows[0])].as_py(),
+        ): rows
+        for rows in pieces
+    }

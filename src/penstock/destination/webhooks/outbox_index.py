@@ -1,0 +1,145 @@
+"""The driver's side of the outbox's index: segments are committed with the position."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from psycopg.types.json import Json
+
+from penstock.destination.webhooks.database import Connection, Database
+from penstock.model.errors import Fenced
+from penstock.model.watermarks import Watermarks
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """Events that a task has written: those of one view, in position order."""
+
+    view: str
+    file: str
+    rows: int
+    bytes: int
+
+
+def files_to_json(files: Sequence[StagedFile]) -> list[dict[str, Any]]:
+    return [asdict(file) for file in files]
+
+
+def files_from_json(value: Sequence[Mapping[str, Any]]) -> list[StagedFile]:
+    return [StagedFile(**entry) for entry in value]
+
+
+class OutboxIndex:
+    """What one driver commits. A later driver's number fences it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._driver = 0
+
+    def take_over(self) -> int:
+        """The number of this driver; no earlier one can commit from here on."""
+        with self._database.transaction("taking over the outbox") as conn:
+            row = conn.execute(
+                "UPDATE penstock.webhook_pipeline SET driver = driver + 1 WHERE pipeline = %s"
+                " RETURNING driver",
+                [self._database.pipeline],
+            ).fetchone()
+        assert row is not None  # noqa: S101 (set_up made it)
+        self._driver = int(row[0])
+        return self._driver
+
+    def watermarks(self) -> Watermarks | None:
+        if not self._database.has_tables():
+            return None
+        with self._database.transaction("reading the position") as conn:
+            row = conn.execute(
+                "SELECT watermarks::text FROM penstock.webhook_pipeline WHERE pipeline = %s",
+                [self._database.pipeline],
+            ).fetchone()
+        return None if row is None or row[0] is None else Watermarks.from_json(json.loads(row[0]))
+
+    def files(self) -> set[str]:
+        """The names of all that was committed and is still there."""
+        with self._database.transaction("reading the outbox's index") as conn:
+            rows = conn.execute(
+                "SELECT file FROM penstock.webhook_segment WHERE pipeline = %s",
+                [self._database.pipeline],
+            ).fetchall()
+        return {file for (file,) in rows}
+
+    def commit(self, files: Sequence[StagedFile], watermarks: Watermarks) -> None:
+        """Add segments, and move the position, in one step. Raises Fenced."""
+        with self._database.transaction("committing to the outbox") as conn:
+            self._add(conn, files)
+            kept = Watermarks(watermarks.frontier, source=watermarks.source)
+            conn.execute(
+                "UPDATE penstock.webhook_pipeline SET watermarks = %s WHERE pipeline = %s",
+                [Json(kept.to_json()), self._database.pipeline],
+            )
+
+    def commit_chunk(self, table: str, chunk: str, files: Sequence[StagedFile]) -> None:
+        """Add the segments of a chunk, unless it is there already. Raises Fenced."""
+        with self._database.transaction("committing a chunk to the outbox") as conn:
+            self._check_driver(conn)
+            added = conn.execute(
+                "INSERT INTO penstock.webhook_chunk (pipeline, source_table, chunk)"
+                " VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
+                [self._database.pipeline, table, chunk],
+            )
+            if added.rowcount:
+                self._add(conn, files)
+
+    def forget_chunks(self, table: str) -> None:
+        with self._database.transaction("forgetting copied chunks") as conn:
+            self._check_driver(conn)
+            conn.execute(
+                "DELETE FROM penstock.webhook_chunk WHERE pipeline = %s AND source_table = %s",
+                [self._database.pipeline, table],
+            )
+
+    def know_tables(self, tables: Mapping[str, Sequence[str]]) -> None:
+        """Remember names of tables and columns: subscriptions are checked against them."""
+        with self._database.transaction("recording tables") as conn:
+            self._check_driver(conn)
+            conn.execute(
+                "UPDATE penstock.webhook_pipeline SET tables = tables || %s::jsonb"
+                " WHERE pipeline = %s",
+                [Json(tables), self._database.pipeline],
+            )
+
+    def _check_driver(self, conn: Connection) -> None:
+        row = conn.execute(
+            "SELECT driver FROM penstock.webhook_pipeline WHERE pipeline = %s FOR UPDATE",
+            [self._database.pipeline],
+        ).fetchone()
+        if row is None or row[0] != self._driver:
+            raise Fenced(
+                f"destination webhooks: another driver of pipeline {self._database.pipeline} has "
+                "taken over the outbox",
+                remedy="stop this one, or the other; what this one did not commit is left to it",
+            )
+
+    def _add(self, conn: Connection, files: Sequence[StagedFile]) -> None:
+        """Number and add segments, under the lock of the pipeline's row."""
+        self._check_driver(conn)
+        if not files:
+            return
+        pipeline = self._database.pipeline
+        row = conn.execute(
+            "UPDATE penstock.webhook_pipeline SET segments = segments + %s WHERE pipeline = %s"
+            " RETURNING segments",
+            [len(files), pipeline],
+        ).fetchone()
+        assert row is not None  # noqa: S101 (locked above)
+        first = int(row[0]) - len(files) + 1
+        conn.cursor().executemany(
+            "INSERT INTO penstock.webhook_segment (pipeline, number, view, file, rows, bytes)"
+            " VALUES (%s, %s, %s, %s, %s, %s)",
+            [
+                (pipeline, number, file.view, file.file, file.rows, file.bytes)
+                for number, file in enumerate(files, start=first)
+            ],
+        )

@@ -1,0 +1,303 @@
+"""What receivers get, whatever they answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from standardwebhooks import Webhook
+
+from penstock.destination.webhooks import managing
+from penstock.model.errors import DestinationError, Fenced
+from penstock.testing.contract.deliveries import deliver
+from tests.webhook_receiver import Received, Receiver, Reply, wait_until
+from tests.webhook_shop import NOTES, ORDERS, Shop
+
+MakeShop = Callable[..., Shop]
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def make_shop(database: str, tmp_path: Path, receiver: Receiver) -> Iterator[MakeShop]:
+    made: list[Shop] = []
+
+    def make(**more: Any) -> Shop:
+        made.append(Shop(database, tmp_path, receiver, **more))
+        return made[-1]
+
+    yield make
+    for shop in made:
+        shop.close()
+
+
+def test_each_gets_what_it_asked_for_in_its_format(make_shop: MakeShop) -> None:
+    shop = make_shop()
+    shop.add("/orders", tables=["public.orders"], concurrency=1)
+    shop.add("/dear", tables=["public.orders"], filter={"public.orders": "total >= 15"})
+    shop.add("/deletes", operations=["delete"])
+    shop.add("/debezium", format="debezium")
+    shop.add("/cloud", format="cloudevents", tables=["public.notes"])
+    destination = shop.start()
+    shop.insert(0, 20)
+    shop.insert(100, 2, NOTES)
+    with shop.builder.transaction():
+        shop.builder.delete(NOTES, key=["100", None])
+    deliver(destination, shop.builder.frontier, [shop.builder.cut()])
+    wait_until(lambda: len(shop.events("/debezium")) == 23 and len(shop.events("/cloud")) == 3)
+    wait_until(lambda: len(shop.events("/deletes")) == 1)
+    # One request at a time: in commit order.
+    assert shop.ids("/orders") == list(range(20))
+    assert sorted(shop.ids("/dear")) == [15, 16, 17, 18, 19]
+    assert [event["op"] for event in shop.events("/deletes")] == ["delete"]
+    assert {event["op"] for event in shop.events("/debezium")} == {"c", "d"}
+    for event in shop.events("/cloud"):
+        assert event["specversion"] == "1.0"
+        assert event["source"] == "/penstock/shop"
+        assert event["subject"] == "public.notes"
+        assert event["type"] in ("penstock.insert", "penstock.delete")
+        assert event["data"]["table"] == "notes"
+    assert len({event["id"] for event in shop.events("/cloud")}) == 3
+    kinds = {got.headers["content-type"] for got in shop.receiver.by_path()["/cloud"]}
+    assert kinds == {"application/cloudevents+json; charset=utf-8"}
+
+
+def test_dead_and_slow_receivers_hold_nobody_up_and_get_all_in_the_end(
+    make_shop: MakeShop, receiver: Receiver
+) -> None:
+    shop = make_shop(timeout=0.5)
+    for path in ("/fine", "/dead", "/slow"):
+        shop.add(path)
+    revived: list[bool] = []
+    receiver.decide["/dead"] = lambda _: Reply(204 if revived else 503)
+    receiver.decide["/slow"] = lambda _: Reply(hang=0.0 if revived else 30.0)
+    shop.start()
+    for batch in range(5):
+        shop.insert(batch * 100, 100)
+    shop.wait_for("/fine", *range(500))
+    assert not shop.ids("/dead")
+    assert not shop.ids("/slow")
+    revived.append(True)
+    shop.wait_for("/dead", *range(500))
+    shop.wait_for("/slow", *range(500))
+
+
+def test_order_is_kept_per_key_while_answers_fail(make_shop: MakeShop, receiver: Receiver) -> None:
+    shop = make_shop()
+    shop.add("/hook")
+    turn = count()
+    receiver.decide["/hook"] = lambda _: Reply(500 if next(turn) % 3 == 0 else 204)
+    destination = shop.start()
+    for version in range(20):
+        with shop.builder.transaction():
+            for key in range(5):
+                if version == 0:
+                    shop.builder.insert(ORDERS, str(key), "0")
+                else:
+                    shop.builder.update(ORDERS, str(key), str(version))
+        deliver(destination, shop.builder.frontier, [shop.builder.cut()])
+    wait_until(lambda: len({got.id for got in receiver.received}) == 100)
+    for key in range(5):
+        versions = [e["new"]["total"] for e in shop.events("/hook") if e["new"]["id"] == key]
+        assert versions == list(range(20))
+
+
+def test_a_paused_subscription_goes_on_where_it_stood(
+    make_shop: MakeShop, receiver: Receiver
+) -> None:
+    shop = make_shop()
+    one = shop.add("/hook")
+    shop.start()
+    shop.insert(0, 10)
+    shop.wait_for("/hook", *range(10))
+    shop.subscriptions.pause(one)
+    shop.stop()
+    shop.start()
+    shop.insert(10, 50)
+    shop.stop()
+    assert max(shop.ids("/hook")) == 9
+    assert shop.subscriptions.one(one).behind > 0
+    shop.start()
+    shop.subscriptions.resume(one)
+    shop.wait_for("/hook", *range(60))
+    assert len(shop.ids("/hook")) == 60
+
+
+def test_what_is_refused_pauses_or_becomes_a_dead_letter(
+    make_shop: MakeShop, receiver: Receiver
+) -> None:
+    shop = make_shop()
+    strict, lenient = shop.add("/strict"), shop.add("/lenient", on_refused="dead_letter")
+
+    def but_three(got: Received) -> Reply:
+        return Reply(422 if json.loads(got.body)["new"]["id"] == 3 else 204, body=b"not three")
+
+    receiver.decide["/strict"] = receiver.decide["/lenient"] = but_three
+    destination = shop.start()
+    shop.insert(0, 10)
+    shop.wait_for("/lenient", 0, 1, 2, *range(4, 10))
+    kept = shop.wait_for_state(strict, "paused")
+    assert "422: not three" in kept.reason
+    wait_until(lambda: shop.subscriptions.one(lenient).dead_letters == 1)
+    assert destination.dead_letters() == {"public.orders": 1}
+    del receiver.decide["/strict"]
+    shop.subscriptions.resume(strict)
+    shop.wait_for("/strict", *range(10))
+
+
+def test_gone_disables_and_nothing_is_kept_for_it(make_shop: MakeShop, receiver: Receiver) -> None:
+    shop = make_shop()
+    one = shop.add("/hook")
+    receiver.decide["/hook"] = lambda _: Reply(410)
+    shop.start()
+    shop.insert(0, 10)
+    kept = shop.wait_for_state(one, "disabled")
+    assert "410" in kept.reason
+    with pytest.raises(DestinationError, match="disabled") as caught:
+        shop.subscriptions.resume(one)
+    assert "--skip" in caught.value.remedy
+    shop.insert(10, 10)
+    del receiver.decide["/hook"]
+    shop.subscriptions.resume(one, skip=True)
+    shop.insert(20, 10)
+    shop.wait_for("/hook", *range(20, 30))
+    assert min(shop.ids("/hook")) == 20
+
+
+def test_who_never_answers_is_paused_and_loses_nothing(
+    make_shop: MakeShop, receiver: Receiver
+) -> None:
+    shop = make_shop(retry={"first": 0.05, "longest": 0.1, "give_up": 0.5})
+    one = shop.add("/hook")
+    receiver.decide["/hook"] = lambda _: Reply(503)
+    shop.start()
+    shop.insert(0, 10)
+    kept = shop.wait_for_state(one, "paused")
+    assert "503" in kept.reason
+    del receiver.decide["/hook"]
+    shop.subscriptions.resume(one)
+    shop.wait_for("/hook", *range(10))
+
+
+def test_retry_after_is_obeyed(make_shop: MakeShop, receiver: Receiver) -> None:
+    shop = make_shop()
+    shop.add("/hook", concurrency=1)
+    asked: list[float] = []
+
+    def once(got: Received) -> Reply:
+        asked.append(got.at)
+        return Reply(429, {"Retry-After": "2"}) if len(asked) == 1 else Reply()
+
+    receiver.decide["/hook"] = once
+    shop.start()
+    shop.insert(0, 1)
+    shop.wait_for("/hook", 0)
+    # Less the jitter.
+    assert asked[1] - asked[0] >= 1.5
+
+
+def test_events_are_signed_with_both_secrets_while_one_goes(
+    make_shop: MakeShop, receiver: Receiver
+) -> None:
+    shop = make_shop()
+    one = shop.add("/hook")
+    old = receiver.secrets["/hook"]
+    shop.start()
+    kept = shop.subscriptions.one(one)
+    _, new = managing.rotate(shop.options, shop.subscriptions, kept, None, 3600)
+    assert new is not None
+
+    def verified_by_both(got: Received) -> Reply:
+        Webhook(new).verify(got.body, got.headers)
+        Webhook(old).verify(got.body, got.headers)
+        return Reply(200 if len(got.headers["webhook-signature"].split()) == 2 else 500)
+
+    receiver.decide["/hook"] = verified_by_both
+    shop.insert(0, 3)
+    shop.wait_for("/hook", 0, 1, 2)
+    managing.rotate(shop.options, shop.subscriptions, shop.subscriptions.one(one), None, 0)
+    assert len(shop.subscriptions.one(one).secrets) == 1
+
+
+def test_a_filter_that_does_not_suit_disables_its_subscription_alone(
+    make_shop: MakeShop,
+) -> None:
+    shop = make_shop()
+    shop.add("/fine")
+    wrong = shop.add("/wrong", filter={"public.orders": "no_such_column > 1"})
+    shop.start()
+    shop.insert(0, 10)
+    shop.wait_for("/fine", *range(10))
+    kept = shop.wait_for_state(wrong, "disabled")
+    assert "no_such_column" in kept.reason
+
+
+def test_the_outbox_is_emptied_and_bounded(
+    make_shop: MakeShop, receiver: Receiver, tmp_path: Path
+) -> None:
+    shop = make_shop(backlog={"max_bytes": 20_000, "max_age": "1d"})
+    shop.add("/fine")
+    dead = shop.add("/dead")
+    receiver.decide["/dead"] = lambda _: Reply(503)
+    shop.start()
+    for batch in range(10):
+        shop.insert(batch * 100, 100)
+        shop.wait_for("/fine", *range(batch * 100, batch * 100 + 100))
+    kept = shop.wait_for_state(dead, "disabled")
+    assert "too far behind" in kept.reason
+    wait_until(lambda: not list((tmp_path / "shop").glob("*.arrow")))
+
+
+def test_a_second_deliverer_fences_the_first(make_shop: MakeShop) -> None:
+    first, second = make_shop(), make_shop()
+    first.add("/hook")
+    old = first.start()
+    second.start()
+    second.builder = first.builder
+    second.insert(0, 10)
+    second.wait_for("/hook", *range(10))
+    wait_until(lambda: old._service is not None and old._service.has_ended)
+    assert old._service is not None
+    with pytest.raises(Fenced):
+        old._service.check()
+
+
+def test_answers_are_bounded_and_redirects_not_followed(
+    make_shop: MakeShop, receiver: Receiver
+) -> None:
+    shop = make_shop()
+    loud, moved = shop.add("/loud"), shop.add("/moved")
+    receiver.decide["/loud"] = lambda _: Reply(200, body=b"x" * 3_000_000)
+    receiver.decide["/moved"] = lambda _: Reply(302, {"Location": receiver.url("/else")})
+    shop.start()
+    shop.insert(0, 3)
+    shop.wait_for("/loud", 0, 1, 2)
+    assert "redirects" in shop.wait_for_state(moved, "paused").reason
+    assert not receiver.attempts["/else"]
+    assert shop.subscriptions.one(loud).state == "active"
+
+
+def test_a_database_that_goes_away_is_waited_for(
+    make_shop: MakeShop, receiver: Receiver, database: str
+) -> None:
+    shop = make_shop()
+    shop.add("/hook")
+    shop.start()
+    shop.insert(0, 10)
+    shop.wait_for("/hook", *range(10))
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name LIKE 'penstock shop deliver%'"
+        )
+    shop.insert(10, 10)
+    shop.wait_for("/hook", *range(20))

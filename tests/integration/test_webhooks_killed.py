@@ -1,0 +1,180 @@
+"""Deliveries that are killed, a whole pipeline, and many subscriptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from penstock.config import load_pipeline
+from penstock.testing.change_builder import Column, table
+from penstock.testing.contract.deliveries import definition, deliver
+from tests.documented import destination_example
+from tests.fix_pipeline import PipelineUnderTest
+from tests.pipelines import pipeline_on
+from tests.webhook_receiver import Received, Receiver, Reply, wait_until
+from tests.webhook_shop import KEY, PIPELINE, Shop
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.mark.parametrize("place", ["webhooks.answered", "webhooks.saved"])
+def test_a_deliverer_that_is_killed_loses_nothing(
+    database: str, tmp_path: Path, receiver: Receiver, place: str
+) -> None:
+    shop = Shop(database, tmp_path / "outbox", receiver, deliver="serve")
+    for path in ("/one", "/two"):
+        shop.add(path)
+    shop.start()
+    for batch in range(4):
+        shop.insert(batch * 50, 50)
+    file = tmp_path / "shop.yaml"
+    document = {
+        "name": PIPELINE,
+        "source": {"url": "postgresql://localhost/nowhere"},
+        "destination": {
+            "type": "webhooks",
+            "url": database,
+            "path": str(tmp_path / "outbox"),
+            "secret_key": KEY,
+            "allow": ["127.0.0.0/8"],
+            "http": True,
+            "deliver": "serve",
+        },
+    }
+    file.write_text(yaml.safe_dump(document))
+
+    def serve(failpoints: str = "") -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "penstock", "webhooks", "serve", str(file)],
+            env={**os.environ, "PENSTOCK_FAILPOINTS": failpoints},
+            stderr=subprocess.DEVNULL,
+        )
+
+    for passes in (2, 40):
+        killed = serve(f"{place}=kill:{passes if place == 'webhooks.answered' else 2}")
+        assert killed.wait(120) == -9
+    last = serve()
+    try:
+        for path in ("/one", "/two"):
+            wait_until(lambda path=path: set(shop.ids(path)) == set(range(200)), 60)  # type: ignore[misc]
+    finally:
+        last.terminate()
+        assert last.wait(60) == 0
+    assert all(kept.behind == 0 for kept in shop.subscriptions.all())
+    shop.close()
+
+
+def test_the_documented_pipeline(
+    pipeline: PipelineUnderTest,
+    spark: SparkSession,
+    database: str,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows that are there, changes and a schema change, by the YAML of the page."""
+    monkeypatch.setenv("STORE_URL", database)
+    monkeypatch.setenv("PENSTOCK_WEBHOOKS_KEY", KEY)
+    monkeypatch.setenv("PENSTOCK_WEBHOOKS_TOKEN", "a token of some length")
+    example = destination_example("webhooks")
+    pipeline.configure(
+        destination={
+            **example,
+            "api": {**example["api"], "listen": "127.0.0.1:0"},
+            "path": str(pipeline.folder / "outbox"),
+            "allow": ["127.0.0.0/8"],
+            "http": True,
+        },
+        copy=True,
+    )
+    pipeline.execute("CREATE TABLE items (id int PRIMARY KEY, name text)")
+    pipeline.execute("INSERT INTO items SELECT n, 'old' FROM generate_series(1, 5) n")
+    shop = Shop(database, pipeline.folder / "outbox", receiver)
+    shop.database.pipeline = pipeline.name
+    shop.add("/all")
+    shop.add("/new", operations=["insert"], tables=["public.items"])
+
+    def catch_up() -> None:
+        config = load_pipeline(pipeline.file)
+        run = pipeline_on(spark, config, pipeline.file)
+        run.run(lambda: False, until_caught_up=True)
+
+    catch_up()
+    with psycopg.connect(pipeline.url) as conn:
+        conn.execute("INSERT INTO items VALUES (6, 'new')")
+        conn.execute("ALTER TABLE items ADD COLUMN price numeric(10,2)")
+        conn.execute("UPDATE items SET price = 9.50 WHERE id = 6")
+        conn.execute("DELETE FROM items WHERE id = 1")
+    catch_up()
+    events = shop.events("/all")
+    assert sorted(e["new"]["id"] for e in events if e["op"] == "read") == [1, 2, 3, 4, 5]
+    told = [event["op"] for event in events if event["op"] != "read"]
+    assert sorted(told) == ["delete", "insert", "schema", "update"]
+    assert [event["new"]["id"] for event in shop.events("/new")] == [6]
+    shop.close()
+
+
+@pytest.mark.release
+def test_a_thousand_subscriptions_a_hundred_of_them_dead(
+    database: str, tmp_path: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """2,000 events a second for a while; prints how long deliveries took."""
+    seconds, rate, many = 20, 2000, 1000
+    shop = Shop(database, tmp_path, receiver, retry={"first": 1.0, "longest": 10.0})
+    revived: list[bool] = []
+
+    def dead(_got: Received) -> Reply:
+        return Reply(204 if revived else 503)
+
+    for number in range(many):
+        path = f"/{number}"
+        shop.add(path, tables=[f"public.t{number}"])
+        if number % 10 == 0:
+            receiver.decide[path] = dead
+    # Verifying costs the receiver as much as sending costs Penstock: other tests do it.
+    receiver.secrets.clear()
+    destination = shop.start()
+    tables = [
+        table(f"t{number}", Column("id", "int8", key=True), Column("at", "text"))
+        for number in range(many)
+    ]
+    destination.prepare([definition(of) for of in tables])
+    began, sent = time.time(), 0
+    while sent < seconds * rate:
+        due = int((time.time() - began) * rate)
+        if due - sent < rate // 5:
+            time.sleep(0.01)
+            continue
+        with shop.builder.transaction():
+            for number in range(sent, min(due, seconds * rate)):
+                shop.builder.insert(tables[number % many], str(number), repr(time.time()))
+        sent = min(due, seconds * rate)
+        deliver(destination, shop.builder.frontier, [shop.builder.cut()])
+    living = seconds * rate * 9 // 10
+    wait_until(lambda: len({got.id for got in list(receiver.received)}) == living, 300)
+    took = sorted(
+        got.at - float(json.loads(got.body)["new"]["at"]) for got in list(receiver.received)
+    )
+    with capsys.disabled():
+        print(
+            f"\nwebhooks: {len(took)} deliveries, p50 {statistics.median(took):.2f} s, "
+            f"p99 {took[int(len(took) * 0.99)]:.2f} s, last {took[-1]:.2f} s, "
+            f"load {os.getloadavg()[0]:.0f}"
+        )
+    revived.append(True)
+    wait_until(lambda: len({got.id for got in list(receiver.received)}) == seconds * rate, 300)
+    shop.close()
