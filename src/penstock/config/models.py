@@ -27,6 +27,7 @@ from penstock.config.table_patterns import (
     TablePatterns,
     split_name,
 )
+from penstock.config.transform_config import TransformConfig
 from penstock.model.schema_policy import SchemaPolicy
 
 SchemaAction = Literal["apply", "ignore", "stop"]
@@ -311,6 +312,7 @@ class PipelineConfig(_Model):
     store: StoreConfig = StoreConfig()
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     filter: FilterConfig = FilterConfig()
+    transform: TransformConfig | None = None
     metrics: MetricsConfig = MetricsConfig()
 
     @property

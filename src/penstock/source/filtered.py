@@ -1,5 +1,5 @@
-"""A source as a destination that holds rows is to see it: without the tables and the columns that
-the filter leaves out. Their changes still come, and are dropped by tasks.
+"""A source as a destination is to see it: tables as a step leaves them. The filter leaves out tables
+and columns, whose changes still come, and are dropped by tasks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.source.contract import (
     SourceSession,
     Subscription,
 )
-from penstock.transform.filter import Filter
+from penstock.transform.step import Step
 
 
 class FilteredSource(Source):
@@ -36,7 +36,7 @@ class FilteredSource(Source):
     would not pass.
     """
 
-    def __init__(self, source: Source, wanted: Filter) -> None:
+    def __init__(self, source: Source, wanted: Step) -> None:
         self._source = source
         self._filter = wanted
 
@@ -55,7 +55,7 @@ class FilteredSource(Source):
 class FilteredSession(SourceSession):
     """Tables that do not pass are not there, and definitions have no columns that do not."""
 
-    def __init__(self, session: SourceSession, wanted: Filter) -> None:
+    def __init__(self, session: SourceSession, wanted: Step) -> None:
         self._session = session
         self._filter = wanted
 
@@ -111,7 +111,7 @@ class FilteredSession(SourceSession):
 
 
 class _FilteredCopies(CopySource):
-    def __init__(self, copies: CopySource, wanted: Filter) -> None:
+    def __init__(self, copies: CopySource, wanted: Step) -> None:
         self._copies = copies
         self._filter = wanted
         self.snapshots = copies.snapshots
@@ -138,5 +138,5 @@ class _FilteredCopies(CopySource):
         return self._copies.retained_bytes()
 
 
-def _filtered(wanted: Filter, tables: Mapping[int, TableDefinition]) -> dict[int, TableDefinition]:
+def _filtered(wanted: Step, tables: Mapping[int, TableDefinition]) -> dict[int, TableDefinition]:
     return {oid: wanted.definition(table) for oid, table in tables.items()}

@@ -8,7 +8,7 @@ that a condition may use them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -103,11 +103,6 @@ class Filter(Step):
         _check_key(table.qualified_name, passing, table.merge_key)
         columns = (replace(c, ignored=c.ignored or c.name not in passing) for c in table.columns)
         return replace(table, columns=tuple(columns))
-
-    def definitions(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
-        """The tables that pass, each without the columns that do not."""
-        passing = (table for table in tables if self.passes_table(table.schema, table.name))
-        return list(map(self.definition, passing))
 
     # -- rows
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterable
 
 from penstock.decode.changes import ChangeSet
 from penstock.model.table_definition import TableDefinition
@@ -36,6 +37,15 @@ class Step(ABC):
         becomes of the table's changes.
         """
         return table
+
+    def passes_table(self, schema: str, table: str) -> bool:
+        """Whether anything of a table can pass."""
+        return True
+
+    def definitions(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
+        """The tables that pass, each as a destination that holds rows is told of it."""
+        passing = (table for table in tables if self.passes_table(table.schema, table.name))
+        return list(map(self.definition, passing))
 
     def take_filtered(self) -> Counter[tuple[str, str]]:
         """How many changes and rows were dropped since the last time, by table and reason."""
