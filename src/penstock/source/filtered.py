@@ -1,11 +1,11 @@
-"""A source as a destination is to see it: tables as a step leaves them. The filter leaves out tables
-and columns, whose changes still come, and are dropped by tasks.
+"""A source as a destination is to see it: tables as a step leaves them. Changes of tables and
+columns that the filter leaves out still come, and are dropped by tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from penstock.config.table_patterns import Rules
 from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
+from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.source.contract import (
     Capture,
     CopyPlans,
     CopySource,
+    Keys,
     LeafFile,
     OnSegment,
     OpenChunk,
@@ -131,8 +133,15 @@ class _FilteredCopies(CopySource):
     def opener(self, snapshot: Any) -> OpenChunk:
         return self._copies.opener(snapshot)
 
-    def snapshot_of_now(self) -> AbstractContextManager[tuple[int, ReadKeys]]:
-        return self._copies.snapshot_of_now()
+    @contextmanager
+    def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:
+        with self._copies.snapshot_of_now() as (point, read_keys):
+
+            def read(table: TableDefinition, keys: Keys) -> TableRows:
+                asked = self._filter.source_keys(table, keys)
+                return self._filter.read_again(read_keys(table, asked))
+
+            yield point, read
 
     def retained_bytes(self) -> int | None:
         return self._copies.retained_bytes()

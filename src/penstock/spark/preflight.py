@@ -11,6 +11,7 @@ from penstock.destination.registry import make_destination
 from penstock.model.errors import PenstockError
 from penstock.pipeline.run.filtering import check_filter
 from penstock.source.postgres.preflight.all_checks import CheckResult, run_checks
+from penstock.source.postgres.preflight.rule_checks import check_transform
 from penstock.spark.java import java_home
 
 
@@ -20,9 +21,11 @@ def run_all_checks(config: PipelineConfig) -> list[CheckResult]:
     Source and change log, destination and Java know nothing of each other, so they are asked at
     the same time: one that does not answer costs its own timeout, and hides nothing of the others.
     """
+    rules = {} if config.transform is None else {"transform": lambda: _rules(config)}
     return at_once(
         {
             "source": lambda: run_checks(config),
+            **rules,
             f"destination {config.destination_type}": lambda: [_destination(config)],
             "Java": lambda: [_java()],
         }
@@ -68,6 +71,21 @@ def _destination(config: PipelineConfig) -> CheckResult:
     if notes:
         return CheckResult(name, "warning", "; ".join(("can be written to", *notes)), "")
     return CheckResult(name, "passed", "can be written to")
+
+
+def _rules(config: PipelineConfig) -> list[CheckResult]:
+    """One result for each table that rules are about."""
+    try:
+        destination = make_destination(
+            config.destination_type, config.destination_options, config.name
+        )
+        findings = check_transform(config, merges=destination.capabilities.merges)
+    except PenstockError as error:
+        return [CheckResult("transform", "failed", error.message, error.remedy)]
+    return [
+        CheckResult(f"transform {found.where}", found.status, found.text, found.remedy)
+        for found in findings
+    ]
 
 
 def _java() -> CheckResult:

@@ -128,6 +128,18 @@ class Filter(Step):
             return reader
         return ChangedChunkReader(reader, self.passing_columns(reader.table), self.apply_rows)
 
+    def read_again(self, rows: TableRows) -> TableRows:
+        passing = self.apply_rows(rows)
+        if passing is not None:
+            return passing
+        table = self.passing_columns(rows.table)
+        return replace(
+            rows,
+            table=table,
+            columns=tuple(pa.array([], pa.string()) for _ in table.columns),
+            count=0,
+        )
+
     def apply_rows(self, rows: TableRows) -> TableRows | None:
         """What passes of rows that were copied; None where nothing does."""
         plan = self._plan(rows.table)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from penstock.decode.changes import ChangeSet
 from penstock.model.table_definition import TableDefinition
-from penstock.model.table_rows import ChunkReader
+from penstock.model.table_rows import ChunkReader, TableRows
 
 
 class Step(ABC):
@@ -37,6 +37,19 @@ class Step(ABC):
         becomes of the table's changes.
         """
         return table
+
+    def source_keys(
+        self, table: TableDefinition, keys: Sequence[tuple[str, ...]]
+    ) -> Sequence[tuple[str, ...]]:
+        """Keys of the destination, as the source has them. Raises TableRefused where nobody knows.
+
+        The driver asks for rows by them that a replay could not complete.
+        """
+        return keys
+
+    def read_again(self, rows: TableRows) -> TableRows:
+        """What becomes of such rows, on the driver: the same as of copied ones."""
+        return rows
 
     def passes_table(self, schema: str, table: str) -> bool:
         """Whether anything of a table can pass."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import numpy as np
 import pyarrow as pa
@@ -98,6 +98,17 @@ class Transform(Step):
             and not rule.keeps
         }
 
+    def differing(self, table: TableDefinition) -> set[str]:
+        """The columns whose values are others at the destination: also those that are generated
+        there from such.
+        """
+        covered = self.covered(table)
+        return covered | {
+            column.name
+            for column in table.columns
+            if column.generated is not None and any(mentions(column.generated, c) for c in covered)
+        }
+
     def _column(self, table: TableDefinition, column: ColumnDefinition) -> ColumnDefinition:
         # A sequence counts on at the destination, and shows nothing.
         default = column.default if column.sequence is not None else None
@@ -151,6 +162,26 @@ class Transform(Step):
             if isinstance(bound, UnfitError):
                 return unfit_rule(after.qualified_name, column, bound.why, after.oid)
         return None
+
+    def source_keys(
+        self, table: TableDefinition, keys: Sequence[tuple[str, ...]]
+    ) -> Sequence[tuple[str, ...]]:
+        columns: list[list[str]] = [list(texts) for texts in zip(*keys, strict=True)]
+        facts = facts_of(table)
+        for place, name in enumerate(table.merge_key):
+            rule = self.rules.rule(table.schema, table.name, name)
+            if rule is None or rule.keeps:
+                continue
+            try:
+                bound = self.rules.bind(rule, facts[name], f"{table.qualified_name}.{name}")
+                given = pa.array(columns[place], pa.string())
+                columns[place] = bound.transformer.undo(given).to_pylist()
+            except (UnfitError, ValueRefusedError) as error:
+                raise unfit_rule(table.qualified_name, name, error.why, table.oid) from None
+        return list(zip(*columns, strict=True))
+
+    def read_again(self, rows: TableRows) -> TableRows:
+        return self.apply_rows(rows)
 
     # -- on executors
 
@@ -306,7 +337,7 @@ class _Column:
             columns.append(own)
         if self._images.are_old:
             every_one = [known for known in (own, *columns) if known is not None]
-            return np.all(every_one, axis=0) if every_one else None
+            return cast(Known, np.all(every_one, axis=0)) if every_one else None
         lacking = [~known for known in columns if known is not None]
         if not lacking:
             return None
@@ -316,7 +347,7 @@ class _Column:
                 "an update did not send a column that it is made of, because that is large and "
                 "did not change (REPLICA IDENTITY FULL lets Postgres send it)"
             )
-        return ~every
+        return cast(Known, ~every)
 
     def _input(self, name: str, *, raw: bool = False) -> tuple[pa.Array, Known]:
         number = self._names.index(name)

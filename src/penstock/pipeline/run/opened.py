@@ -14,7 +14,12 @@ from penstock.destination.registry import make_destination
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import MakeEngine
-from penstock.pipeline.run.filtering import check_filter, pipeline_filter, seen_by
+from penstock.pipeline.run.filtering import (
+    check_filter,
+    pipeline_filter,
+    pipeline_transform,
+    seen_by,
+)
 from penstock.pipeline.run.held import expect_source, held_by
 from penstock.source.contract import SourceSession
 from penstock.source.registry import make_source
@@ -56,6 +61,7 @@ def opened_context(
     of this process, and tells it of new segments.
     """
     source, wanted = make_source(config), pipeline_filter(config)
+    transform = pipeline_transform(config)
     log = ChangeLog.of(config.change_log)
     log.root.make_private()
     with (
@@ -64,7 +70,7 @@ def opened_context(
         open_store(destination) as store,
         _feed(log, captures=captures) as feed,
     ):
-        seen, asked = seen_by(destination, wanted, source, session)
+        seen, asked = seen_by(destination, wanted, transform, source, session)
         yield RunContext(
             config,
             file,
@@ -73,10 +79,11 @@ def opened_context(
             seen,
             asked,
             destination,
-            make_engine(config, [] if wanted is None else [wanted]),
+            make_engine(config, [step for step in (wanted, transform) if step is not None]),
             metrics,
             wanted,
             feed,
+            transform,
         )
 
 

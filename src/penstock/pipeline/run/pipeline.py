@@ -29,6 +29,7 @@ from penstock.pipeline.run.stream import Stream, StreamParts
 from penstock.pipeline.run.supervisor import Stopping, Supervisor
 from penstock.pipeline.run.watched import Watched
 from penstock.pipeline.schema.schema_follower import SchemaFollower
+from penstock.pipeline.tables.changed_rules import heed_rules
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
 from penstock.source.capture_elsewhere import CaptureElsewhere
@@ -97,6 +98,7 @@ class Pipeline:
         subscribed = SubscribedTables(context, tables, committer)
         joins = CurrentJoins()
         subscribed.enrol(subscription)
+        heed_rules(context, tables)
         begin = Frontier(0, subscription.start_lsn)
         committer.resume(begin, tables)
         # Before anything is delivered: somebody may have changed the publications meanwhile.
@@ -131,6 +133,7 @@ class Pipeline:
             or destination.capabilities.tells_by_definitions
             or config.source.copy_rows is not None
             or config.store.url is not None
+            or config.transform is not None
         )
         with pipeline_store(config) if lasting else MemoryStore(config.name) as store:
             store.open()

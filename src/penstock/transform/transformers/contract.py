@@ -130,6 +130,12 @@ class Transformer(ABC):
         Raises ValueRefusedError.
         """
 
+    def undo(self, values: pa.Array) -> pa.Array:
+        """What ``apply`` made these of. Only of those that keep keys apart; a copy needs it where
+        rows of a table change their keys while it is copied. Raises ValueRefusedError.
+        """
+        raise ValueRefusedError("it cannot be undone")
+
     def drawn(self, values: pa.Array) -> Drawn:
         """128 bits for each value: the same for the same, or random ones."""
         assert self._draws is not None  # noqa: S101 (is_keyed says so)

@@ -67,11 +67,11 @@ class Ecb:
         self._cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305
 
     def encrypt(self, blocks: Bytes) -> Bytes:
-        done = self._cipher.encryptor().update(memoryview(np.ascontiguousarray(blocks).reshape(-1)))
+        done = self._cipher.encryptor().update(np.ascontiguousarray(blocks).data)
         return np.frombuffer(done, np.uint8).reshape(-1, _BLOCK)
 
     def decrypt(self, blocks: Bytes) -> Bytes:
-        done = self._cipher.decryptor().update(memoryview(np.ascontiguousarray(blocks).reshape(-1)))
+        done = self._cipher.decryptor().update(np.ascontiguousarray(blocks).data)
         return np.frombuffer(done, np.uint8).reshape(-1, _BLOCK)
 
 

@@ -144,12 +144,12 @@ class Round(Transformer):
         """Exactly, as doubles would not."""
         rest = numbers % to
         ways = {"down": np.zeros(len(rest), bool), "up": rest > 0, "nearest": rest * 2 >= to}
-        made = numbers - rest + np.where(ways[self.options.way], to, 0)
-        # What would leave the type stays below.
+        up = ways[self.options.way]
+        # What would leave the type goes the other way.
         limit = 2**self.facts.bits
-        return np.where(
-            (made >= -limit) & (made < limit) & (np.abs(made - numbers) <= to), made, numbers - rest
-        )
+        up = np.where(up & (numbers >= limit - (to - rest)), False, up)
+        up = np.where(~up & (numbers < rest - limit), True, up)
+        return numbers - rest + np.where(up, to, 0)
 
 
 class BucketOptions(NoOptions):

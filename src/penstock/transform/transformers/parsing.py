@@ -137,9 +137,9 @@ def parses(text: str, facts: Any) -> bool:
                 whole = len(digits) + (power if isinstance(power, int) else 0)
                 return bool(facts.whole is None or whole <= facts.whole)
             case "date":
-                return bool(re.fullmatch(r"\d{4}-\d\d-\d\d", text))
+                return bool(re.fullmatch(r"\d{4}-\d\d-\d\d|-?infinity", text))
             case "timestamp":
-                return bool(re.match(r"\d{4}-\d\d-\d\d", text))
+                return bool(re.match(r"\d{4}-\d\d-\d\d|-?infinity$", text))
             case "uuid":
                 uuid.UUID(text)
             case "json":

@@ -100,6 +100,9 @@ class Uuid(Transformer):
             data[:, 8] = (data[:, 8] & 0x3F) | 0x80
         return _uuid_texts(data)
 
+    def undo(self, values: pa.Array) -> pa.Array:
+        return _uuid_texts(self._aes.decrypt(_uuid_bytes(values)))
+
     @cached_property
     def _aes(self) -> Any:
         return _Aes(self._keys.subkey("uuid block", 16))
@@ -120,6 +123,9 @@ class _Aes:
 
     def encrypt(self, blocks: Bytes) -> Bytes:
         return self._ecb.encrypt(blocks)
+
+    def decrypt(self, blocks: Bytes) -> Bytes:
+        return self._ecb.decrypt(blocks)
 
 
 _DASHES = (8, 13, 18, 23)
@@ -159,6 +165,12 @@ class IntegerKey(Transformer):
             raise UnfitError(f"{self.facts.type_name} has too few values to hide one among them")
 
     def apply(self, values: pa.Array, inputs: Inputs) -> pa.Array:
+        return self._made(values, back=False)
+
+    def undo(self, values: pa.Array) -> pa.Array:
+        return self._made(values, back=True)
+
+    def _made(self, values: pa.Array, *, back: bool) -> pa.Array:
         numbers = integers(values)
         # Below zero one's complement has the same bits as above.
         negative = numbers < 0
@@ -167,23 +179,24 @@ class IntegerKey(Transformer):
         # the same in both.
         wide = plain >= np.uint64(2**31)
         made = np.empty(len(plain), np.uint64)
-        made[~wide] = self._permuted(plain[~wide], 31)
+        made[~wide] = self._permuted(plain[~wide], 31, back)
         if wide.any():
-            made[wide] = self._wide(plain[wide])
+            made[wide] = self._wide(plain[wide], back)
         found = made.view(np.int64)
         return integer_texts(np.where(negative, ~found, found))
 
-    def _permuted(self, numbers: Uints, bits: int) -> Uints:
+    def _permuted(self, numbers: Uints, bits: int, back: bool) -> Uints:
         cipher = Ff1(self._key(bits), 2, bits)
         right = np.uint64(cipher.right)
-        left, low = cipher.encrypt(numbers >> right, numbers & np.uint64(2**cipher.right - 1))
+        halves = numbers >> right, numbers & np.uint64(2**cipher.right - 1)
+        left, low = cipher.decrypt(*halves) if back else cipher.encrypt(*halves)
         return (left << right) | low
 
-    def _wide(self, numbers: Uints) -> Uints:
+    def _wide(self, numbers: Uints, back: bool) -> Uints:
         """Numbers of 32 to 63 bits among themselves: until none of the others comes."""
-        made = self._permuted(numbers, 63)
+        made = self._permuted(numbers, 63, back)
         while (short := made < np.uint64(2**31)).any():
-            made[short] = self._permuted(made[short], 63)
+            made[short] = self._permuted(made[short], 63, back)
         return made
 
     def _key(self, bits: int) -> bytes:
@@ -222,6 +235,12 @@ class Token(Transformer):
         return "kept" if is_whole else "not promised"
 
     def apply(self, values: pa.Array, inputs: Inputs) -> pa.Array:
+        return self._made(values, back=False)
+
+    def undo(self, values: pa.Array) -> pa.Array:
+        return self._made(values, back=True)
+
+    def _made(self, values: pa.Array, *, back: bool) -> pa.Array:
         alphabet = _ALPHABETS[self.options.alphabet]
         data, starts, lengths = text_parts(values)
         end = int(starts[-1] + lengths[-1]) if len(starts) else 0
@@ -242,7 +261,7 @@ class Token(Transformer):
                 short[rows] = True
                 continue
             places = before[starts[rows]][:, None] + np.arange(count)
-            made[places] = self._permuted(digits[places], len(alphabet))
+            made[places] = self._permuted(digits[places], len(alphabet), back)
         result = data[:end].copy()
         result[is_digit] = np.frombuffer(alphabet, np.uint8)[made]
         offsets = np.concatenate([starts, [end]]).astype(np.int64)
@@ -251,11 +270,11 @@ class Token(Transformer):
         ).cast(pa.string())
         return self._without_short(values, texts, short)
 
-    def _permuted(self, digits: Bytes, radix: int) -> Bytes:
+    def _permuted(self, digits: Bytes, radix: int, back: bool) -> Bytes:
         count = digits.shape[1]
         cipher = Ff1(self._keys.subkey(f"token {self.options.alphabet}", 16), radix, count)
         halves = _number(digits[:, : cipher.left], radix), _number(digits[:, cipher.left :], radix)
-        left, right = cipher.encrypt(*halves)
+        left, right = cipher.decrypt(*halves) if back else cipher.encrypt(*halves)
         return np.concatenate(
             [_digits(left, radix, cipher.left), _digits(right, radix, cipher.right)], axis=1
         )
@@ -328,6 +347,9 @@ class Encrypt(Transformer):
         from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
         return AESSIV(self._keys.subkey("encrypt", 32))
+
+    def undo(self, values: pa.Array) -> pa.Array:
+        return pa.array(map(self.reveal, values.to_pylist()), pa.string())
 
     def reveal(self, text: str) -> str:
         """What was encrypted. Raises ValueRefusedError for what this key did not encrypt."""
