@@ -146,9 +146,9 @@ class Round(Transformer):
         ways = {"down": np.zeros(len(rest), bool), "up": rest > 0, "nearest": rest * 2 >= to}
         up = ways[self.options.way]
         # What would leave the type goes the other way.
-        limit = 2**self.facts.bits
-        up = np.where(up & (numbers >= limit - (to - rest)), False, up)
-        up = np.where(~up & (numbers < rest - limit), True, up)
+        first, last = -(2**self.facts.bits), 2**self.facts.bits - 1
+        up = np.where(up & (numbers > last - (to - rest)), False, up)
+        up = np.where(~up & (numbers < first + rest), True, up)
         return numbers - rest + np.where(up, to, 0)
 
 
