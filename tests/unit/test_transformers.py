@@ -168,7 +168,7 @@ def test_every_shipped_one_is_tried() -> None:
 
 
 @cases
-@settings(max_examples=settings.default.max_examples // 10)
+@settings(max_examples=settings().max_examples // 10)
 @given(data=st.data())
 def test_properties(case: Case, data: st.DataObject) -> None:
     """As many as came; the same for the same, whatever stands beside it; what fits the column; and
