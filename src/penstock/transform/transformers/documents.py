@@ -338,6 +338,16 @@ class Array(Transformer):
         return pa.array([_array_text(row) for row in rows], pa.string())
 
 
+_PLAIN = re.compile(r'[^\s{}",\\]+')
+
+
+def _element(text: str) -> str:
+    """As array_out writes it: quoted where it has to be."""
+    if _PLAIN.fullmatch(text) and text.upper() != "NULL":
+        return text
+    return _quoted(text)
+
+
 def _array_text(row: Any) -> str:
     if not row.dimensions:
         return "{}"
@@ -345,7 +355,7 @@ def _array_text(row: Any) -> str:
     if any(low != 1 for low in row.lower_bounds):
         pairs = zip(row.lower_bounds, row.dimensions, strict=True)
         bounds = "".join(f"[{low}:{low + size - 1}]" for low, size in pairs) + "="
-    parts = ["NULL" if text is None else _quoted(text) for text in row.elements]
+    parts = ["NULL" if text is None else _element(text) for text in row.elements]
     for size in reversed(row.dimensions):
         parts = ["{" + ",".join(parts[at : at + size]) + "}" for at in range(0, len(parts), size)]
     return bounds + parts[0]
