@@ -29,6 +29,7 @@ from bench.server import SETTINGS, BenchError, bench_database, make_wal_files
 from bench.settings import COPIES, INTO_TABLES, PIPELINES, RESULTS, STREAMS, Settings
 from bench.steady import SteadyBench, steady_seconds
 from bench.target import targets_of
+from bench.transformers import measure_transformers
 from bench.warm_spark import WarmSpark
 from bench.workloads import Workload, backlog, w1, w1_phases
 from penstock.cli.terminal import say, show_error
@@ -40,6 +41,7 @@ _WARM_UP_SCALE = 0.1
 _ENCODE_SCALE = 0.2
 # At full scale: the table, its WAL, what the server spills while it decodes, and one change log.
 _GIGABYTES = {"w1": 4, "w2": 12, "w3": 1, "w4": 4, "copy": 5, "copy_small": 1, "encode": 1}
+_GIGABYTES["transformers"] = 0
 # And on the destination server: a table (for the phases of w1 six), its staging, its WAL.
 _DESTINATION_GIGABYTES = {"w1": 8, "w2": 9, "w3": 5, "w4": 6, "copy": 6, "copy_small": 5}
 
@@ -157,6 +159,9 @@ class _Bench:
             return self._steady()
         if name == "encode":
             return self._encode(), []
+        if name == "transformers":
+            systems, rounds = self.settings.systems_of(name), self.settings.rounds_of(name)
+            return list(measure_transformers(self.settings.scale, systems, rounds, say)), []
         return (self._copies(name) if name in COPIES else self._backlog(name)), []
 
     def _backlog(self, name: str) -> list[Measurement]:

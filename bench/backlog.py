@@ -18,6 +18,7 @@ from bench.search_server import HELPER, INTO_SEARCH, SearchIndexes, measure_bulk
 from bench.server import BenchDatabase, BenchError, BenchPipeline
 from bench.settings import INTO_TABLES, turns
 from bench.target import Contents, Target, Targets, contents, require_equal
+from bench.transformers import rules_of
 from bench.warm_spark import WarmSpark
 from bench.workloads import Load, Workload
 from penstock.changelog.changelog import ChangeLog
@@ -63,6 +64,7 @@ class BacklogBench:
             (system, number): database.pipeline(
                 name := f"{workload.label}_{system}_{number}",
                 self._destination(system, number, name),
+                rules_of(system),
                 **change_log_of(system, self._objects),
             )
             for system in systems

@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.settings import INTO_TABLES, SYSTEMS
+from bench.settings import INTO_TABLES, SYSTEMS, TRANSFORMED
 
 # What each ratio is a ratio to, and for which systems: who writes to no table is not compared with
 # one that does.
 _REFERENCES = {
     "ratio_to_pg_recvlogical": ("pg_recvlogical", SYSTEMS),
     "ratio_to_native": ("native_subscription", INTO_TABLES),
+    "ratio_to_discard": ("discard", (TRANSFORMED,)),
     "ratio_to_psql_copy": ("psql_copy_binary_2", ("psql_copy_binary_2", "spark_jdbc", "discard")),
     "ratio_to_spark_jdbc": ("spark_jdbc", ("spark_jdbc", "discard")),
     "ratio_to_psql_pipe": ("psql_copy_pipe", ("psql_copy_pipe", "postgres")),

@@ -84,11 +84,21 @@ class BenchDatabase:
         return self.server.url(self.name)
 
     def pipeline(
-        self, name: str, destination: Mapping[str, Any] | None = None, **change_log: Any
+        self,
+        name: str,
+        destination: Mapping[str, Any] | None = None,
+        parts: Mapping[str, Any] = {},
+        **change_log: Any,
     ) -> BenchPipeline:
-        """A pipeline over the tables of schema public, into ``discard`` unless told otherwise."""
+        """A pipeline over the tables of schema public, into ``discard`` unless told otherwise.
+        ``parts`` are further ones of its file.
+        """
         file, config = self.pipeline_file(
-            name, destination or {"type": "discard"}, copy=False, change_log=change_log
+            name,
+            destination or {"type": "discard"},
+            copy=False,
+            change_log=change_log,
+            parts=parts,
         )
         return BenchPipeline(file, config, ensure_subscription(self.conn, config))
 
@@ -99,6 +109,7 @@ class BenchDatabase:
         *,
         copy: bool | dict[str, int],
         change_log: Mapping[str, Any] = {},
+        parts: Mapping[str, Any] = {},
     ) -> tuple[Path, PipelineConfig]:
         """The file alone, over the tables of schema public; nothing is made in the source."""
         file = self.folder / f"{name}.yaml"
@@ -112,6 +123,7 @@ class BenchDatabase:
             },
             "change_log": {"path": f"log_{name}", **change_log},
             "destination": dict(destination),
+            **parts,
         }
         file.write_text(yaml.safe_dump(content))
         return file, load_pipeline(file)

@@ -11,38 +11,59 @@ from penstock.model.errors import ConfigError
 
 STREAMS = ("w1", "w2", "w3", "w4")
 COPIES = ("copy", "copy_small")
-WORKLOADS = (*STREAMS, *COPIES, "encode")
+WORKLOADS = (*STREAMS, *COPIES, "encode", "transformers")
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
-PIPELINES = ("discard", "discard_object_log", "postgres", "kafka", "rabbitmq", "search")
+TRANSFORMED = "discard_transformed"
+PIPELINES = (
+    *("discard", "discard_object_log", TRANSFORMED, "postgres", "kafka", "rabbitmq", "search"),
+)
 INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres")
 _STREAM_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
 _COPY_SYSTEMS = ("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres")
 ENCODERS = {f"encode_{name}": name for name in ("penstock", "debezium", "bifrost")}
 """Their formats."""
+TRANSFORMERS = {
+    f"transform_{name}": name
+    for name in (
+        *("mask", "hash", "choice", "person_name", "email", "integer_key", "token", "shift"),
+        *("encrypt", "json"),
+    )
+}
+"""Their transformers."""
 SYSTEMS = (
     *("pg_recvlogical", "capture", "psql_copy_binary_2", "spark_jdbc", "discard"),
-    "discard_object_log",
+    *("discard_object_log", TRANSFORMED),
     *("native_subscription", "psql_copy_pipe", "postgres", "kafka", "rabbitmq", "rabbitmq_bare"),
     *("search", "search_bulk_helper"),
     *ENCODERS,
+    *TRANSFORMERS,
 )
 _SYSTEMS_OF = {
     **dict.fromkeys(STREAMS, _STREAM_SYSTEMS),
     "w1": (
         *_STREAM_SYSTEMS,
-        *("discard_object_log", "kafka", "rabbitmq", "rabbitmq_bare", "search"),
+        *("discard_object_log", TRANSFORMED, "kafka", "rabbitmq", "rabbitmq_bare", "search"),
         "search_bulk_helper",
     ),
     "w3": (*_STREAM_SYSTEMS, "discard_object_log"),
     "copy": _COPY_SYSTEMS,
     "copy_small": ("discard", "postgres"),
     "encode": tuple(ENCODERS),
+    "transformers": tuple(TRANSFORMERS),
 }
 RESULTS = Path(__file__).resolve().parent / "results" / "latest.json"
 
 # w2 reads gigabytes in one go and copy_small takes its time: their rates vary little. The others
 # need a median.
-_DEFAULT_ROUNDS = {"w1": 3, "w2": 1, "w4": 3, "copy": 3, "copy_small": 1, "encode": 3}
+_DEFAULT_ROUNDS = {
+    "w1": 3,
+    "w2": 1,
+    "w4": 3,
+    "copy": 3,
+    "copy_small": 1,
+    "encode": 3,
+    "transformers": 3,
+}
 
 
 @dataclass(frozen=True)

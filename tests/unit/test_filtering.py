@@ -104,7 +104,7 @@ class _Source:
 
 def seen(*, merges: bool) -> tuple[Source, SourceSession]:
     source, session = cast("Source", _Source()), cast("SourceSession", _Session())
-    return seen_by(destination(merges=merges), Filter(WANTED), source, session)
+    return seen_by(destination(merges=merges), Filter(WANTED), None, source, session)
 
 
 def left_out(found: TableDefinition) -> list[str]:
@@ -137,6 +137,6 @@ def test_who_keeps_changes_sees_the_source_as_it_is() -> None:
 def test_a_key_that_does_not_pass_is_refused() -> None:
     wanted = FilterConfig.model_validate({"columns": {"items": {"exclude": ["id"]}}})
     parts = cast("Source", _Source()), cast("SourceSession", _Session())
-    _, session = seen_by(destination(merges=True), Filter(wanted), *parts)
+    _, session = seen_by(destination(merges=True), Filter(wanted), None, *parts)
     with pytest.raises(ConfigError, match=r"column id of public\.items does not pass"):
         session.matching()

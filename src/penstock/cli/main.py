@@ -17,6 +17,7 @@ from penstock.cli.logs import FORMAT, LEVEL, LogFormat, LogLevel
 from penstock.cli.schema import schema_app
 from penstock.cli.tables import tables_app
 from penstock.cli.terminal import show_error
+from penstock.cli.transform import transform_app
 from penstock.cli.webhooks import webhooks_app
 from penstock.debug import DEBUG, is_debug
 from penstock.model.errors import ConfigError, PenstockError
@@ -44,6 +45,7 @@ app.command("verify")(verify.verify)
 app.add_typer(tables_app, name="tables")
 app.add_typer(schema_app, name="schema")
 app.add_typer(log_app, name="log")
+app.add_typer(transform_app, name="transform")
 app.add_typer(webhooks_app, name="webhooks")
 app.command("destroy")(destroy.destroy)
 app.command("pack")(pack.pack)

@@ -12,7 +12,7 @@ from penstock.config.models import MAX_NAME_LENGTH, delivery_name
 
 DESTINATIONS_KEY = "destinations"
 
-OWN_KEYS = ("batch", "copy", "filter", "from", "schema_changes")
+OWN_KEYS = ("batch", "copy", "filter", "from", "schema_changes", "transform")
 """What stands beside a destination's own options, and counts for it alone."""
 
 _STARTS = ("source", "log")
@@ -68,7 +68,7 @@ def _view(name: str, value: Mapping[str, Any], shared: Mapping[str, Any]) -> Des
     own = {key: value[key] for key in OWN_KEYS if key in value}
     document: dict[str, Any] = {
         **shared,
-        **{key: own[key] for key in ("batch", "filter") if key in own},
+        **{key: own[key] for key in ("batch", "filter", "transform") if key in own},
         "destination": {key: part for key, part in value.items() if key not in OWN_KEYS},
     }
     replays = own.get("from") == "log"

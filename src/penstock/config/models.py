@@ -28,6 +28,7 @@ from penstock.config.table_patterns import (
     TablePatterns,
     split_name,
 )
+from penstock.config.transform_config import TransformConfig
 from penstock.model.schema_policy import SchemaPolicy
 
 SchemaAction = Literal["apply", "ignore", "stop"]
@@ -325,6 +326,7 @@ class PipelineConfig(_Model):
     store: StoreConfig = StoreConfig()
     schema_changes: SchemaChangesConfig = SchemaChangesConfig()
     filter: FilterConfig = FilterConfig()
+    transform: TransformConfig | None = None
     metrics: MetricsConfig = MetricsConfig()
     _destination_name: str = PrivateAttr("")
     _destination_names: tuple[str, ...] = PrivateAttr(())

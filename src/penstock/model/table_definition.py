@@ -156,6 +156,7 @@ class TableDefinition(Stored):
     ``constraints`` are what rows do not need to be replicated; the primary key is not among them.
     ``partitions`` are the oids of all below a partitioned table; they are not compared.
     ``left_out`` says what of the table is not to be made elsewhere, and why; it is not compared.
+    ``transform`` tells under which rules and key its values are changed on the way; empty: none.
     """
 
     oid: int
@@ -171,6 +172,7 @@ class TableDefinition(Stored):
     constraints: tuple[ConstraintDefinition, ...] = ()
     partitions: tuple[int, ...] = field(default=(), compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
+    transform: str = ""
 
     @property
     def qualified_name(self) -> str:

@@ -1,11 +1,11 @@
-"""A source as a destination that holds rows is to see it: without the tables and the columns that
-the filter leaves out. Their changes still come, and are dropped by tasks.
+"""A source as a destination is to see it: tables as a step leaves them. Changes of tables and
+columns that the filter leaves out still come, and are dropped by tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from penstock.config.table_patterns import Rules
 from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
+from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.source.contract import (
     Capture,
     CopyPlans,
     CopySource,
+    Keys,
     LeafFile,
     OnSegment,
     OpenChunk,
@@ -29,7 +31,7 @@ from penstock.source.contract import (
     Subscription,
 )
 from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
-from penstock.transform.filter import Filter
+from penstock.transform.step import Step
 
 
 class FilteredSource(Source):
@@ -37,7 +39,7 @@ class FilteredSource(Source):
     would not pass.
     """
 
-    def __init__(self, source: Source, wanted: Filter) -> None:
+    def __init__(self, source: Source, wanted: Step) -> None:
         self._source = source
         self._filter = wanted
 
@@ -58,7 +60,7 @@ class FilteredSource(Source):
 class FilteredSession(SourceSession):
     """Tables that do not pass are not there, and definitions have no columns that do not."""
 
-    def __init__(self, session: SourceSession, wanted: Filter) -> None:
+    def __init__(self, session: SourceSession, wanted: Step) -> None:
         self._session = session
         self._filter = wanted
 
@@ -114,7 +116,7 @@ class FilteredSession(SourceSession):
 
 
 class _FilteredCopies(CopySource):
-    def __init__(self, copies: CopySource, wanted: Filter) -> None:
+    def __init__(self, copies: CopySource, wanted: Step) -> None:
         self._copies = copies
         self._filter = wanted
         self.snapshots = copies.snapshots
@@ -134,8 +136,15 @@ class _FilteredCopies(CopySource):
     def opener(self, snapshot: Any) -> OpenChunk:
         return self._copies.opener(snapshot)
 
-    def snapshot_of_now(self) -> AbstractContextManager[tuple[int, ReadKeys]]:
-        return self._copies.snapshot_of_now()
+    @contextmanager
+    def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:
+        with self._copies.snapshot_of_now() as (point, read_keys):
+
+            def read(table: TableDefinition, keys: Keys) -> TableRows:
+                asked = self._filter.source_keys(table, keys)
+                return self._filter.read_again(read_keys(table, asked))
+
+            yield point, read
 
     def retained_bytes(self) -> int | None:
         return self._copies.retained_bytes()
@@ -147,5 +156,5 @@ class _FilteredCopies(CopySource):
         return self._copies.sequences()
 
 
-def _filtered(wanted: Filter, tables: Mapping[int, TableDefinition]) -> dict[int, TableDefinition]:
+def _filtered(wanted: Step, tables: Mapping[int, TableDefinition]) -> dict[int, TableDefinition]:
     return {oid: wanted.definition(table) for oid, table in tables.items()}

@@ -13,6 +13,7 @@ from penstock.destination.registry import make_destination
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.pipeline.run.filtering import check_filter
 from penstock.source.postgres.preflight.all_checks import CheckResult, run_checks
+from penstock.source.postgres.preflight.rule_checks import check_transform
 from penstock.spark.java import java_home
 
 
@@ -28,6 +29,11 @@ def run_all_checks(*views: PipelineConfig) -> list[CheckResult]:
     return at_once(
         {
             "source": lambda: run_checks(copying),
+            **{
+                f"rules of {_shown(view)}": partial(_rules, view)
+                for view in views
+                if view.transform
+            },
             **{_shown(view): partial(_destinations, view) for view in views},
             "Java": lambda: [_java()],
         }
@@ -96,6 +102,22 @@ def _refuse_speculation(config: PipelineConfig, destination: Destination) -> Non
             f"a task sends to {config.destination_type} cannot be taken back",
             remedy="set spark.speculation to false for this pipeline",
         )
+
+
+def _rules(config: PipelineConfig) -> list[CheckResult]:
+    """One result for each table that rules are about."""
+    name = f"transform {config.destination_name}".rstrip()
+    try:
+        destination = make_destination(
+            config.destination_type, config.destination_options, config.delivery
+        )
+        findings = check_transform(config, merges=destination.capabilities.merges)
+    except PenstockError as error:
+        return [CheckResult(name, "failed", error.message, error.remedy)]
+    return [
+        CheckResult(f"{name} {found.where}", found.status, found.text, found.remedy)
+        for found in findings
+    ]
 
 
 def _java() -> CheckResult:

@@ -8,7 +8,7 @@ that a condition may use them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -104,11 +104,6 @@ class Filter(Step):
         columns = (replace(c, ignored=c.ignored or c.name not in passing) for c in table.columns)
         return replace(table, columns=tuple(columns))
 
-    def definitions(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
-        """The tables that pass, each without the columns that do not."""
-        passing = (table for table in tables if self.passes_table(table.schema, table.name))
-        return list(map(self.definition, passing))
-
     # -- rows
 
     def take_filtered(self) -> Counter[tuple[str, str]]:
@@ -132,6 +127,18 @@ class Filter(Step):
         if plan.condition is None and plan.columns is None:
             return reader
         return ChangedChunkReader(reader, self.passing_columns(reader.table), self.apply_rows)
+
+    def read_again(self, rows: TableRows) -> TableRows:
+        passing = self.apply_rows(rows)
+        if passing is not None:
+            return passing
+        table = self.passing_columns(rows.table)
+        return replace(
+            rows,
+            table=table,
+            columns=tuple(pa.array([], pa.string()) for _ in table.columns),
+            count=0,
+        )
 
     def apply_rows(self, rows: TableRows) -> TableRows | None:
         """What passes of rows that were copied; None where nothing does."""

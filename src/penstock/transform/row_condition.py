@@ -28,14 +28,16 @@ class RowCondition:
 
     text: str
     tree: Node
+    setting: str = "filter.rows"
+    """Where the pipeline file has it."""
 
     @classmethod
-    def parse(cls, text: str) -> RowCondition:
+    def parse(cls, text: str, setting: str = "filter.rows") -> RowCondition:
         """Raises ConditionError."""
         # Late: sqlglot takes its time, and executors get trees.
         from penstock.config.row_condition_syntax import parse_condition
 
-        return cls(text, parse_condition(text))
+        return cls(text, parse_condition(text), setting)
 
     def check(self, table: TableSchema) -> None:
         """Raises ConfigError where the table's columns or their types do not suit."""
@@ -76,12 +78,17 @@ class RowCondition:
         )
         return found.true | found.odd
 
+    def not_false(self, rows: ConditionRows) -> Mask:
+        """For each row whether the condition is not known to be false: nulls count, too."""
+        found = self._evaluate(rows)
+        return found.true | found.odd | found.null
+
     def _evaluate(self, rows: ConditionRows) -> Value:
         try:
             return evaluate(self.tree, rows)
         except ConditionError as error:
             raise ConfigError(
-                f"filter.rows: the condition of {rows.table.qualified_name}, {self.text!r}, is "
+                f"{self.setting}: the condition of {rows.table.qualified_name}, {self.text!r}, is "
                 f"wrong at character {error.at}: {error.why}.",
                 remedy=f"Conditions are made of {SUPPORTED}. docs/filters.md has examples.",
             ) from None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from penstock.decode.changes import ChangeSet
 from penstock.model.table_definition import TableDefinition
-from penstock.model.table_rows import ChunkReader
+from penstock.model.table_rows import ChunkReader, TableRows
 
 
 class Step(ABC):
@@ -36,6 +37,28 @@ class Step(ABC):
         becomes of the table's changes.
         """
         return table
+
+    def source_keys(
+        self, table: TableDefinition, keys: Sequence[tuple[str, ...]]
+    ) -> Sequence[tuple[str, ...]]:
+        """Keys of the destination, as the source has them. Raises TableRefused where nobody knows.
+
+        The driver asks for rows by them that a replay could not complete.
+        """
+        return keys
+
+    def read_again(self, rows: TableRows) -> TableRows:
+        """What becomes of such rows, on the driver: the same as of copied ones."""
+        return rows
+
+    def passes_table(self, schema: str, table: str) -> bool:
+        """Whether anything of a table can pass."""
+        return True
+
+    def definitions(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
+        """The tables that pass, each as a destination that holds rows is told of it."""
+        passing = (table for table in tables if self.passes_table(table.schema, table.name))
+        return list(map(self.definition, passing))
 
     def take_filtered(self) -> Counter[tuple[str, str]]:
         """How many changes and rows were dropped since the last time, by table and reason."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.pipeline.run.batch_committer import Delivered
 from penstock.pipeline.run.engine import MakeEngine
-from penstock.pipeline.run.filtering import pipeline_filter
+from penstock.pipeline.run.filtering import pipeline_filter, pipeline_transform
 from penstock.pipeline.run.pipeline import Observers, Pipeline
 from penstock.source.contract import Subscription
 from penstock.source.postgres.catalogue.definitions import read_definitions
@@ -98,14 +98,23 @@ def verify(
         )
         if (wanted := pipeline_filter(config)) is not None:
             definitions = wanted.definitions(definitions)
+        transform = pipeline_transform(config)
+        changed = {} if transform is None else {t.oid: transform.differing(t) for t in definitions}
         names = TableNames(options.target_schema, options.tables)
         behind = progress.watermarks.behind if progress.watermarks else {}
         set_aside = _not_compared(definitions, names, behind, subscription.insert_only)
-        pairs = [_pair(table, names) for table in definitions if table.oid not in set_aside]
+        # Constraints hold of rows that were changed, too.
+        held = [_pair(table, names) for table in definitions if table.oid not in set_aside]
+        set_aside |= _transformed(definitions, names, changed, set_aside)
+        pairs = [
+            _without(_pair(table, names), changed.get(table.oid, set()))
+            for table in definitions
+            if table.oid not in set_aside
+        ]
         compared = compare_snapshots(
             source.snapshot, snapshot, pairs, parallel=parallel, shown=shown, observe=observe
         )
-        constraints = check_constraints(snapshot, pairs, parallel=parallel)
+        constraints = check_constraints(snapshot, held, parallel=parallel)
         # Last: what was rewritten after this look was compared before.
         compared = _without_rewritten(compared, pairs, source.snapshot, snapshot)
         return VerifyReport(
@@ -254,6 +263,35 @@ def _pair(table: TableDefinition, names: TableNames) -> TablePair:
         tuple(columns),
         table.merge_key,
     )
+
+
+def _without(pair: TablePair, changed: Collection[str]) -> TablePair:
+    """The pair without the columns whose values rules change on the way."""
+    return pair._replace(columns=tuple(name for name in pair.columns if name not in changed))
+
+
+def _transformed(
+    definitions: Sequence[TableDefinition],
+    names: TableNames,
+    changed: Mapping[int, Collection[str]],
+    set_aside: Collection[int],
+) -> dict[int, TableComparison]:
+    """Tables whose rows cannot be brought together: rules change their keys, or any column by which
+    they would be found.
+    """
+    found = {}
+    for table in definitions:
+        columns = changed.get(table.oid, ())
+        key = table.merge_key or tuple(column.name for column in table.columns)
+        if table.oid not in set_aside and any(name in columns for name in key):
+            pair = _pair(table, names)
+            found[table.oid] = TableComparison(
+                str(pair.source),
+                str(pair.target),
+                skipped="rules change the columns that tell its rows apart; the others cannot be "
+                "compared without them",
+            )
+    return found
 
 
 def _not_compared(

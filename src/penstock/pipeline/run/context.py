@@ -14,6 +14,7 @@ from penstock.pipeline.run.engine import Engine
 from penstock.source.contract import Source, SourceSession
 from penstock.store import Store
 from penstock.transform.filter import Filter
+from penstock.transform.transform import Transform
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,4 @@ class RunContext:
     filter: Filter | None = None
     feed: SegmentFeed | None = None
     """Where capture tells of new segments; None where the log costs nothing to list."""
+    transform: Transform | None = None

@@ -1,4 +1,4 @@
-"""The filter of a pipeline, and what it does not suit."""
+"""The steps of a pipeline, filter and rules, and what they do not suit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from penstock.model.errors import ConfigError
 from penstock.source.contract import Source, SourceSession
 from penstock.source.filtered import FilteredSession, FilteredSource
 from penstock.transform.filter import Filter
+from penstock.transform.transform import Transform
 
 _WRONG_WITHOUT: Final[Mapping[Operation, str]] = {
     "insert": "rows would be missing that the source has",
@@ -28,15 +29,27 @@ def pipeline_filter(config: PipelineConfig) -> Filter | None:
     return None if config.filter == FilterConfig() else Filter(config.filter)
 
 
+def pipeline_transform(config: PipelineConfig) -> Transform | None:
+    """None where values leave as they are. Raises ConfigError where rules or key are wrong."""
+    return None if config.transform is None else Transform(config.transform)
+
+
 def seen_by(
-    destination: Destination, wanted: Filter | None, source: Source, session: SourceSession
+    destination: Destination,
+    wanted: Filter | None,
+    transform: Transform | None,
+    source: Source,
+    session: SourceSession,
 ) -> tuple[Source, SourceSession]:
     """Source and session as the destination is to see them: one that holds rows is told nothing of
-    tables and columns that do not pass. Called once the destination is there.
+    tables and columns that do not pass, and none of defaults that rules hide. Called once the
+    destination is there.
     """
-    if wanted is None or not destination.capabilities.merges:
-        return source, session
-    return FilteredSource(source, wanted), FilteredSession(session, wanted)
+    if wanted is not None and destination.capabilities.merges:
+        source, session = FilteredSource(source, wanted), FilteredSession(session, wanted)
+    if transform is not None:
+        source, session = FilteredSource(source, transform), FilteredSession(session, transform)
+    return source, session
 
 
 def check_filter(config: PipelineConfig, destination: Destination) -> None:

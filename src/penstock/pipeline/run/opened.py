@@ -15,7 +15,12 @@ from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.copy.schema_copy import check_schema
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import MakeEngine
-from penstock.pipeline.run.filtering import check_filter, pipeline_filter, seen_by
+from penstock.pipeline.run.filtering import (
+    check_filter,
+    pipeline_filter,
+    pipeline_transform,
+    seen_by,
+)
 from penstock.pipeline.run.held import expect_source, held_by
 from penstock.source.contract import SourceSession
 from penstock.source.registry import make_source
@@ -60,6 +65,7 @@ def opened_context(
     of this process, and tells it of new segments.
     """
     source, wanted = make_source(config), pipeline_filter(config)
+    transform = pipeline_transform(config)
     log = ChangeLog.of(config.change_log)
     log.root.make_private()
     with (
@@ -68,7 +74,7 @@ def opened_context(
         open_store(destination) as store,
         _feed(log, captures=captures and not config.is_one_of_many) as feed,
     ):
-        seen, asked = seen_by(destination, wanted, source, session)
+        seen, asked = seen_by(destination, wanted, transform, source, session)
         yield RunContext(
             config,
             file,
@@ -77,10 +83,11 @@ def opened_context(
             seen,
             asked,
             destination,
-            make_engine(config, [] if wanted is None else [wanted]),
+            make_engine(config, [step for step in (wanted, transform) if step is not None]),
             metrics,
             wanted,
             feed,
+            transform,
         )
 
 

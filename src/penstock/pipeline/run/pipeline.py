@@ -30,6 +30,7 @@ from penstock.pipeline.run.stream import Stream, StreamParts
 from penstock.pipeline.run.supervisor import Stopping, Supervisor
 from penstock.pipeline.run.watched import Watched
 from penstock.pipeline.schema.schema_follower import SchemaFollower
+from penstock.pipeline.tables.changed_rules import heed_rules
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
 from penstock.source.capture_elsewhere import CaptureElsewhere, CaptureShared
@@ -99,6 +100,7 @@ class Pipeline:
         subscribed = SubscribedTables(context, tables, committer)
         joins = CurrentJoins()
         subscribed.enrol(subscription, begin)
+        heed_rules(context, tables)
         committer.resume(begin, tables)
         # Before anything is delivered: somebody may have changed the publications meanwhile.
         subscribed.reconcile()
@@ -134,6 +136,7 @@ class Pipeline:
             or config.store.url is not None
             # Whether it is a new one is seen by what is kept of it.
             or config.is_one_of_many
+            or config.transform is not None
         )
         with pipeline_store(config) if lasting else MemoryStore(config.delivery) as store:
             store.open()

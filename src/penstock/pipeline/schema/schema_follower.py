@@ -54,6 +54,7 @@ class SchemaFollower:
         self._engine = context.engine
         self._metrics = context.metrics
         self._filter = context.filter
+        self._transform = context.transform
         self._policy = context.config.schema_changes.policy
         self._max_bytes = context.config.batch.max_bytes
         self._tables = tables
@@ -142,6 +143,10 @@ class SchemaFollower:
         """
         if stop := self._policy.stops_at(change):
             raise _stopped(change, stop, position, tag)
+        if self._transform is not None and change.before is not None and change.after is not None:
+            refused = self._transform.refused(change.before, change.after)
+            if refused is not None:
+                raise refused
         change = self._policy.resolved(change)
         follows = isinstance(self._destination, FollowsSchema) or change.before is None
         if not follows and (step := self._policy.shapes_rows(change)):

@@ -6,10 +6,11 @@ what the step should make of the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from penstock.config.transform_config import TransformConfig
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Destination
 from penstock.destination.protocols import TakesCopies
@@ -25,6 +26,7 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.testing.loud_step import LoudStep
+from penstock.transform.transform import Transform
 
 STEP = LoudStep("pets", "name", "title")
 ID, NOTE = Column("id", "int8", key=True), Column("note", "text")
@@ -70,6 +72,53 @@ def _moved(of: Table, *row: str | None) -> dict[str, Sequence[str | None]]:
     return {"full": row} if of.identity == "f" else {"key": (row[0], None, None)}
 
 
+Change = Callable[[str, str | None], str | None]
+"""What becomes of a column's text."""
+
+
+def tell(builder: ChangeBuilder, of: Table, changed: Change) -> ChangeSet:
+    """Rows that come, change, move to other keys and go."""
+
+    def row(key: str, name: str | None, note: str | None) -> tuple[str | None, ...]:
+        return changed("id", key), changed("name", name), note
+
+    with builder.transaction():
+        builder.insert(of, *row("1", "rex", "a dog"))
+        builder.insert(of, *row("2", "tom", None))
+        builder.insert(of, *row("3", None, "nobody"))
+    with builder.transaction():
+        key, _name, note = row("1", "rex", "an old dog")
+        builder.update(of, key, UNSET, note, **_old(of, *row("1", "rex", "a dog")))
+        builder.update(of, *row("7", "tom", "moved"), **_moved(of, *row("2", "tom", None)))
+        builder.delete(of, **_moved(of, *row("3", None, "nobody")))
+    with builder.transaction():
+        builder.insert(of, *row("2", "felix", "new under an old key"))
+        builder.update(of, *row("8", "tom", "x"), **_moved(of, *row("7", "tom", "moved")))
+    return builder.cut()
+
+
+def _rules() -> Transform:
+    columns = {"id": "integer_key", "name": "hash"}
+    rule = {"table": "pets", "columns": columns, "keep": ["note"]}
+    key = "a key of the suite, of which nobody makes use"
+    return Transform(TransformConfig.model_validate({"key": key, "rules": [rule]}))
+
+
+class _Made:
+    """What rules make of single values, by way of copied rows."""
+
+    def __init__(self, rules: Transform) -> None:
+        self._rules = rules
+
+    def __call__(self, column: str, text: str | None) -> str | None:
+        place = ("id", "name").index(column)
+        row = ("0", text, None) if place else (text, None, None)
+        parts = self._rules.copied(ChunkRows(QUIET, "0", [row])).texts()
+        rows = next(part for part in parts if len(part))
+        found: str | None = rows.columns[place][0].as_py()
+        return found
+
+
 def prepared(adapter: Adapter, of: Table) -> Destination:
     destination = opened(adapter)
     destination.prepare([STEP.definition(definition(of))])
@@ -92,6 +141,22 @@ class StepTests:
         assert reference(given) == reference(expected)
         deliver(prepared(adapter, quiet), builder.frontier, [given])
         assert_delivered(adapter, reference(expected), loud)
+
+    @pytest.mark.parametrize("of", [QUIET, QUIET_FULL], ids=["keyed", "full"])
+    def test_keys_that_rules_change_find_their_rows(
+        self, adapter: Adapter, builder: ChangeBuilder, of: Table
+    ) -> None:
+        pytest.importorskip("cryptography")
+        if of.identity == "f":
+            needs_keyless(adapter)
+        rules = _rules()
+        expected = tell(ChangeBuilder(), of, _Made(rules))
+        given = rules.apply(tell(builder, of, lambda _column, text: text))
+        assert reference(given) == reference(expected)
+        destination = opened(adapter)
+        destination.prepare([rules.definition(definition(of))])
+        deliver(destination, builder.frontier, [given])
+        assert_delivered(adapter, reference(expected), of)
 
     def test_rows_that_a_step_gave_are_copied(self, adapter: Adapter) -> None:
         destination = prepared(adapter, QUIET)

@@ -1,0 +1,81 @@
+"""Rules or a key that are others than when a table's rows were delivered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from penstock.model.errors import ConfigError
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import Errored, Init
+from penstock.pipeline.run.context import RunContext
+from penstock.pipeline.tables.registry import TableRegistry
+from penstock.store import Store
+from penstock.transform.transform import Transform
+from penstock.transform.transform_check import require_rules
+
+_log = logging.getLogger(__name__)
+
+
+def heed_rules(context: RunContext, tables: TableRegistry) -> None:
+    """At the start, before anything is delivered: rules have to suit the tables, and a table whose
+    rows came under others is copied anew. Raises ConfigError where rules do not suit, or tables
+    are not copied.
+    """
+    transform, store = context.transform, context.store
+    known = store.get_table_schemas()
+    if transform is not None:
+        asked = context.session.definitions_of(list(known))
+        require_rules(
+            transform, list(asked.values()), merges=context.destination.capabilities.merges
+        )
+    others = changed_tables(store, transform)
+    if not others:
+        return
+    names = ", ".join(sorted(table.qualified_name for table in others.values()))
+    if context.config.source.copy_rows is None:
+        raise ConfigError(
+            f"transform: rules or key of {names} are others than when their rows were delivered, "
+            "and rows are not copied: the same value would come out in two ways",
+            remedy="put the old rules and key back; or, if the destination may hold both, run "
+            "`penstock transform accept FILE`",
+        )
+    states = store.get_table_states()
+    for oid, table in others.items():
+        _log.warning(
+            "table %s: its rules or the key are others than when its rows were delivered; it is "
+            "copied anew",
+            table.qualified_name,
+            extra={"event": "rules_changed", "table": table.qualified_name},
+        )
+        if isinstance(states.get(oid), Errored):
+            store.set_wishes({oid: "resync"})
+        elif not isinstance(states.get(oid), Init):
+            tables.copy_anew(oid)
+
+
+def changed_tables(store: Store, transform: Transform | None) -> Mapping[int, TableDefinition]:
+    """The tables whose rows came under other rules, as they are known; those that wait for a copy
+    are not among them.
+    """
+    states = store.get_table_states()
+    return {
+        oid: table
+        for oid, table in store.get_table_schemas().items()
+        if oid in states
+        and not isinstance(states[oid], Init)
+        and table.transform != ("" if transform is None else transform.rules.fingerprint(table))
+    }
+
+
+def accept_rules(store: Store, transform: Transform | None) -> list[str]:
+    """Take the rules of now for those that rows came under; the names of the tables that it is
+    about.
+    """
+    found = changed_tables(store, transform)
+    for oid, table in found.items():
+        mark = "" if transform is None else transform.rules.fingerprint(table)
+        newest = store.get_schema_versions(oid)[-1]
+        store.store_table_schemas([replace(table, transform=mark)], newest.lsn)
+    return sorted(table.qualified_name for table in found.values())

@@ -1,0 +1,489 @@
+"""Values changed on the way: the rules at work on changes and on copied rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.config.transform_config import TransformConfig
+from penstock.decode.changes import ChangeSet, TableChanges
+from penstock.decode.given_image import GivenColumn, Values
+from penstock.decode.image import Mask
+from penstock.model.errors import ConfigError, DecodeError, TableRefused
+from penstock.model.table_definition import (
+    ColumnDefinition,
+    ConstraintDefinition,
+    IndexDefinition,
+    TableDefinition,
+)
+from penstock.model.table_rows import ChunkReader, TableRows
+from penstock.model.table_schema import TableSchema
+from penstock.transform.changed_chunk import ChangedChunkReader
+from penstock.transform.row_condition_evaluation import ConditionRows
+from penstock.transform.rules import BoundRule, Rules, facts_of, in_order
+from penstock.transform.step import Step
+from penstock.transform.transformers.column_facts import ColumnFacts
+from penstock.transform.transformers.contract import Inputs, UnfitError, ValueRefusedError
+
+Known = Mask | None
+"""Where a value was sent; None: everywhere."""
+
+
+@dataclass(frozen=True)
+class _Images:
+    """New or old images of a table's changes, or copied rows. ``text`` gives a column and where it
+    is known; null where not. ``are_old``: what is not known is not missed.
+    """
+
+    table: TableSchema
+    count: int
+    text: Callable[[int], tuple[pa.Array, Known]]
+    are_old: bool = False
+
+    def condition_rows(self) -> ConditionRows:
+        def text(column: int) -> tuple[pa.Array, Mask | None]:
+            texts, known = self.text(column)
+            return texts, None if known is None else ~known
+
+        return ConditionRows(self.table, self.count, text)
+
+
+class Transform(Step):
+    """The part ``transform`` of the pipeline file at work. Can be pickled."""
+
+    def __init__(self, config: TransformConfig) -> None:
+        """Raises ConfigError where a rule's options or the key are wrong."""
+        self.rules = Rules(config)
+        self._plans: dict[TableSchema, list[BoundRule]] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"rules": self.rules, "_plans": {}}
+
+    # -- on the driver
+
+    def definition(self, table: TableDefinition) -> TableDefinition:
+        """The table with the mark of its rules, and without what shows values of its columns, or
+        would not hold of those that come: defaults, checks, conditions of indexes.
+        """
+        covered = self.covered(table)
+        if not covered:
+            return table
+        columns = tuple(
+            self._column(table, column) if column.name in covered else column
+            for column in table.columns
+        )
+        return replace(
+            table,
+            columns=columns,
+            indexes=tuple(i for i in table.indexes if not _shows(i, covered)),
+            constraints=tuple(c for c in table.constraints if not _shows(c, covered)),
+            left_out=tuple(
+                text for text in table.left_out if not any(mentions(text, c) for c in covered)
+            ),
+            transform=self.rules.fingerprint(table),
+        )
+
+    def covered(self, table: TableDefinition) -> set[str]:
+        """The columns whose values change."""
+        return {
+            column.name
+            for column in table.columns
+            if (rule := self.rules.rule(table.schema, table.name, column.name)) is not None
+            and not rule.keeps
+        }
+
+    def differing(self, table: TableDefinition) -> set[str]:
+        """The columns whose values are others at the destination: also those that are generated
+        there from such.
+        """
+        covered = self.covered(table)
+        return covered | {
+            column.name
+            for column in table.columns
+            if column.generated is not None and any(mentions(column.generated, c) for c in covered)
+        }
+
+    def _column(self, table: TableDefinition, column: ColumnDefinition) -> ColumnDefinition:
+        # A sequence counts on at the destination, and shows nothing.
+        default = column.default if column.sequence is not None else None
+        return replace(column, default=default, missing=self._missing(table, column))
+
+    def _missing(self, table: TableDefinition, column: ColumnDefinition) -> str | None:
+        """What rows have that are older than the column: a value like all others."""
+        if column.missing is None:
+            return None
+        from penstock.decode.types.array_text import split_array
+        from penstock.decode.types.text_column import MalformedTextError
+
+        facts = facts_of(table).get(column.name)
+        rule = self.rules.rule(table.schema, table.name, column.name)
+        if facts is None or rule is None:
+            return None
+        try:
+            (value,) = split_array(column.missing).elements
+            bound = self.rules.bind(rule, facts, f"{table.qualified_name}.{column.name}")
+            if bound.inputs or bound.transformer.is_random or value is None:
+                return None
+            made = bound.transformer.apply(pa.array([value], pa.string()), Inputs())[0].as_py()
+        except (MalformedTextError, UnfitError, ValueRefusedError, ValueError, pa.ArrowInvalid):
+            return None
+        if made is None:
+            return "{NULL}"
+        quoted = made.replace("\\", "\\\\").replace('"', '\\"')
+        return f'{{"{quoted}"}}'
+
+    def refused(
+        self, before: TableDefinition | None, after: TableDefinition
+    ) -> TableRefused | None:
+        """Why a table that was changed cannot be followed under the rules; None where it can."""
+        schema, name = after.schema, after.name
+        facts = facts_of(after)
+        if uncovered := self.rules.uncovered(schema, name, list(facts)):
+            return uncovered_columns(after.qualified_name, uncovered, after.oid)
+        absent = self.rules.absent(schema, name, list(facts))
+        if before is not None:
+            now = {column.attnum: column.name for column in after.columns}
+            covered = self.covered(before)
+            absent += [
+                column.name
+                for column in before.columns
+                if column.name in covered
+                and self.rules.rule(schema, name, now.get(column.attnum, column.name)) is None
+            ]
+        if absent:
+            return absent_columns(after.qualified_name, sorted(set(absent)), after.oid)
+        for column, bound in self.rules.bound(schema, name, facts):
+            if isinstance(bound, UnfitError):
+                return unfit_rule(after.qualified_name, column, bound.why, after.oid)
+        return None
+
+    def source_keys(
+        self, table: TableDefinition, keys: Sequence[tuple[str, ...]]
+    ) -> Sequence[tuple[str, ...]]:
+        columns: list[list[str]] = [list(texts) for texts in zip(*keys, strict=True)]
+        facts = facts_of(table)
+        for place, name in enumerate(table.merge_key):
+            rule = self.rules.rule(table.schema, table.name, name)
+            if rule is None or rule.keeps:
+                continue
+            try:
+                bound = self.rules.bind(rule, facts[name], f"{table.qualified_name}.{name}")
+                given = pa.array(columns[place], pa.string())
+                columns[place] = bound.transformer.undo(given).to_pylist()
+            except (UnfitError, ValueRefusedError) as error:
+                raise unfit_rule(table.qualified_name, name, error.why, table.oid) from None
+        return list(zip(*columns, strict=True))
+
+    def read_again(self, rows: TableRows) -> TableRows:
+        return self.apply_rows(rows)
+
+    # -- on executors
+
+    def apply(self, changes: ChangeSet) -> ChangeSet:
+        """Raises TableRefused where a rule does not suit a table, or does not take a value."""
+        messages = changes.messages if self.rules.config.messages == "pass" else ()
+        return ChangeSet(
+            tuple(self._changed(table) for table in changes.tables),
+            changes.truncates,
+            messages,
+        )
+
+    def copied(self, reader: ChunkReader) -> ChunkReader:
+        if not self.plan(reader.table):
+            return reader
+        return ChangedChunkReader(reader, reader.table, self.apply_rows)
+
+    def apply_rows(self, rows: TableRows) -> TableRows:
+        """Copied rows, changed."""
+        plan = self.plan(rows.table)
+        made = self._made(
+            _Images(rows.table, len(rows), lambda column: (rows.columns[column], None)), plan
+        )
+        columns = tuple(
+            made[number][0] if number in made else column
+            for number, column in enumerate(rows.columns)
+        )
+        return replace(rows, columns=columns)
+
+    def _changed(self, changes: TableChanges) -> TableChanges:
+        plan = self.plan(changes.table)
+        if not plan or not len(changes):
+            return changes
+        made_new = self._made(_new_images(changes), plan)
+        made_old = self._made(_old_images(changes), plan)
+        columns: list[int | GivenColumn] = list(range(len(changes.table.columns)))
+        for number, (texts, known) in made_new.items():
+            old, _known = made_old[number]
+            columns[number] = GivenColumn(
+                Values(texts, None if known is None else ~known),
+                Values(old, changes.old_unset(number)),
+            )
+        return changes.with_columns(changes.table, columns)
+
+    def plan(self, table: TableSchema) -> list[BoundRule]:
+        """The rules of a table, in an order in which they can be taken. Raises TableRefused where
+        one does not suit, or strict mode misses one.
+        """
+        plan = self._plans.get(table)
+        if plan is None:
+            plan = self._plans[table] = self._made_plan(table)
+        return plan
+
+    def _made_plan(self, table: TableSchema) -> list[BoundRule]:
+        schema, name = table.schema, table.name
+        if not self.rules.covers(schema, name):
+            return []
+        names = [column.name for column in table.columns]
+        if uncovered := self.rules.uncovered(schema, name, names):
+            raise uncovered_columns(table.qualified_name, uncovered, table.oid)
+        if absent := self.rules.absent(schema, name, names):
+            raise absent_columns(table.qualified_name, absent, table.oid)
+        facts = {c.name: ColumnFacts.of_column(c) for c in table.columns}
+        plan = []
+        for column, bound in self.rules.bound(schema, name, facts):
+            if isinstance(bound, UnfitError):
+                _refuse(table, column, bound.why)
+            number = names.index(column)
+            is_key = table.columns[number].is_key and table.replica_identity != "f"
+            if is_key and (why := bound.why_no_key) is not None:
+                _refuse(table, column, f"it belongs to the key, and {why}")
+            for other in bound.inputs:
+                if other not in names:
+                    _refuse(table, column, f"it needs a column {other}, which is not there")
+            try:
+                if bound.condition is not None:
+                    bound.condition.check(table)
+            except ConfigError as error:
+                _refuse(table, column, error.message)
+            plan.append(bound)
+        try:
+            return in_order(plan, table.qualified_name)
+        except UnfitError as error:
+            _refuse(table, plan[0].column, error.why)
+
+    def _made(self, images: _Images, plan: list[BoundRule]) -> dict[int, tuple[pa.Array, Known]]:
+        """The columns of the plan, by number, each with where it is known."""
+        names = [column.name for column in images.table.columns]
+        made: dict[int, tuple[pa.Array, Known]] = {}
+        for bound in plan:
+            number = names.index(bound.column)
+            try:
+                made[number] = _Column(images, bound, names, made).made(number)
+            except (ValueRefusedError, UnfitError) as error:
+                _refuse(images.table, bound.column, error.why)
+            except DecodeError:
+                _refuse(images.table, bound.column, "its condition meets a value that is none")
+            except (TableRefused, ConfigError):
+                raise
+            except Exception as error:
+                # What it says may show a value.
+                _refuse(images.table, bound.column, f"it failed with {type(error).__name__}")
+        return made
+
+
+class _Column:
+    """One rule over some images."""
+
+    def __init__(
+        self,
+        images: _Images,
+        bound: BoundRule,
+        names: list[str],
+        made: Mapping[int, tuple[pa.Array, Known]],
+    ) -> None:
+        self._images = images
+        self._bound = bound
+        self._names = names
+        self._made = made
+
+    def made(self, number: int) -> tuple[pa.Array, Known]:
+        """The column as it leaves, and where it is known."""
+        values, own = self._images.text(number)
+        bound = self._bound
+        # One that is made of others is known where they are.
+        known = self._known_inputs(own) if bound.transformer.made_inputs else own
+        chosen = np.ones(len(values), bool) if known is None else known.copy()
+        if bound.condition is not None:
+            chosen &= bound.condition.not_false(self._images.condition_rows())
+        source = values
+        if bound.rule.nulls == "transform":
+            source = values.fill_null("")
+        elif values.null_count:
+            # What was not sent is not null: nulls are never large.
+            valid = np.asarray(values.is_valid())
+            chosen &= valid if own is None else valid | ~own
+        if ColumnFacts.of_column(self._images.table.columns[number]).padded:
+            source = pc.utf8_rtrim(source, " ")
+        if chosen.all():
+            return self._applied(source, None), known
+        if not chosen.any():
+            return values, known
+        rows = pa.array(np.flatnonzero(chosen))
+        some = self._applied(source.take(rows), rows)
+        return pc.replace_with_mask(values.cast(pa.string()), pa.array(chosen), some), known
+
+    def _known_inputs(self, own: Known) -> Known:
+        """Where what the rule needs was sent: all of it, or none. Raises ValueRefusedError where
+        only a part was.
+        """
+        columns = [self._input(name)[1] for name in self._bound.transformer.made_inputs]
+        if "{value" in getattr(self._bound.transformer.options, "template", ""):
+            columns.append(own)
+        if self._images.are_old:
+            every_one = [known for known in (own, *columns) if known is not None]
+            return cast(Known, np.all(every_one, axis=0)) if every_one else None
+        lacking = [~known for known in columns if known is not None]
+        if not lacking:
+            return None
+        some, every = np.any(lacking, axis=0), np.all(lacking, axis=0)
+        if len(lacking) < len(columns) or (some & ~every).any():
+            raise ValueRefusedError(
+                "an update did not send a column that it is made of, because that is large and "
+                "did not change (REPLICA IDENTITY FULL lets Postgres send it)"
+            )
+        return cast(Known, ~every)
+
+    def _input(self, name: str, *, raw: bool = False) -> tuple[pa.Array, Known]:
+        number = self._names.index(name)
+        if not raw and number in self._made:
+            return self._made[number]
+        return self._images.text(number)
+
+    def _applied(self, values: pa.Array, rows: pa.Array | None) -> pa.Array:
+        transformer = self._bound.transformer
+        inputs = Inputs(
+            {name: self._whole_input(name) for name in transformer.raw_inputs},
+            {name: self._input(name)[0] for name in transformer.made_inputs},
+        )
+        if rows is not None:
+            inputs = inputs.take(rows)
+        try:
+            return self._checked(transformer.apply(values, inputs), len(values))
+        except Exception:
+            if self._bound.rule.errors == "refuse":
+                raise
+        return pa.array([self._one(values, inputs, row) for row in range(len(values))], pa.string())
+
+    def _whole_input(self, name: str) -> pa.Array:
+        texts, known = self._input(name, raw=True)
+        if known is not None and not known.all():
+            own = self._images.text(self._names.index(self._bound.column))[0]
+            if (np.asarray(own.is_valid()) & ~known).any():
+                raise ValueRefusedError(
+                    f"an update did not send column {name}, which says how it changes (REPLICA "
+                    "IDENTITY FULL lets Postgres send it)"
+                )
+        return texts
+
+    def _one(self, values: pa.Array, inputs: Inputs, row: int) -> str | None:
+        try:
+            place = pa.array([row])
+            made = self._bound.transformer.apply(values.take(place), inputs.take(place))
+            found: str | None = self._checked(made, 1)[0].as_py()
+        except Exception:
+            return None
+        return found
+
+    def _checked(self, made: pa.Array, count: int) -> pa.Array:
+        if isinstance(made, pa.ChunkedArray):
+            made = made.combine_chunks()
+        if len(made) != count or not (
+            pa.types.is_string(made.type) or pa.types.is_large_string(made.type)
+        ):
+            raise ValueRefusedError("the transformer did not give one text for each value")
+        return made.cast(pa.string())
+
+
+def _new_images(changes: TableChanges) -> _Images:
+    """New images; what they lack is taken from old ones, where these have it."""
+
+    old = np.searchsorted(changes.old_rows, changes.new_rows)
+    old = np.minimum(old, max(len(changes.old_rows) - 1, 0))
+    has_old = np.zeros(len(changes.new_rows), bool)
+    if len(changes.old_rows):
+        has_old = changes.old_rows[old] == changes.new_rows
+
+    def text(column: int) -> tuple[pa.Array, Known]:
+        texts, unset = changes.new_text(column), changes.new_unset(column)
+        if not unset.any():
+            return texts, None
+        filled = unset & has_old
+        if filled.any():
+            filled[filled] = _old_known(changes, column)[old[filled]]
+            found = changes.old_text(column).take(pa.array(old[filled]))
+            texts = pc.replace_with_mask(texts, pa.array(filled), found)
+        left = unset & ~filled
+        return texts, ~left if left.any() else None
+
+    return _Images(changes.table, len(changes.new_rows), text)
+
+
+def _old_images(changes: TableChanges) -> _Images:
+    def text(column: int) -> tuple[pa.Array, Known]:
+        known = _old_known(changes, column)
+        return changes.old_text(column), None if known.all() else known
+
+    return _Images(changes.table, len(changes.old_rows), text, are_old=True)
+
+
+def _old_known(changes: TableChanges, column: int) -> Mask:
+    """For each old image: whether it has the column."""
+    is_key = changes.table.columns[column].is_key
+    return (changes.old_is_full | is_key) & ~changes.old_unset(column)
+
+
+def _refuse(table: TableSchema, column: str, why: str) -> NoReturn:
+    raise unfit_rule(table.qualified_name, column, why, table.oid) from None
+
+
+def unfit_rule(table: str, column: str, why: str, oid: int) -> TableRefused:
+    """A rule cannot be followed; ``why`` shows no value."""
+    return TableRefused(
+        f"table {table}, column {column}: its rule cannot be followed: {why}",
+        remedy="correct the rule in the part transform of the pipeline file (`penstock transform "
+        "check FILE` tells more), start `penstock run` again, and run `penstock tables retry` "
+        f"for {table}",
+        table=oid,
+    )
+
+
+def uncovered_columns(table: str, columns: list[str], oid: int) -> TableRefused:
+    """Strict mode misses rules."""
+    return TableRefused(
+        f"table {table} has columns without a rule: {', '.join(columns)}; transform.mode is "
+        "strict, so nothing of the table is delivered",
+        remedy="give each a rule or list it under keep in the part transform of the pipeline file, "
+        f"start `penstock run` again, and run `penstock tables retry` for {table}",
+        table=oid,
+    )
+
+
+def absent_columns(table: str, columns: list[str], oid: int) -> TableRefused:
+    """A rule for just this table names what it does not have."""
+    return TableRefused(
+        f"table {table} has no column {', '.join(columns)}, which a rule names: if it was renamed, "
+        "its values would leave as they are, so nothing of the table is delivered",
+        remedy="correct the name in the part transform of the pipeline file, start `penstock run` "
+        f"again, and run `penstock tables retry` for {table}",
+        table=oid,
+    )
+
+
+def _shows(found: IndexDefinition | ConstraintDefinition, covered: set[str]) -> bool:
+    """Whether its SQL may show values of covered columns, or ask something of them."""
+    if isinstance(found, ConstraintDefinition) and found.kind != "check":
+        return False
+    if isinstance(found, IndexDefinition) and "'" not in found.definition:
+        return False
+    return any(mentions(found.definition, column) for column in covered)
+
+
+def mentions(definition: str, column: str) -> bool:
+    """Whether SQL names a column, as far as its text tells."""
+    return re.search(rf"(?<![\w$]){re.escape(column)}(?![\w$])", definition) is not None

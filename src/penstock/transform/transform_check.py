@@ -1,0 +1,262 @@
+"""Rules against the catalogue: what would not work, before anything is sent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.model.errors import ConfigError
+from penstock.model.table_definition import ConstraintDefinition, TableDefinition
+from penstock.transform.rules import BoundRule, facts_of, in_order
+from penstock.transform.transform import Transform, mentions
+from penstock.transform.transformers.contract import UnfitError
+
+Status = Literal["passed", "warning", "failed"]
+
+
+@dataclass(frozen=True)
+class RuleFinding:
+    """What was found of a table and, where it is about one, of a column."""
+
+    status: Status
+    table: str
+    column: str
+    text: str
+    remedy: str = ""
+
+    @property
+    def where(self) -> str:
+        return f"{self.table}.{self.column}" if self.column else self.table
+
+
+def check_rules(
+    transform: Transform, tables: Sequence[TableDefinition], *, merges: bool
+) -> list[RuleFinding]:
+    """All findings, table by table. ``merges``: the destination holds rows, and unique indexes of
+    them. ``tables`` are as the source has them.
+    """
+    checks = [_TableCheck(transform, table, merges) for table in tables]
+    found = [finding for check in checks for finding in check.findings()]
+    found += _foreign_keys(checks)
+    found += _unmatched(transform, tables)
+    return found
+
+
+class _TableCheck:
+    def __init__(self, transform: Transform, table: TableDefinition, merges: bool) -> None:
+        self.table = table
+        self.rules = transform.rules
+        self._merges = merges
+        self._facts = facts_of(table)
+        bound = dict(self.rules.bound(table.schema, table.name, self._facts))
+        self.bound = {n: rule for n, rule in bound.items() if isinstance(rule, BoundRule)}
+        self._unfit = {n: error for n, error in bound.items() if isinstance(error, UnfitError)}
+
+    def findings(self) -> Iterator[RuleFinding]:
+        if not self.rules.covers(self.table.schema, self.table.name):
+            return
+        problems = [*self._uncovered(), *self._columns(), *self._unique(), *self._checks()]
+        yield from problems
+        if not any(problem.status == "failed" for problem in problems):
+            changed = ", ".join(f"{n} ({b.rule.use})" for n, b in self.bound.items()) or "none"
+            yield self._finding("passed", "", f"columns that change: {changed}")
+
+    def _finding(self, status: Status, column: str, text: str, remedy: str = "") -> RuleFinding:
+        return RuleFinding(status, self.table.qualified_name, column, text, remedy)
+
+    def _uncovered(self) -> Iterator[RuleFinding]:
+        schema, name = self.table.schema, self.table.name
+        for column in self.rules.uncovered(schema, name, list(self._facts)):
+            yield self._finding(
+                "failed",
+                column,
+                "has no rule, and transform.mode is strict",
+                "Give it a rule, or list it under keep.",
+            )
+        for column in self.rules.absent(schema, name, list(self._facts)):
+            yield self._finding(
+                "failed", column, "has a rule, but is no column of the table", "Correct the name."
+            )
+
+    def _columns(self) -> Iterator[RuleFinding]:
+        key = {*self.table.merge_key, *self.table.primary_key}
+        for column, error in self._unfit.items():
+            yield self._finding("failed", column, error.why, "Take another transformer or option.")
+        for column, bound in self.bound.items():
+            if column in key and (why := bound.why_no_key) is not None:
+                yield self._finding(
+                    "failed",
+                    column,
+                    f"{bound.rule.use}: the column belongs to the key, and {why}",
+                    "Take integer_key, uuid, token or encrypt, or keep it.",
+                )
+            elif not self.table.merge_key and bound.transformer.is_random and self._merges:
+                yield self._finding(
+                    "failed",
+                    column,
+                    "draws at random, and rows of the table are found by their values alone",
+                    "Give the table a primary key, or take `random` out.",
+                )
+            for other in bound.inputs:
+                if other not in self._facts:
+                    yield self._finding(
+                        "failed", column, f"needs a column {other}, which is not there", ""
+                    )
+            yield from self._condition(column, bound)
+        try:
+            in_order(list(self.bound.values()), self.table.qualified_name)
+        except UnfitError as error:
+            yield self._finding("failed", "", error.why, "Let one of them stand by itself.")
+        yield from self._generated()
+        yield from self._not_null()
+
+    def _condition(self, column: str, bound: BoundRule) -> Iterator[RuleFinding]:
+        if bound.condition is None:
+            return
+        words = set(re.findall(r"\w+", bound.condition.text))
+        if not words & self._facts.keys():
+            yield self._finding(
+                "failed", column, "its condition names no column of the table", "Correct it."
+            )
+
+    def _generated(self) -> Iterator[RuleFinding]:
+        for column in self.table.columns:
+            if column.generated is None or not column.is_delivered or column.name in self.bound:
+                continue
+            sources = [name for name in self.bound if mentions(column.generated, name)]
+            if sources:
+                yield self._finding(
+                    "failed",
+                    column.name,
+                    f"is generated from {', '.join(sources)} and published, so it would show what "
+                    "their rules hide",
+                    "Give it a rule, too, or leave it out (filter.columns).",
+                )
+
+    def _not_null(self) -> Iterator[RuleFinding]:
+        for column in self.table.columns:
+            bound = self.bound.get(column.name)
+            if bound is None or not column.not_null:
+                continue
+            if bound.rule.use == "null" or bound.rule.errors == "null":
+                yield self._finding(
+                    "failed", column.name, "becomes null, but is NOT NULL", "Take a literal."
+                )
+
+    def _unique(self) -> Iterator[RuleFinding]:
+        unique = [("index", i.name, i.definition) for i in self.table.indexes if i.is_unique]
+        unique += [
+            ("constraint", c.name, c.definition)
+            for c in self.table.constraints
+            if c.kind in ("unique", "exclude")
+        ]
+        for kind, name, definition in unique:
+            named = [n for n in self.bound if mentions(definition, n)]
+            lost = [n for n in named if self.bound[n].transformer.uniqueness == "lost"]
+            doubtful = [n for n in named if self.bound[n].transformer.uniqueness == "not promised"]
+            if lost:
+                yield self._finding(
+                    "failed" if self._merges else "warning",
+                    lost[0],
+                    f"{self.bound[lost[0]].rule.use} makes different values the same, but unique "
+                    f"{kind} {name} is over it",
+                    "Take hash, email, uuid, token, integer_key or encrypt, or leave the column "
+                    "out.",
+                )
+            elif doubtful:
+                yield self._finding(
+                    "warning",
+                    doubtful[0],
+                    f"{self.bound[doubtful[0]].rule.use} keeps values apart almost always, not "
+                    f"certainly; unique {kind} {name} is over it",
+                )
+
+    def _checks(self) -> Iterator[RuleFinding]:
+        for constraint in self.table.constraints:
+            if constraint.kind != "check":
+                continue
+            named = [n for n in self.bound if mentions(constraint.definition, n)]
+            if named:
+                yield self._finding(
+                    "warning",
+                    named[0],
+                    f"check constraint {constraint.name} is not made at the destination: what the "
+                    "rule gives need not meet it",
+                )
+
+
+_FOREIGN = re.compile(
+    r"FOREIGN KEY \((?P<own>.*?)\) REFERENCES (?P<table>.*?)\((?P<other>[^()]*)\)"
+)
+_NAME = re.compile(r'"((?:[^"]|"")+)"|([^\s,"]+)')
+
+
+def _names(text: str) -> list[str]:
+    return [
+        (quoted.replace('""', '"') if quoted else plain) for quoted, plain in _NAME.findall(text)
+    ]
+
+
+def _foreign_keys(checks: Sequence[_TableCheck]) -> Iterator[RuleFinding]:
+    by_name = {(check.table.schema, check.table.name): check for check in checks}
+    for check in checks:
+        for constraint in check.table.constraints:
+            if constraint.kind != "foreign" or constraint.references not in by_name:
+                continue
+            yield from _foreign_key(check, by_name[constraint.references], constraint)
+
+
+def _foreign_key(
+    check: _TableCheck, partner: _TableCheck, constraint: ConstraintDefinition
+) -> Iterator[RuleFinding]:
+    found = _FOREIGN.search(constraint.definition)
+    if found is None:
+        return
+    for own, other in zip(_names(found["own"]), _names(found["other"]), strict=False):
+        mine, its = check.bound.get(own), partner.bound.get(other)
+        if (mine and mine.signature) == (its and its.signature):
+            continue
+        where = f"{partner.table.qualified_name}.{other}"
+        yield RuleFinding(
+            "failed",
+            check.table.qualified_name,
+            own,
+            f"refers to {where} (constraint {constraint.name}), but has "
+            + (
+                "another rule"
+                if mine and its
+                else "a rule that the other has not"
+                if mine
+                else "none of its own, while the other has one"
+            )
+            + ": they would not match any more",
+            f"Give both the same transformer, options and domain ({own} and {where}).",
+        )
+
+
+def _unmatched(transform: Transform, tables: Sequence[TableDefinition]) -> Iterator[RuleFinding]:
+    for place, rule in enumerate(transform.rules.config.rules):
+        patterns = rule.patterns
+        if not any(patterns.matches(table.schema, table.name) for table in tables):
+            yield RuleFinding(
+                "failed" if rule.names_one else "warning",
+                ", ".join(rule.table),
+                "",
+                f"transform.rules[{place}] matches no table that the pipeline follows",
+                "Correct the name, or remove the rule.",
+            )
+
+
+def require_rules(transform: Transform, tables: Sequence[TableDefinition], *, merges: bool) -> None:
+    """Raise ConfigError with everything that fails."""
+    failed = [f for f in check_rules(transform, tables, merges=merges) if f.status == "failed"]
+    if failed:
+        raise ConfigError(
+            "\n".join(
+                ["transform: the rules do not suit the tables; nothing was sent."]
+                + [f"  {finding.where}: {finding.text}" for finding in failed]
+            ),
+            remedy="\n".join(dict.fromkeys(f.remedy for f in failed if f.remedy)),
+        )

@@ -1,0 +1,355 @@
+"""Rules at work on changes, copied rows and definitions; no server, no Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.config.transform_config import TransformConfig
+from penstock.decode.changes import ChangeSet, TableChanges
+from penstock.model.errors import ConfigError, TableRefused
+from penstock.model.lsn import Frontier
+from penstock.model.table_definition import ConstraintDefinition, IndexDefinition, TableDefinition
+from penstock.model.table_rows import TableRows
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
+from penstock.testing.contract.chunk_rows import ChunkRows
+from penstock.testing.contract.deliveries import definition
+from penstock.transform.transform import Transform
+from penstock.transform.transform_check import check_rules
+
+KEY = "a key of the tests, of which nobody makes use"
+ID = Column("id", "int4", key=True)
+PEOPLE = table("people", ID, Column("email", "text"), Column("note", "text"))
+FULL = replace(PEOPLE, identity="f")
+
+
+def transform(columns: Mapping[str, Any], **more: Any) -> Transform:
+    of = more.pop("table", "public.people")
+    rule = {"table": of, "columns": columns, **more.pop("rule", {})}
+    return Transform(TransformConfig.model_validate({"key": KEY, "rules": [rule], **more}))
+
+
+HIDING = transform({"id": "integer_key", "email": "hash"}, rule={"keep": ["note"]})
+
+
+def one(changes: ChangeSet) -> TableChanges:
+    (found,) = changes.tables
+    return found
+
+
+def rows(of: Transform, *given: tuple[str | None, ...], table: Table = PEOPLE) -> list[list[Any]]:
+    """Copied rows, after the rules."""
+    chunk = of.copied(ChunkRows(table, "0", list(given)))
+    return [list(row) for part in chunk.texts() for row in zip(*part.columns, strict=True)]
+
+
+def texts(found: list[list[Any]]) -> list[list[Any]]:
+    return [[value.as_py() for value in row] for row in found]
+
+
+@pytest.mark.parametrize("of", [PEOPLE, FULL], ids=["key", "full"])
+def test_both_images_are_changed_as_copied_rows_are(of: Table) -> None:
+    builder = ChangeBuilder()
+    before = ("1", "anna@shop.de", "a note")
+    old: dict[str, Any] = {"full": before} if of.identity == "f" else {"key": ("1", None, None)}
+    with builder.transaction():
+        builder.insert(of, *before)
+        builder.update(of, "2", UNSET, "another", **old)
+        builder.delete(of, **old)
+    found = one(pickle.loads(pickle.dumps(HIDING)).apply(builder.cut()))  # noqa: S301
+    ((key, email, _),) = texts(rows(HIDING, before, table=of))
+    ((moved, _, _),) = texts(rows(HIDING, ("2", None, None), table=of))
+    assert found.new_text(0).to_pylist() == [key, moved]
+    assert found.old_text(0).to_pylist() == [key, key]
+    assert key not in ("1", moved)
+    if of.identity == "f":
+        # What an update did not send is in its old image.
+        assert found.new_text(1).to_pylist() == [email, email]
+        assert found.old_text(1).to_pylist() == [email, email]
+        assert not found.new_unset(1).any()
+    else:
+        assert found.new_text(1).to_pylist() == [email, None]
+        assert found.new_unset(1).tolist() == [False, True]
+    assert found.new_text(2).to_pylist() == ["a note", "another"]
+    assert "anna" not in email
+
+
+def test_nulls_stay_or_are_transformed() -> None:
+    ((_, kept, _),) = texts(rows(HIDING, ("1", None, None)))
+    assert kept is None
+    filling = transform({"email": {"use": "email", "nulls": "transform"}}, mode="relaxed")
+    ((_, made, _),) = texts(rows(filling, ("1", None, None)))
+    assert made.endswith("@example.com")
+
+
+def test_a_condition_that_is_not_known_to_be_false_transforms() -> None:
+    rule = {"use": "literal", "value": "X", "when": "note = 'DE'"}
+    found = rows(
+        transform({"email": rule}, mode="relaxed"),
+        ("1", "a", "DE"),
+        ("2", "b", "US"),
+        ("3", "c", None),
+    )
+    assert [row[1] for row in texts(found)] == ["X", "b", "X"]
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(PEOPLE, "1", "a", UNSET)
+        builder.update(PEOPLE, "2", "b", "US")
+    made = one(transform({"email": rule}, mode="relaxed").apply(builder.cut()))
+    assert made.new_text(1).to_pylist() == ["X", "b"]
+
+
+TEMPLATE = {"email": {"use": "template", "template": "{note|upper}@x.de", "missing": "nobody"}}
+
+
+def test_a_template_takes_columns_as_they_leave() -> None:
+    hidden = transform({**TEMPLATE, "note": {"use": "literal", "value": "n"}}, mode="relaxed")
+    assert texts(rows(hidden, ("1", "a", "secret")))[0][1:] == ["N@x.de", "n"]
+    assert texts(rows(transform(TEMPLATE, mode="relaxed"), ("1", "a", None)))[0][1] == "nobody@x.de"
+
+
+def test_a_template_over_what_was_not_sent() -> None:
+    """All of it unset: unset. Made of what was sent, while its own column was not: made."""
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(PEOPLE, "1", UNSET, UNSET)
+        builder.update(PEOPLE, "2", UNSET, "new")
+        builder.update(PEOPLE, "3", None, "new")
+    found = one(transform(TEMPLATE, mode="relaxed").apply(builder.cut()))
+    assert found.new_text(1).to_pylist() == [None, "NEW@x.de", None]
+    assert found.new_unset(1).tolist() == [True, False, False]
+    both = {"email": {"use": "template", "template": "{note}{id}"}}
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(PEOPLE, "1", "a", UNSET)
+    with pytest.raises(TableRefused, match="did not send"):
+        transform(both, mode="relaxed").apply(builder.cut())
+
+
+def test_strict_mode_stops_a_table_with_a_column_that_no_rule_names() -> None:
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(PEOPLE, "1", "anna@shop.de", "a note")
+    strict = transform({"email": "hash"})
+    with pytest.raises(TableRefused, match="without a rule: id, note") as refused:
+        strict.apply(builder.cut())
+    assert refused.value.table == PEOPLE.oid
+    with pytest.raises(TableRefused, match="without a rule"):
+        strict.copied(ChunkRows(PEOPLE, "0", [("1", "a", "b")]))
+
+
+def test_a_renamed_column_stops_its_table_in_relaxed_mode_too() -> None:
+    renamed = table("people", ID, Column("mail", "text"), Column("note", "text"))
+    relaxed = transform({"email": "hash"}, mode="relaxed")
+    with pytest.raises(TableRefused, match="no column email"):
+        relaxed.plan(_schema(renamed))
+    # Under a pattern the driver notices, who knows what the column was.
+    pattern = transform({"email": "hash"}, mode="relaxed", table="public.*")
+    refused = pattern.refused(definition(PEOPLE), definition(renamed))
+    assert refused is not None
+    assert "email" in refused.message
+
+
+def _schema(of: Table) -> Any:
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(of, *(None for _ in of.columns))
+    return one(builder.cut()).table
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "noise",
+        {"use": "integer", "random": True},
+        {"use": "integer"},
+        {"use": "integer_key", "when": "note = 'x'"},
+        {"use": "integer_key", "errors": "null"},
+    ],
+    ids=str,
+)
+def test_keys_take_only_what_keeps_them_apart(rule: Any) -> None:
+    with pytest.raises((TableRefused, ConfigError)):
+        transform({"id": rule}, mode="relaxed").plan(_schema(PEOPLE))
+
+
+def test_an_error_shows_no_value() -> None:
+    hidden = transform({"email": "token"}, mode="relaxed")
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(PEOPLE, "1", "pl4nted", "x")
+    with pytest.raises(TableRefused) as refused:
+        hidden.apply(builder.cut())
+    assert "pl4nted" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    nulls = transform({"email": {"use": "token", "errors": "null"}}, mode="relaxed")
+    assert texts(rows(nulls, ("1", "pl4nted", "x"), ("2", "1234567", "x")))[0][1] is None
+    assert texts(rows(nulls, ("1", "pl4nted", "x"), ("2", "1234567", "x")))[1][1] is not None
+
+
+def test_messages_are_dropped_unless_asked_for() -> None:
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.message("app", b"anna@shop.de")
+    changes = builder.cut()
+    assert HIDING.apply(changes).messages == ()
+    passing = transform({"email": "hash"}, mode="relaxed", messages="pass")
+    assert len(passing.apply(changes).messages) == 1
+
+
+def test_tables_without_rules_keep_the_fastest_way() -> None:
+    other = table("other", ID)
+    chunk = ChunkRows(other, "0", [("1",)])
+    assert HIDING.copied(chunk) is chunk
+
+
+def test_keys_are_found_again_at_the_source() -> None:
+    ((key, _, _),) = texts(rows(HIDING, ("7", "a", "b")))
+    assert HIDING.source_keys(definition(PEOPLE), [(key,)]) == [("7",)]
+    empty = pa.array([], pa.string())
+    again = TableRows(_schema(PEOPLE), (empty, empty, empty), 0, Frontier(1, 1))
+    assert len(HIDING.read_again(again)) == 0
+
+
+def test_a_definition_shows_no_values() -> None:
+    told = definition(PEOPLE)
+    columns = tuple(
+        replace(c, default="'anna@shop.de'::text", missing='{"anna@shop.de"}')
+        if c.name in ("email", "note")
+        else c
+        for c in told.columns
+    )
+    told = replace(
+        told,
+        columns=columns,
+        constraints=(
+            ConstraintDefinition("c1", "check", "CHECK (email <> 'anna@shop.de')"),
+            ConstraintDefinition("c2", "check", "CHECK (note <> 'x')"),
+        ),
+        indexes=(
+            IndexDefinition("i1", False, "USING btree (id) WHERE (email = 'anna@shop.de')"),
+            IndexDefinition("i2", False, "USING btree (email)"),
+        ),
+    )
+    seen = HIDING.definition(told)
+    email, note = seen.columns[1], seen.columns[2]
+    assert email.default is None
+    assert "anna" not in str(email)
+    assert note.default is not None
+    ((_, made, _),) = texts(rows(HIDING, ("1", "anna@shop.de", None)))
+    assert email.missing == f'{{"{made}"}}'
+    assert [c.name for c in seen.constraints] == ["c2"]
+    assert [i.name for i in seen.indexes] == ["i2"]
+    assert seen.transform
+    assert TableDefinition.from_json(seen.to_json()) == seen
+
+
+def test_the_fingerprint_is_of_rules_key_and_columns() -> None:
+    told = definition(PEOPLE)
+    mark = HIDING.rules.fingerprint(told)
+    assert mark == transform(
+        {"id": "integer_key", "email": "hash", "note": "keep"}
+    ).rules.fingerprint(told)
+    other = Transform(HIDING.rules.config.model_copy(update={"key": None}))
+    assert mark != transform({"id": "integer_key", "email": "email"}).rules.fingerprint(told)
+    assert mark != transform(
+        {"id": {"use": "integer_key", "domain": "x"}, "email": "hash"}
+    ).rules.fingerprint(told)
+    with pytest.raises(ConfigError, match=r"transform\.key is missing"):
+        other.rules.fingerprint(told)
+    another = TransformConfig.model_validate(
+        {
+            "key": KEY[::-1],
+            "rules": [{"table": "people", "columns": {"id": "integer_key", "email": "hash"}}],
+        }
+    )
+    assert mark != Transform(another).rules.fingerprint(told)
+    # A column that is not there yet changes nothing for the rows that are.
+    more = {"id": "integer_key", "email": "hash", "later": "hash"}
+    assert transform(more, table="public.p*").rules.fingerprint(told) == mark
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ({"email": {"use": "nobody"}}, "no transformer 'nobody'"),
+        ({"email": {"use": "hash", "size": 3}}, "does not take these options: size"),
+        ({"email": {"use": "mask", "character": "ab"}}, "character"),
+    ],
+)
+def test_wrong_options_are_named(columns: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        transform(columns)
+
+
+def test_a_weak_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match="too weak"):
+        Transform(TransformConfig.model_validate({"key": "x" * 40, "rules": [{"table": "a"}]}))
+
+
+# -- against the catalogue
+
+ORDERS = table("orders", ID, Column("person", "int4"), Column("total", "numeric"))
+REFERS = ConstraintDefinition(
+    "orders_person",
+    "foreign",
+    "FOREIGN KEY (person) REFERENCES public.people(id) ON DELETE CASCADE",
+    references=("public", "people"),
+)
+
+
+def findings(*rules: dict[str, Any], merges: bool = True, **told: Any) -> dict[str, str]:
+    """Status by place, of what is not passed."""
+    people = replace(definition(PEOPLE), **told)
+    orders = replace(definition(ORDERS), constraints=(REFERS,))
+    config = TransformConfig.model_validate({"key": KEY, "mode": "relaxed", "rules": list(rules)})
+    found = check_rules(Transform(config), [people, orders], merges=merges)
+    return {f.where: f"{f.status}: {f.text}" for f in found if f.status != "passed"}
+
+
+def test_what_refers_needs_the_same_rule() -> None:
+    people = {"table": "people", "columns": {"id": "integer_key"}}
+    same = {"table": "orders", "columns": {"person": "integer_key"}}
+    other = {"table": "orders", "columns": {"person": {"use": "integer_key", "domain": "x"}}}
+    assert findings(people, same) == {}
+    assert "another rule" in findings(people, other)["public.orders.person"]
+    assert "none of its own" in findings(people)["public.orders.person"]
+    assert "has not" in findings(same)["public.orders.person"]
+
+
+def test_unique_indexes_ask_for_values_that_stay_apart() -> None:
+    index = IndexDefinition("people_email", True, "USING btree (email)", ("email",))
+    named = {"table": "people", "columns": {"email": "first_name"}}
+    hashed = {"table": "people", "columns": {"email": "hash"}}
+    assert findings(named, indexes=(index,))["public.people.email"].startswith("failed")
+    assert findings(named, indexes=(index,), merges=False)["public.people.email"].startswith("warn")
+    assert findings(hashed, indexes=(index,))["public.people.email"].startswith("warning")
+
+
+def test_types_lengths_keys_and_names_are_checked() -> None:
+    assert (
+        "does not take"
+        in findings({"table": "people", "columns": {"id": "email"}})["public.people.id"]
+    )
+    assert "key" in findings({"table": "people", "columns": {"id": "integer"}})["public.people.id"]
+    assert (
+        "no column"
+        in findings({"table": "people", "columns": {"mail": "hash"}})["public.people.mail"]
+    )
+    strict = {"table": "people", "mode": "strict", "keep": ["id", "n*"]}
+    assert list(findings(strict)) == ["public.people.email"]
+    assert "matches no table" in findings({"table": "persons"})["persons"]
+    nulled = {"table": "people", "columns": {"note": "null"}}
+    columns = tuple(replace(c, not_null=True) for c in definition(PEOPLE).columns)
+    assert "NOT NULL" in findings(nulled, columns=columns)["public.people.note"]
+
+
+def test_a_check_constraint_over_a_changed_column_is_told_of() -> None:
+    check = ConstraintDefinition("c", "check", "CHECK (email LIKE '%@%')")
+    found = findings({"table": "people", "columns": {"email": "hash"}}, constraints=(check,))
+    assert found["public.people.email"].startswith("warning: check constraint c is not made")

@@ -1,0 +1,377 @@
+"""Every shipped transformer, over values that Hypothesis finds."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.transform.transformers.column_facts import ColumnFacts
+from penstock.transform.transformers.constants import why_unfit
+from penstock.transform.transformers.contract import (
+    Inputs,
+    Transformer,
+    UnfitError,
+    ValueRefusedError,
+)
+from penstock.transform.transformers.keys import Keys
+from penstock.transform.transformers.registry import shipped_names, transformer_class
+
+KEYS = Keys(b"a key of the tests, of which nobody makes use")
+TEXT = ColumnFacts("c", "text", "text")
+SHORT = replace(TEXT, length=64, type_name="character varying")
+INT4 = ColumnFacts("c", "integer", "integer", bits=31)
+INT8 = ColumnFacts("c", "integer", "bigint", bits=63)
+MONEY = ColumnFacts("c", "numeric", "numeric", whole=10, scale=2)
+FLOAT = ColumnFacts("c", "float", "double precision")
+DATE = ColumnFacts("c", "date", "date")
+STAMP = ColumnFacts("c", "timestamp", "timestamp")
+ZONED = replace(STAMP, zoned=True)
+UUID = ColumnFacts("c", "uuid", "uuid")
+JSON = ColumnFacts("c", "json", "jsonb")
+BYTEA = ColumnFacts("c", "bytea", "bytea")
+INET = ColumnFacts("c", "ip", "inet")
+POINT = ColumnFacts("c", "point", "point")
+HSTORE = ColumnFacts("c", "hstore", "hstore")
+ARRAY = ColumnFacts("c", "array", "text[]", element=TEXT)
+BOOLEAN = ColumnFacts("c", "boolean", "boolean")
+
+texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40)
+emails = st.from_regex(r"\A[a-z0-9.]{1,12}@[a-z]{1,8}\.(de|com)\Z")
+small = st.integers(-(2**31), 2**31 - 1).map(str)
+large = st.integers(-(2**63), 2**63 - 1).map(str)
+decimals = st.decimals(-(10**9), 10**9, places=2).map(str)
+dates = st.dates().map(str) | st.sampled_from(["infinity", "-infinity"])
+stamps = st.datetimes().map(lambda d: str(d).rstrip("0") if d.microsecond else str(d))
+zoned = stamps.map(lambda text: f"{text}+00")
+uuids = st.uuids().map(str)
+phones = st.from_regex(r"\A\+[0-9]{2} [0-9]{4,10}/[0-9]{2,6}\Z")
+documents = st.dictionaries(texts, texts | st.integers() | st.none(), max_size=4).map(
+    lambda d: __import__("json").dumps({**d, "email": "someone@example.org", "n": 1.50})
+)
+points = st.tuples(st.integers(-180, 180), st.integers(-80, 80)).map("({0[0]},{0[1]})".format)
+addresses = st.ip_addresses().map(str)
+pairs = st.just('"a"=>"1", "b\\"c"=>NULL')
+
+
+@dataclass(frozen=True)
+class Case:
+    use: str
+    facts: ColumnFacts = TEXT
+    values: st.SearchStrategy[str] = field(default=texts)
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return f"{self.use} {self.facts.type_name} {self.options or ''}".strip()
+
+    def made(self, domain: str = "") -> Transformer:
+        kind = transformer_class(self.use)
+        options = kind.options_model.model_validate(self.options)
+        made = kind(options, Keys(KEYS.master, domain), self.facts)
+        made.check()
+        return made
+
+
+CASES = [
+    Case("literal", options={"value": "x"}),
+    Case("null"),
+    Case("choice", options={"choices": ["a", "b"]}),
+    Case("choice", INT4, small, {"choices": [1, 2], "weights": [1, 3]}),
+    Case("boolean", BOOLEAN, st.sampled_from(["t", "f"])),
+    Case("string", SHORT),
+    Case("string", options={"keep_length": True}),
+    Case("string", options={"random": True}),
+    *(
+        Case("mask", SHORT, texts | emails | phones, {"kind": kind})
+        for kind in ("all", "password", "name", "address", "email", "phone", "card", "url", "id")
+    ),
+    Case("mask", SHORT, options={"keep_first": 2, "keep_last": 1}),
+    Case("mask", SHORT, options={"pattern": "[a-z]+", "character": "#"}),
+    Case("redact", values=texts | emails),
+    *(
+        Case(use, SHORT)
+        for use in ("first_name", "last_name", "person_name", "city", "state", "country",
+                    "company", "address", "postal_code", "phone_number")
+    ),
+    Case("first_name", options={"locale": "de", "gender": "female"}),
+    Case("phone_number", options={"format": "+49 ### ####"}),
+    Case("email", values=emails | texts),
+    Case("email", replace(TEXT, length=60), emails, {"keep_domain": True}),
+    Case("integer", INT4, small, {"min": -5, "max": 5}),
+    Case("integer", INT8, large, {"min": -(2**63), "max": 2**63 - 1}),
+    Case("float", FLOAT, st.floats(allow_nan=False).map(repr), {"max": 9.5, "precision": 2}),
+    Case("noise", MONEY, decimals, {"ratio": 0.1}),
+    Case("noise", INT8, large, {"amount": 10}),
+    Case("round", INT4, small, {"to": 10}),
+    Case("round", INT8, large, {"to": 1000, "way": "up"}),
+    Case("round", MONEY, decimals, {"to": 0.5, "way": "down"}),
+    Case("bucket", TEXT, small, {"width": 10}),
+    Case("bucket", INT4, small, {"bounds": [0, 18, 65]}),
+    Case("date", DATE, dates),
+    Case("date", STAMP, stamps),
+    Case("timestamp", ZONED, zoned, {"truncate": "hour"}),
+    Case("unix_timestamp", INT8, large, {"unit": "milliseconds"}),
+    Case("shift", DATE, dates, {"by": "family"}),
+    Case("shift", STAMP, stamps, {"by": "family"}),
+    Case("shift", ZONED, zoned, {"by": "family", "days": 3}),
+    Case("time_noise", DATE, dates, {"days": 3}),
+    Case("time_noise", ZONED, zoned, {"seconds": 90}),
+    Case("truncate_time", DATE, dates, {"to": "month"}),
+    Case("truncate_time", ZONED, zoned, {"to": "hour"}),
+    Case("hash"),
+    Case("hash", BYTEA, st.binary().map(lambda b: "\\x" + b.hex())),
+    Case("uuid", UUID, uuids),
+    Case("uuid", UUID, uuids, {"version_4": True}),
+    Case("uuid", TEXT, texts),
+    Case("integer_key", INT4, small),
+    Case("integer_key", INT8, large),
+    Case("token", SHORT, phones),
+    Case("token", SHORT, texts, {"short": "hash"}),
+    Case("token", SHORT, phones, {"alphabet": "alphanumeric"}),
+    Case("encrypt"),
+    Case("encrypt", BYTEA, st.binary().map(lambda b: "\\x" + b.hex())),
+    Case("truncate_ip", INET, addresses),
+    Case("truncate_ip", TEXT, addresses, {"keep_v4": 16}),
+    Case("geo_noise", FLOAT, decimals),
+    Case("geo_noise", POINT, points),
+    Case("json", JSON, documents, {"transform": {"email": {"use": "email"}}}),
+    Case("json", JSON, documents, {"set": {"email": None}, "delete": ["n"]}),
+    Case("hstore", HSTORE, pairs, {"transform": {"a": {"use": "hash"}}}),
+    Case("array", ARRAY, st.just('{a,"b \\"c\\"",NULL}'), {"each": {"use": "hash"}}),
+    Case("template", options={"template": "{other|upper}-{value|hash:8}", "missing": ""}),
+    Case("cut", options={"length": 3}),
+]  # fmt: skip
+cases = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def applied(
+    transformer: Transformer, values: list[str], others: list[str] | None = None
+) -> list[Any]:
+    other = pa.array(others or [f"family {len(text)}" for text in values], pa.string())
+    inputs = Inputs(
+        dict.fromkeys(transformer.raw_inputs, other), dict.fromkeys(transformer.made_inputs, other)
+    )
+    found: list[Any] = transformer.apply(pa.array(values, pa.string()), inputs).to_pylist()
+    return found
+
+
+def test_every_shipped_one_is_tried() -> None:
+    assert {case.use for case in CASES} == set(shipped_names())
+
+
+@cases
+@settings(max_examples=settings().max_examples // 10)
+@given(data=st.data())
+def test_properties(case: Case, data: st.DataObject) -> None:
+    """As many as came; the same for the same, whatever stands beside it; what fits the column; and
+    what is promised of uniqueness.
+    """
+    values = data.draw(st.lists(case.values, max_size=12))
+    made = case.made()
+    found = applied(made, values)
+    assert len(found) == len(values)
+    for text in found:
+        assert text is None or why_unfit(text, case.facts) is None
+    if made.is_random:
+        return
+    again = pickle.loads(pickle.dumps(made))  # noqa: S301
+    assert applied(again, values[::-1]) == found[::-1]
+    assert [applied(made, [value])[0] for value in values] == found
+    if made.uniqueness != "lost":
+        assert len(set(found)) == len(set(values))
+    if made.uniqueness == "kept":
+        assert made.undo(pa.array(found, pa.string())).to_pylist() == values
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for c in CASES if c.use in ("hash", "email", "uuid", "integer_key", "token", "encrypt")],
+    ids=lambda case: case.name,
+)
+def test_domains_and_keys(case: Case) -> None:
+    """Another domain, and another key, gives other values."""
+    made = case.made()
+    values = {
+        "uuid": [str(uuid.UUID(int=number)) for number in range(50)],
+        "integer": [str(number) for number in range(50)],
+    }.get(case.facts.family, [f"+49 030 1234{number:04}" for number in range(50)])
+    if case.facts.family == "bytea":
+        values = [f"\\x{number:08x}" for number in range(50)]
+    assert set(applied(made, values)).isdisjoint(applied(case.made("another"), values))
+    kind = transformer_class(case.use)
+    other = kind(made.options, Keys(b"another key, of as many characters as it needs"), case.facts)
+    assert set(applied(made, values)).isdisjoint(applied(other, values))
+
+
+def test_cmac_is_that_of_the_library() -> None:
+    """The vectorised CMAC against cryptography's, at every length around a block."""
+    from cryptography.hazmat.primitives.ciphers.algorithms import AES
+    from cryptography.hazmat.primitives.cmac import CMAC
+
+    from penstock.transform.transformers.draws import Draws
+
+    key = bytes(range(48))
+    values = ["é" * (n // 2) + "x" * (n % 2) for n in range(129)]
+    drawn = Draws(key).of(pa.array(values))
+    for number, text in enumerate(values):
+        cmac = CMAC(AES(key[:16]))
+        cmac.update(text.encode())
+        assert drawn[number].tobytes() == cmac.finalize()
+
+
+def test_ff1_of_the_standard() -> None:
+    """Samples 1 and 4 of NIST's FF1samples.pdf: the tweak is empty in the first."""
+    import numpy as np
+
+    from penstock.transform.transformers.ff1 import Ff1
+
+    key = bytes.fromhex("2B7E151628AED2A6ABF7158809CF4F3C")
+    cipher = Ff1(key, 10, 10)
+    made = cipher.encrypt(np.array([1234], np.uint64), np.array([56789], np.uint64))
+    assert [int(half[0]) for half in made] == [24334, 77484]
+    assert [int(half[0]) for half in cipher.decrypt(*made)] == [1234, 56789]
+
+
+@given(st.integers(7, 36), st.data())
+def test_ff1_can_be_undone_at_every_length(digits: int, data: st.DataObject) -> None:
+    import numpy as np
+
+    from penstock.transform.transformers.ff1 import Ff1
+
+    cipher = Ff1(bytes(16), 10, digits)
+    left = data.draw(st.lists(st.integers(0, 10**cipher.left - 1), min_size=1, max_size=5))
+    right = [data.draw(st.integers(0, 10**cipher.right - 1)) for _ in left]
+    halves = np.array(left, np.uint64), np.array(right, np.uint64)
+    back = cipher.decrypt(*cipher.encrypt(*halves))
+    assert [half.tolist() for half in back] == [left, right]
+
+
+def test_an_integer_refers_to_a_bigint() -> None:
+    """What refers from one type to the other still does."""
+    values = [str(n) for n in (0, 1, 2**31 - 1, -1, -(2**31))]
+    assert applied(Case("integer_key", INT4).made(), values) == applied(
+        Case("integer_key", INT8).made(), values
+    )
+
+
+def test_a_shift_keeps_order_and_intervals_of_a_family() -> None:
+    from datetime import date
+
+    made = Case("shift", DATE, options={"by": "family", "days": 100}).made()
+    values = ["2020-01-01", "2020-01-05", "2021-01-01"]
+    found = [date.fromisoformat(text) for text in applied(made, values, ["anna"] * 3)]
+    assert [(b - a).days for a, b in pairwise(found)] == [4, 362]
+    assert str(found[0]) != values[0]
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        (Case("integer_key", ColumnFacts("c", "integer", "smallint", bits=15)), "too few values"),
+        (Case("encrypt", SHORT), "takes 64 characters"),
+        (Case("hash", replace(TEXT, length=10)), "do not fit"),
+        (Case("literal", INT4, options={"value": "one"}), "is no integer"),
+        (Case("choice", replace(TEXT, length=1), options={"choices": ["ab"]}), "longer than"),
+        (Case("integer", INT4, options={"max": 2**40}), "do not fit"),
+        (Case("shift", DATE, options={"by": "c"}), "another column"),
+        (Case("first_name", options={"locale": "xx"}), "no locale"),
+        (Case("template", options={"template": "{a"}), "no partner"),
+        (Case("template", options={"template": "{a|shout}"}), "no function"),
+        (Case("json", JSON, options={"transform": {"a": {"use": "shift", "by": "x"}}}), "other"),
+        (Case("json", JSON, options={"delete": ["a..b"]}), "no path"),
+        (Case("mask", options={"kind": "name", "keep_first": 1}), "not several"),
+        (Case("mask", options={"pattern": "("}), "no regular expression"),
+    ],
+    ids=lambda found: found.name if isinstance(found, Case) else "",
+)  # fmt: skip
+def test_what_does_not_suit_is_said_before(case: Case, why: str) -> None:
+    with pytest.raises(UnfitError, match=why):
+        case.made()
+
+
+@pytest.mark.parametrize(
+    ("case", "value"),
+    [
+        (Case("token"), "12"),
+        (Case("shift", DATE, options={"by": "family"}), "0044-03-15 BC"),
+        (Case("noise", MONEY, options={"ratio": 0.1}), "secret"),
+        (Case("json", JSON, options={"delete": ["a"]}), "{secret"),
+        (Case("hstore", HSTORE), "secret"),
+        (Case("array", ARRAY, options={"each": {"use": "hash"}}), "{secret"),
+        (Case("uuid", UUID), "secret"),
+        (Case("truncate_ip", INET), "secret"),
+    ],
+    ids=lambda found: found.name if isinstance(found, Case) else "",
+)
+def test_a_value_that_is_refused_is_not_shown(case: Case, value: str) -> None:
+    with pytest.raises(ValueRefusedError) as refused:
+        applied(case.made(), [value])
+    assert value not in refused.value.why
+
+
+@pytest.mark.parametrize(
+    ("options", "before", "after"),
+    [
+        ({"kind": "email"}, "anna@shop.de", "a******@shop.de"),
+        ({"kind": "email"}, "anna", "******"),
+        ({"kind": "card"}, "1234-5678-9012-3456", "****-****-****-3456"),
+        ({"kind": "card"}, "1234", "******"),
+        ({"kind": "url"}, "https://me@shop.de/anna?x=1", "https://shop.de/******"),
+        ({"kind": "phone"}, "+49 30 123456", "******456"),
+        ({"kind": "name"}, "Anna", "A******"),
+        ({"keep_first": 2, "keep_last": 2}, "abcdefgh", "ab******gh"),
+        ({"keep_first": 2, "keep_last": 2}, "abc", "******"),
+        ({"pattern": "[0-9]"}, "a1", "a******"),
+    ],
+)
+def test_masks(options: dict[str, Any], before: str, after: str) -> None:
+    assert applied(Case("mask", options=options).made(), [before]) == [after]
+
+
+def test_numbers_in_json_stay_what_they_were() -> None:
+    made = Case(
+        "json", JSON, options={"set": {"name": "x"}, "transform": {"i": {"use": "round", "to": 10}}}
+    )
+    with pytest.raises(UnfitError, match="does not take a text"):
+        made.made()
+    made = Case(
+        "json",
+        JSON,
+        options={"set": {"name": "x"}, "transform": {"i": {"use": "integer", "max": 5}}},
+    )
+    before = '{"name": "anna", "big": 123456789012345678901234567890, "f": 1.10, "i": 7}'
+    (after,) = applied(made.made(), [before])
+    assert '"big":123456789012345678901234567890' in after
+    assert '"f":1.10' in after
+    assert '"name":"x"' in after
+    assert "anna" not in after
+
+
+def test_json_paths() -> None:
+    options = {
+        "transform": {"items[*].to": {"use": "literal", "value": "X"}, '"a.b"': {"use": "hash"}},
+        "delete": ["address.*.phone"],
+        "others": "delete",
+    }
+    before = (
+        '{"items":[{"to":"anna"},{"to":"bob"},{}],"a.b":"s",'
+        '"address":{"home":{"phone":1,"city":"B"}},"z":1}'
+    )
+    (after,) = applied(Case("json", JSON, options=options).made(), [before])
+    assert after.startswith('{"items":[{"to":"X"},{"to":"X"},{}],"a.b":"')
+    assert after.endswith('"address":{"home":{"city":"B"}}}')
+    assert '"z"' not in after
+
+
+def test_redact() -> None:
+    text = "call +49 30 1234567 or anna@shop.de, card 4111 1111 1111 1111, 10.0.0.1"
+    (found,) = applied(Case("redact").made(), [text])
+    assert found == "call [redacted] or [redacted], card [redacted], [redacted]"
