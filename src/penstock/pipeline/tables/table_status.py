@@ -49,7 +49,9 @@ def read_table_status(config: PipelineConfig) -> TableStatus:
             config.destination_type, config.destination_options, config.delivery
         )
         status.dead_letters = dict(letters)
-        lacking = list_unrestored(config.destination_type, config.destination_options, config.name)
+        lacking = list_unrestored(
+            config.destination_type, config.destination_options, config.delivery
+        )
         status.unrestored = [asdict(each) for each in lacking]
     except PenstockError as error:
         status.problems.append(error.message)
