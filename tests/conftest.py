@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.fix_objects",
     "tests.fix_pipeline",
     "tests.fix_postgres",
+    "tests.fix_serve",
     "tests.fix_spark",
     "tests.fix_store",
     "tests.fix_target",

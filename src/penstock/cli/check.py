@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +24,12 @@ _STYLES: dict[Status, str] = {
 }
 
 
-def check(file: PipelineFile) -> None:
+def check(
+    file: PipelineFile,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON array, for other programs.")
+    ] = False,
+) -> None:
     """Check source, role, tables, change log and destination; on a cluster also every executor.
 
     Changes nothing. On a Spark cluster a task runs on each executor and says whether it has
@@ -34,6 +41,7 @@ def check(file: PipelineFile) -> None:
     \b
     Example:
       penstock check shop.yaml
+      penstock check shop.yaml --json | jq '.[] | select(.status != "passed")'
     """
     from penstock.spark.preflight import run_all_checks
 
@@ -43,7 +51,10 @@ def check(file: PipelineFile) -> None:
         from penstock.spark.executor_check import check_executors
 
         results += check_executors(config)
-    show_results(results)
+    if as_json:
+        say(json.dumps([asdict(result) for result in results], indent=2))
+    else:
+        show_results(results)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)
 

@@ -52,6 +52,7 @@ def run(
     from penstock.metrics.pipeline_metrics import Metrics
     from penstock.metrics.service import shown_metrics
     from penstock.model.errors import SparkLost
+    from penstock.operations.run_record import recorded_run
     from penstock.pipeline.run.pipeline import Observers, Pipeline
     from penstock.source.postgres.preflight.all_checks import require_passed
     from penstock.spark.engine import SparkEngine
@@ -66,7 +67,10 @@ def run(
     with CopyBars() as bars, shown_logs(config.name, bars.say):
         uses_stdout = destination_class(config.destination_type).uses_stdout
         write = bars.say if uses_stdout else bars.write
-        with shown_metrics(metrics, config.metrics, write):
+        with (
+            shown_metrics(metrics, config.metrics, write) as url,
+            recorded_run(config, file, url),
+        ):
             _log.info("starting Spark and capture", extra={"event": "starting"})
             observers = Observers(RunReport(ChangeLog.of(config.change_log)), bars)
             pipeline = Pipeline(

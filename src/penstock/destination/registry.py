@@ -11,11 +11,15 @@ from penstock import failpoints
 from penstock.config import entry_point
 from penstock.config.load import DESTINATION_OPTIONS, DESTINATIONS, options_model
 from penstock.destination.contract import Destination
+from penstock.destination.dead_letters import DeadLetterBox
 from penstock.destination.protocols import KeepsDeadLetters
 from penstock.model.errors import ConfigError
 
 DEAD_LETTERS = "penstock.dead_letters"
 """The entry-point group in which destinations name who counts their dead letters."""
+
+DEAD_LETTER_BOXES = "penstock.dead_letter_boxes"
+"""The group in which they name who lists and discards them."""
 
 
 def destination_names() -> list[str]:
@@ -59,6 +63,15 @@ def count_dead_letters(name: str, options: dict[str, Any], pipeline: str) -> Map
         return destination.dead_letters() if isinstance(destination, KeepsDeadLetters) else {}
     finally:
         destination.close()
+
+
+def dead_letter_box(name: str, options: dict[str, Any], pipeline: str) -> DeadLetterBox | None:
+    """The refused rows that the destination keeps; None for one that keeps none."""
+    make = entry_point.find(DEAD_LETTER_BOXES, name)
+    if make is None:
+        return None
+    box: DeadLetterBox = make(_validated(options_model(name), options), pipeline)
+    return box
 
 
 def _validated(model: type[BaseModel], options: dict[str, Any]) -> Any:

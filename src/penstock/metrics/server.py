@@ -1,4 +1,6 @@
-"""/metrics for Prometheus, /health and /ready for whoever watches over the process."""
+"""/metrics for Prometheus, /summary for `penstock serve`, /health and /ready for whoever watches
+over the process.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from penstock.config.metrics_config import Address
 from penstock.metrics.health import Answer
 from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.summary import summarise
 from penstock.model.errors import ConfigError
 
 _REQUEST_SECONDS = 10.0
@@ -81,12 +84,14 @@ class _Handler(BaseHTTPRequestHandler):
         path, metrics = self.path.partition("?")[0], self.server.metrics
         if path == "/metrics":
             self._send(200, CONTENT_TYPE_PLAIN_0_0_4, metrics.registry.exposition())
+        elif path == "/summary":
+            self._answer(Answer(True, summarise(metrics)))
         elif path == "/health":
             self._answer(metrics.health.health())
         elif path == "/ready":
             self._answer(metrics.health.ready())
         else:
-            self._send(404, "text/plain", b"/metrics, /health and /ready are here\n")
+            self._send(404, "text/plain", b"/metrics, /summary, /health and /ready are here\n")
 
     def _answer(self, answer: Answer) -> None:
         body = json.dumps(answer.body).encode() + b"\n"

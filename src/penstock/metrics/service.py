@@ -20,10 +20,11 @@ _log = logging.getLogger(__name__)
 @contextmanager
 def shown_metrics(
     metrics: Metrics, config: MetricsConfig, write: Callable[[str], None]
-) -> Iterator[None]:
+) -> Iterator[str | None]:
     """Show them as ``config`` says, until the block ends. ``write`` gets the reports.
 
-    Raises ConfigError where the address is taken.
+    Gives the URL at which they are served, None where they are not. Raises ConfigError where the
+    address is taken.
     """
     with ExitStack() as stack:
         if (server := _server(metrics, config)) is not None:
@@ -35,7 +36,7 @@ def shown_metrics(
         if config.statsd is not None:
             statsd = Statsd(metrics.registry, config.statsd.address, config.statsd.prefix)
             stack.enter_context(Repeated("statsd", config.statsd.every, statsd.send))
-        yield
+        yield None if server is None else server.url
 
 
 def _server(metrics: Metrics, config: MetricsConfig) -> MetricsServer | None:
