@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer.main
+
 from penstock.cli.main import app as command_line
 from penstock.operations.commands import COMMANDS
 from penstock.operations.table_actions import TABLE_ACTIONS

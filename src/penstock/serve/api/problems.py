@@ -53,7 +53,7 @@ def declared(*statuses: int) -> dict[int | str, dict[str, Any]]:
             "description": HTTPStatus(status).phrase,
             "content": {"application/problem+json": schema},
         }
-        for status in sorted({401, 403, 413, 414, 421, 422, 429, *statuses})
+        for status in sorted({400, 401, 403, 413, 414, 421, 422, 429, *statuses})
     }
 
 

@@ -94,7 +94,7 @@ class Guard:
             self._check_form(request)
             self._check_place(request)
             if request.path == "/signin" and scope["type"] == "http":
-                await self._sign_in(request, receive, _sealed(send, request))
+                await self._sign_in(request, receive, _Sealed(send, request))
                 return
             scope[IDENTITY] = self._admit(request)
         except _Refused as refusal:
@@ -103,13 +103,12 @@ class Guard:
         if scope["type"] == "websocket":
             await self._app(scope, receive, send)
             return
-        body = _Bounded(receive)
-        sent = _sealed(send, request)
         try:
-            await self._app(scope, body, sent)
-        except _TooLarge:
-            if not sent.started:
-                await self._refuse(request, _too_large(), send)
+            body = await _read(receive)
+        except _Refused as refusal:
+            await self._refuse(request, refusal, send)
+            return
+        await self._app(scope, _Replayed(body, receive), _Sealed(send, request))
 
     # -- the checks --------------------------------------------------------------------------------
 
@@ -255,7 +254,7 @@ class Guard:
         if refusal.status is HTTPStatus.UNAUTHORIZED:
             if request.is_navigation and not request.is_api:
                 await _answer(
-                    _sealed(send, request), HTTPStatus.SEE_OTHER, b"", {"location": "/signin"}
+                    _Sealed(send, request), HTTPStatus.SEE_OTHER, b"", {"location": "/signin"}
                 )
                 return
             headers["www-authenticate"] = 'Bearer realm="penstock"'
@@ -268,7 +267,7 @@ class Guard:
         }
         headers["content-type"] = "application/problem+json"
         body = json.dumps(problem).encode()
-        await _answer(_sealed(send, request), refusal.status, body, headers)
+        await _answer(_Sealed(send, request), refusal.status, body, headers)
 
 
 class _Request:
@@ -313,23 +312,18 @@ class _Request:
         return found.value if found is not None else ""
 
 
-class _TooLarge(Exception):
-    """The body is larger than it said, or than any may be."""
+class _Replayed:
+    """Gives a body that was read, then whatever comes."""
 
-
-class _Bounded:
-    """Counts what comes in."""
-
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._body: bytes | None = body
         self._receive = receive
-        self._bytes = 0
 
     async def __call__(self) -> Message:
-        message = await self._receive()
-        self._bytes += len(message.get("body", b""))
-        if self._bytes > MOST_BODY:
-            raise _TooLarge
-        return message
+        if self._body is None:
+            return await self._receive()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
 
 
 class _Sealed:
@@ -338,11 +332,9 @@ class _Sealed:
     def __init__(self, send: Send, request: _Request) -> None:
         self._send = send
         self._request = request
-        self.started = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.started = True
             given = {name.lower() for name, _ in message.get("headers", [])}
             added = [(n, v) for n, v in _PAGE_HEADERS.items() if n not in given]
             if self._request.is_api and b"cache-control" not in given:
@@ -351,20 +343,17 @@ class _Sealed:
         await self._send(message)
 
 
-def _sealed(send: Send, request: _Request) -> _Sealed:
-    return _Sealed(send, request)
-
-
 async def _read(receive: Receive) -> bytes:
-    bounded, body = _Bounded(receive), b""
+    """The whole body. Raises _Refused for one that is too large, whatever it said of its size."""
+    parts, size = [], 0
     while True:
-        try:
-            message = await bounded()
-        except _TooLarge:
-            raise _too_large() from None
-        body += message.get("body", b"")
+        message = await receive()
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > MOST_BODY:
+            raise _too_large()
         if not message.get("more_body"):
-            return body
+            return b"".join(parts)
 
 
 async def _answer(
