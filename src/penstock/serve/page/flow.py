@@ -9,7 +9,7 @@ from nicegui import ui
 
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.page.acting import Acting
-from penstock.serve.page.words import rate_text, seconds_text, size_text
+from penstock.serve.page.words import UNKNOWN, rate_text, seconds_text, size_text
 from penstock.serve.service import Overview
 
 
@@ -31,7 +31,7 @@ def _station(icon: str, title: str, of: str) -> _Station:
         with ui.row().classes("items-center gap-2 no-wrap"):
             ui.icon(icon).classes("text-xl").props('aria-hidden="true"')
             ui.label(title).classes("font-semibold")
-        number = ui.label("–").classes("ps-number")
+        number = ui.label(UNKNOWN).classes("ps-number")
         ui.label(of).classes("ps-soft text-sm")
         lines = [ui.label("").classes("ps-soft text-sm ps-name") for _ in range(2)]
     return _Station(number, lines)
@@ -39,7 +39,7 @@ def _station(icon: str, title: str, of: str) -> _Station:
 
 def _arrow(text: str) -> ui.label:
     with ui.column().classes("ps-arrow items-center").style("gap: 0"):
-        rate = ui.label("–").classes("ps-rate")
+        rate = ui.label(UNKNOWN).classes("ps-rate")
         ui.icon("arrow_forward").props('aria-hidden="true"')
         ui.label(text).classes("text-sm")
     return rate

@@ -17,9 +17,10 @@ MODES = {"auto": None, "light": False, "dark": True}
 def frame(identity: Identity, title: str, mode: str) -> None:
     """Call it first: it makes the page's head, its header and its way back."""
     ui.add_css(_STYLE)
+    ui.colors(primary="#0b5c8a", negative="#a8201a", positive="#11693a")
     ui.page_title(f"{title} · Penstock" if title else "Penstock")
     dark = ui.dark_mode(MODES.get(mode))
-    with ui.header().classes("ps-header items-center justify-between q-px-md q-py-xs"):
+    with ui.header().classes("ps-header items-center justify-between q-px-md q-py-none"):
         ui.link("Penstock", "/").classes("ps-brand")
         with ui.row().classes("items-center gap-2"):
             role = "may operate" if identity.may_operate else "may look"

@@ -13,6 +13,7 @@ from penstock.serve.page.acting import Acting
 from penstock.serve.page.frame import heading
 from penstock.serve.page.words import (
     HEALTH_WORDS,
+    UNKNOWN,
     rate_text,
     seconds_text,
     size_text,
@@ -44,7 +45,9 @@ _SPARK = """
      :aria-label="'Rows a second over the last ten minutes, now ' + props.row.rate_text">
   <polyline :points="props.row.spark"></polyline></svg>
 """
-_LINK = """<a class="ps-link ps-name" :href="'/pipelines/' + props.row.name">{{ props.row.name }}</a>"""
+_LINK = (
+    """<a class="ps-link ps-name" :href="'/pipelines/' + props.row.name">{{ props.row.name }}</a>"""
+)
 _CARD = f"""
 <div class="col-12 q-pa-xs"><q-card class="ps-card q-pa-md">
   <div class="row items-center justify-between q-mb-sm">{_LINK}{_BADGE}</div>
@@ -68,7 +71,7 @@ def show_overview(person: Acting) -> None:
         search = ui.input("Search").props('outlined dense clearable aria-label="Search pipelines"')
     table = ui.table(columns=_COLUMNS, rows=[], row_key="name", pagination=0)
     table.classes("ps-table w-full").props(
-        'flat hide-pagination :grid="$q.screen.lt.md" :rows-per-page-options="[0]"'
+        'flat hide-pagination :grid="Quasar.Screen.lt.md" :rows-per-page-options="[0]"'
     )
     table.add_slot("body-cell-name", f'<q-td :props="props">{_LINK}</q-td>')
     table.add_slot(
@@ -118,5 +121,11 @@ def _row(person: Acting, file: PipelineFile) -> dict[str, Any]:
         "rate": rate,
         "rate_text": rate_text(rate),
         "spark": spark_points(rates),
-        "tables_text": f"{ready} of {total} ready" + (f", {errored} errored" if errored else ""),
+        "tables_text": _tables_text(total, ready, errored),
     }
+
+
+def _tables_text(total: int, ready: int, errored: int) -> str:
+    if not total:
+        return UNKNOWN
+    return f"{ready} of {total} ready" + (f", {errored} errored" if errored else "")

@@ -35,7 +35,9 @@ def install_pages(
         show_overview(person)
 
     @ui.page("/pipelines/{name}")
-    async def pipeline(request: Request, name: str, mode: str = "auto", tab: str = "tables") -> None:
+    async def pipeline(
+        request: Request, name: str, mode: str = "auto", tab: str = "tables"
+    ) -> None:
         person = acting(request)
         frame(person.actor.identity, name, mode)
         try:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from penstock.model.quantity_text import bytes_text
 
-UNKNOWN = "–"
+UNKNOWN = "–"  # noqa: RUF001 (as in any printed table)
 
 HEALTH_WORDS: Mapping[str, tuple[str, str]] = {
     "healthy": ("check_circle", "healthy"),
