@@ -9,6 +9,7 @@ from hypothesis import Phase, settings
 os.environ.setdefault("PENSTOCK_CADENCE", "0.2")
 
 pytest_plugins = [
+    "tests.fix_browser",
     "tests.fix_cli",
     "tests.fix_disk",
     "tests.fix_kafka",

@@ -60,7 +60,9 @@ def _work(metrics: Metrics, level: float, dice: random.Random) -> None:
     metrics.health.turned(has_work=False)
     metrics.health.captures({"state": "streaming", "at": dice.random()})
     metrics.lag.source_is_at(int(1e9 + registry.total(c.RECEIVED_CHANGES) * 100))
-    metrics.lag.delivered(int(1e9 + registry.total(c.RECEIVED_CHANGES) * 100 - dice.randrange(90000)))
+    metrics.lag.delivered(
+        int(1e9 + registry.total(c.RECEIVED_CHANGES) * 100 - dice.randrange(90000))
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,14 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
-from penstock.model.table_state import Catchup, Errored, SyncDone, TableState, TimedRetry
+from penstock.model.table_state import (
+    Catchup,
+    Errored,
+    Phase,
+    SyncDone,
+    TableState,
+    TimedRetry,
+)
 from penstock.operations.named_tables import quoted
 from penstock.pipeline.copy.copy_progress import CopyView, copy_view
 from penstock.store import PostgresStore, Wish
@@ -20,7 +27,7 @@ class TableSummary:
 
     oid: int
     name: str
-    phase: str
+    phase: Phase
     since: datetime | None
     lsn: int | None
     reason: str

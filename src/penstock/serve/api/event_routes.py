@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
@@ -16,7 +16,7 @@ from penstock.serve.observe.events import Events
 
 router = APIRouter(prefix="/v1", tags=["events"])
 
-_STREAM = {
+_STREAM: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "Server-sent events: each has an id, an event and JSON data.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},

@@ -24,7 +24,7 @@ _REFRESH_SECONDS = paced(2.0)
 _SPARK_MINUTES = 10
 _SPARK_POINTS = 60
 
-_COLUMNS = [
+_COLUMNS: list[dict[str, Any]] = [
     {"name": "name", "label": "Pipeline", "field": "name", "align": "left", "sortable": True},
     {"name": "health", "label": "State", "field": "health", "align": "left", "sortable": True},
     {"name": "lag", "label": "Lag", "field": "lag_seconds", "align": "right", "sortable": True},

@@ -76,9 +76,9 @@ def _show_head(person: Acting, file: PipelineFile) -> None:
 
     async def stop() -> None:
         text = "What is under way is finished first. It stays stopped until somebody starts it."
-        if await confirm(f"Stop {file.name}?", text, "Stop") and await person.act(
-            lambda: service.stop_pipeline(person.actor, file)
-        ):
+        if not await confirm(f"Stop {file.name}?", text, "Stop"):
+            return
+        if await person.act(lambda: service.stop_pipeline(person.actor, file)):
             ui.notify(f"{file.name} is being stopped.")
             head.refresh()
 
