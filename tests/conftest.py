@@ -9,7 +9,6 @@ from hypothesis import Phase, settings
 os.environ.setdefault("PENSTOCK_CADENCE", "0.2")
 
 pytest_plugins = [
-    "tests.fix_browser",
     "tests.fix_cli",
     "tests.fix_disk",
     "tests.fix_kafka",
@@ -22,7 +21,8 @@ pytest_plugins = [
     "tests.fix_store",
     "tests.fix_target",
     "tests.side_by_side",
-    "tests.fix_changed",  # uses those above
+    "tests.fix_browser",  # these two use those above
+    "tests.fix_changed",
 ]
 
 # Properties are tried with the same examples in every run, so that what fails is what was changed;

@@ -10,12 +10,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.fix_pipeline import wait_until
+
+if TYPE_CHECKING:
+    # Loaded by those alone who ask for a browser.
+    from playwright.sync_api import Browser, Page
 
 SCREENSHOTS = Path(__file__).resolve().parents[1] / ".cache" / "screenshots"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -47,6 +50,8 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
     ]
     if _found() is None and not any(item.get_closest_marker("release") for item in items):
         pytest.skip("there is no Chromium; `make test-all` installs one (apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         # Without the sandbox: tests run as root in containers.
         made = playwright.chromium.launch(executable_path=_installed(), args=["--no-sandbox"])

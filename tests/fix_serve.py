@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from starlette.testclient import TestClient
 
 from penstock.config import load_pipeline
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import DataSync, Errored, Init, Ready, TableState
-from penstock.serve.options import ServeOptions
-from penstock.serve.server import Parts, make_parts
 from penstock.store import PostgresStore, pipeline_store
 from tests.fix_cli import CommandLine
+
+if TYPE_CHECKING:
+    # Loaded by those alone who ask for a server.
+    from starlette.testclient import TestClient
+
+    from penstock.serve.server import Parts
 
 PORT = 8720
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -45,13 +49,17 @@ class Served:
 
 
 def client(parts: Parts, token: str | None = None) -> TestClient:
+    from starlette.testclient import TestClient
+
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return TestClient(parts.guard, base_url=ORIGIN, headers=headers, raise_server_exceptions=False)
 
 
 @pytest.fixture
 def served(penstock: CommandLine, tmp_path: Path) -> Iterator[Served]:
+    from penstock.serve.options import ServeOptions
     from penstock.serve.safety.tokens import Tokens
+    from penstock.serve.server import make_parts
     from penstock.serve.state_folder import StateFolder
 
     state = tmp_path / "state"

@@ -87,7 +87,7 @@ def serve(
       penstock serve /etc/penstock --host 0.0.0.0 --tls-cert chain.pem --tls-key key.pem \\
         --allow-host penstock.example.org
     """
-    _require_packages(page=not no_page)
+    require_packages(page=not no_page)
     from penstock.serve.options import ServeOptions
     from penstock.serve.server import Parts
     from penstock.serve.server import serve as run_server
@@ -180,7 +180,7 @@ def _tokens(state: Path | None) -> Tokens:
     return Tokens(StateFolder(state or default_state_folder()).tokens)
 
 
-def _require_packages(*, page: bool) -> None:
+def require_packages(*, page: bool) -> None:
     """Raises ConfigError where the extra is not installed."""
     from importlib.util import find_spec
 
