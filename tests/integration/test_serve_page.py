@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 
+import psutil
 import psycopg
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from penstock.operations.run_record import running
+from penstock.serve.supervise.pipeline_process import send_signal
 from penstock.store import PostgresStore, pipeline_store
 from tests.fix_browser import Serve, ServeProcess, Watched
 from tests.fix_cli import CommandLine
@@ -58,8 +61,20 @@ def test_a_page_shows_and_steers(
     assert "hunter2" not in page.content()
 
 
+@pytest.fixture
+def ended(pipeline: PipelineUnderTest) -> Iterator[None]:
+    """A run outlives its server, also that of a test which failed."""
+    yield
+    record = running(pipeline.config)
+    if record is not None:
+        for process in psutil.Process(record.process.pid).children(recursive=True):
+            process.kill()
+        send_signal(record.process, signal.SIGKILL)
+
+
 @pytest.mark.release
 @pytest.mark.slow
+@pytest.mark.usefixtures("ended")
 def test_a_living_pipeline(
     pipeline: PipelineUnderTest, target_url: str, serve: Serve, visit: Visit
 ) -> None:

@@ -41,7 +41,7 @@ async def show_charts(person: Acting, file: PipelineFile) -> None:
     """Refreshes by itself."""
     series = person.service.sampler.series(file.name)
     with ui.row().classes("items-center gap-2"):
-        span = ui.toggle(_SPANS, value=15).props('no-caps aria-label="Span of time"')
+        span = ui.toggle(_SPANS, value=15).props('no-caps flat aria-label="Span of time"')
         empty = ui.label("There are no figures yet: they come while the pipeline runs.")
         empty.classes("ps-soft")
     charts = {}

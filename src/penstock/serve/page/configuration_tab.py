@@ -22,7 +22,7 @@ async def show_configuration(person: Acting, file: PipelineFile) -> None:
         ui.label(text).classes("ps-mono ps-card q-pa-md w-full")
     if person.may_operate:
         button = ui.button("Destroy the pipeline", icon="delete_forever")
-        button.props("no-caps outline color=negative").on_click(lambda: _destroy(person, file))
+        button.props("no-caps outline").on_click(lambda: _destroy(person, file))
 
 
 async def _destroy(person: Acting, file: PipelineFile) -> None:

@@ -9,6 +9,7 @@ from nicegui import ui
 from penstock.operations.dead_letters import list_letters
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.page.acting import Acting, confirm
+from penstock.serve.page.frame import make_selectable
 
 _MOST = 200
 
@@ -39,7 +40,7 @@ async def show_dead_letters(person: Acting, file: PipelineFile) -> None:
         "no-data", '<div class="q-pa-md">No refused rows are kept at the destination.</div>'
     )
     if person.may_operate:
-        table.props("selection=multiple")
+        make_selectable(table, "id")
 
     async def refresh() -> None:
         letters = await person.read(lambda: list_letters(config, most=_MOST))

@@ -47,6 +47,20 @@ def badge(words: Mapping[str, tuple[str, str]], key: str) -> ui.row:
     return made
 
 
+def make_selectable(table: ui.table, key: str) -> None:
+    """Rows can be chosen, each by a box that says of which row it is."""
+    table.props("selection=multiple")
+    table.add_slot(
+        "header-selection",
+        '<q-checkbox v-model="props.selected" dense aria-label="Choose all rows"></q-checkbox>',
+    )
+    table.add_slot(
+        "body-selection",
+        '<q-checkbox v-model="props.selected" dense '
+        f""":aria-label="'Choose ' + props.row.{key}"></q-checkbox>""",
+    )
+
+
 def note(text: str, *, bad: bool = False) -> None:
     ui.label(text).classes("ps-note ps-note-bad" if bad else "ps-note")
 

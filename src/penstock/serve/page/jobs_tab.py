@@ -50,7 +50,7 @@ def _show(person: Acting, file: PipelineFile, kind: JobKind, label: str, text: s
 
     with ui.row().classes("items-center gap-3"):
         if person.may_operate:
-            ui.button(label, icon="play_arrow", on_click=start).props("no-caps")
+            ui.button(label, icon="play_arrow", on_click=start).props("no-caps outline")
             ui.button("Cancel", icon="cancel", on_click=cancel).props("no-caps flat")
         ui.label(text).classes("ps-soft")
     shown: list[object] = []

@@ -11,6 +11,7 @@ from penstock.operations.table_summaries import TableSummary
 from penstock.serve.api.answers import matching_tables
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.page.acting import Acting, confirm
+from penstock.serve.page.frame import make_selectable
 from penstock.serve.page.words import PHASE_WORDS, seconds_text, size_text, time_text
 
 _REFRESH_SECONDS = paced(2.0)
@@ -99,7 +100,7 @@ class _Tables:
             'flat hide-pagination :grid="Quasar.Screen.lt.sm" :rows-per-page-options="[0]"'
         )
         if self._person.may_operate:
-            self._table.props("selection=multiple")
+            make_selectable(self._table, "name")
         self._table.add_slot(
             "body-cell-name",
             '<q-td :props="props"><span class="ps-name">{{ props.row.name }}</span></q-td>',
@@ -177,7 +178,9 @@ class _Tables:
             name.classes("w-full")
             with ui.row().classes("w-full justify-end"):
                 ui.button("Cancel", on_click=lambda: dialog.submit("")).props("flat no-caps")
-                ui.button("Add", on_click=lambda: dialog.submit(name.value)).props("no-caps")
+                ui.button("Add", on_click=lambda: dialog.submit(name.value)).props(
+                    "no-caps outline"
+                )
         text = await dialog
         dialog.delete()
         if text:
