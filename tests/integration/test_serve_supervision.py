@@ -149,7 +149,7 @@ def test_a_real_run_says_why_it_ended(house: House, monkeypatch: pytest.MonkeyPa
 
     wait_until(waiting, "the run has failed")
     view = server.view(house.shop)
-    assert "localhost:1" in view.error
+    assert "No connection to database 'x' at localhost, port 1" in view.error
     assert "What to do" in view.error
 
 

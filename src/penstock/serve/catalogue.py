@@ -40,6 +40,7 @@ class Catalogue:
         self._places = [place.absolute() for place in places]
         self._lock = threading.Lock()
         self._stamps: dict[Path, _Stamp] = {}
+        self._known: dict[Path, PipelineFile] = {}
         self._files: dict[str, PipelineFile] = {}
         for place in self._places:
             if not place.exists():
@@ -56,15 +57,15 @@ class Catalogue:
             stamps = {path: stamp for path in paths if (stamp := _stamp(path)) is not None}
             if stamps == self._stamps:
                 return
-            known = {file.path: file for file in self._files.values()}
+            known = {
+                path: self._known[path] if self._stamps.get(path) == stamp else _read(path)
+                for path, stamp in stamps.items()
+            }
             found: dict[str, PipelineFile] = {}
-            for path, stamp in stamps.items():
-                same = self._stamps.get(path) == stamp and path in known
-                file = known[path] if same else _read(path)
-                if file.name in found:
-                    file = _second(file, found[file.name])
-                found[file.name] = file
-            self._files, self._stamps = found, stamps
+            for file in known.values():
+                served = _second(file, found[file.name]) if file.name in found else file
+                found[served.name] = served
+            self._files, self._known, self._stamps = found, known, stamps
 
     def all(self) -> list[PipelineFile]:
         """By name."""

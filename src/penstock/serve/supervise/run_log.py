@@ -12,6 +12,7 @@ _MOST_BYTES = 8 * 2**20
 _KEPT_BYTES = 2 * 2**20
 _MOST_AT_ONCE = 2**20
 _MOST_LINE = 16 * 2**10
+_MOST_ERROR = 4 * 2**10
 
 
 class RunLog:
@@ -23,6 +24,7 @@ class RunLog:
         # In the middle of a line, most likely.
         self._skips = self._position > 0
         self._rest = b""
+        self._in_error = False
         self.last_error = ""
         """What the process last said of an error."""
 
@@ -63,9 +65,12 @@ class RunLog:
         for entry in entries:
             message = str(entry["message"])
             if message.startswith("Error: "):
-                self.last_error = message.removeprefix("Error: ")
-            elif message.startswith("What to do: ") and self.last_error:
-                self.last_error += f" {message}"
+                self.last_error, self._in_error = message.removeprefix("Error: "), True
+            elif "event" in entry or "logger" in entry:
+                self._in_error = False
+            elif self._in_error:
+                # An error has several lines; the remedy comes last.
+                self.last_error = f"{self.last_error} {message.strip()}"[:_MOST_ERROR]
 
     def _size(self) -> int:
         with suppress(OSError):
