@@ -16,13 +16,15 @@ pytest_plugins = [
     "tests.fix_objects",
     "tests.fix_pipeline",
     "tests.fix_postgres",
-    "tests.fix_search",
     "tests.fix_rabbitmq",
+    "tests.fix_search",
+    "tests.fix_serve",
     "tests.fix_spark",
     "tests.fix_store",
     "tests.fix_target",
     "tests.side_by_side",
-    "tests.fix_changed",  # uses those above
+    "tests.fix_browser",  # these two use those above
+    "tests.fix_changed",
 ]
 
 # Properties are tried with the same examples in every run, so that what fails is what was changed;

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +24,13 @@ _STYLES: dict[Status, str] = {
 }
 
 
-def check(file: PipelineFile, only: OneDestination = None) -> None:
+def check(
+    file: PipelineFile,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON array, for other programs.")
+    ] = False,
+    only: OneDestination = None,
+) -> None:
     """Check source, role, tables, change log and destination; on a cluster also every executor.
 
     Changes nothing. On a Spark cluster a task runs on each executor and says whether it has
@@ -34,6 +42,7 @@ def check(file: PipelineFile, only: OneDestination = None) -> None:
     \b
     Example:
       penstock check shop.yaml
+      penstock check shop.yaml --json | jq '.[] | select(.status != "passed")'
     """
     from penstock.spark.preflight import run_all_checks
 
@@ -44,7 +53,10 @@ def check(file: PipelineFile, only: OneDestination = None) -> None:
 
         for view in views:
             results += check_executors(view)
-    show_results(results)
+    if as_json:
+        say(json.dumps([asdict(result) for result in results], indent=2))
+    else:
+        show_results(results)
     if any(result.status == "failed" for result in results):
         raise typer.Exit(1)
 

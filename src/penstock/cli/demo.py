@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.run import StopOnSignal
+from penstock.cli.serve import require_packages
 from penstock.cli.terminal import say, show_error
 
 _SHOW_CURSOR = b"\x1b[?25h"
@@ -16,10 +17,16 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 def demo(
     seconds: Annotated[
-        float, typer.Option("--seconds", min=1, max=3600, help="How long the load runs.")
-    ] = 30,
+        float | None,
+        typer.Option(
+            "--seconds", min=1, max=3600, help="How long the load runs: 30, with --page 600."
+        ),
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep pipeline file, change log and report.")
+    ] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="Show it on a web page as well (docs/serve.md).")
     ] = False,
 ) -> None:
     """Replicate one embedded Postgres into another under load, and check every row at the end.
@@ -36,17 +43,21 @@ def demo(
     Example:
       penstock demo
       penstock demo --seconds 5 --keep
+      penstock demo --page
     """
     from rich.console import Console
 
     from penstock.demo.demonstration import Interrupted, run_demo
     from penstock.demo.view import INVARIANT, make_view
 
+    if page:
+        require_packages(page=True)
+    seconds = seconds or (600.0 if page else 30.0)
     stopping = _StopDemo()
     stopping.install()
     view = make_view(Console(highlight=False))
     try:
-        verdict = run_demo(seconds, keep=keep, stopping=stopping, view=view)
+        verdict = run_demo(seconds, keep=keep, stopping=stopping, view=view, page=page)
     except Interrupted:
         say("Stopped before the end: no verdict. Everything that was started is gone.")
         raise typer.Exit(128 + stopping.number) from None

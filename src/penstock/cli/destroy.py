@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # What a change log consists of. Anything else in its folder is somebody's, and stays.
 _LOG_ENTRIES = {
-    *("segments", "readers", "epochs", "snapshots"),
+    *("segments", "readers", "epochs", "snapshots", "runs"),
     *("log.json", "tables.json", "capture.json", "barrier.json"),
 }
 

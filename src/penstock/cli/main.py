@@ -11,7 +11,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from penstock.cli import capture, check, demo, destroy, init, pack, run, snapshot, status, verify
+from penstock.cli import (
+    capture,
+    check,
+    demo,
+    destroy,
+    init,
+    pack,
+    run,
+    serve,
+    snapshot,
+    status,
+    verify,
+)
+from penstock.cli.dead_letters import dead_letters_app
 from penstock.cli.log import log_app
 from penstock.cli.logs import FORMAT, LEVEL, LogFormat, LogLevel
 from penstock.cli.schema import schema_app
@@ -44,9 +57,12 @@ app.command("status")(status.status)
 app.command("verify")(verify.verify)
 app.add_typer(tables_app, name="tables")
 app.add_typer(schema_app, name="schema")
+app.add_typer(dead_letters_app, name="dead-letters")
 app.add_typer(log_app, name="log")
 app.add_typer(transform_app, name="transform")
 app.add_typer(webhooks_app, name="webhooks")
+app.command("serve")(serve.serve)
+app.add_typer(serve.tokens_app, name="tokens")
 app.command("destroy")(destroy.destroy)
 app.command("pack")(pack.pack)
 app.command("demo")(demo.demo)

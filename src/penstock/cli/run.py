@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,6 +93,7 @@ def _run_many(
 ) -> None:
     from penstock.metrics.of_many import ManyMetrics
     from penstock.metrics.service import served_metrics
+    from penstock.operations.run_record import recorded_run
     from penstock.pipeline.many.many_deliveries import ManyDeliveries
     from penstock.source.postgres.preflight.all_checks import require_passed, run_checks
 
@@ -103,7 +104,11 @@ def _run_many(
     stopping.install()
     names = [view.destination_name for view in views]
     metrics = ManyMetrics(config.name, names)
-    with shown_logs(config.name), served_metrics(metrics, config.metrics):
+    with (
+        shown_logs(config.name),
+        served_metrics(metrics, config.metrics) as url,
+        recorded_run(config, file, url),
+    ):
         what = "" if no_capture else "capture and "
         _log.info(
             "starting %s%s destinations: %s",
@@ -134,6 +139,7 @@ def _run_one(
     from penstock.metrics.pipeline_metrics import Metrics
     from penstock.metrics.service import shown_metrics
     from penstock.model.errors import SparkLost
+    from penstock.operations.run_record import recorded_run
     from penstock.pipeline.run.pipeline import Observers, Pipeline
     from penstock.source.postgres.preflight.all_checks import require_passed
     from penstock.spark.engine import SparkEngine
@@ -156,7 +162,11 @@ def _run_one(
         kinds = {view.destination_type for view in load_deliveries(file)}
         uses_stdout = any(destination_class(kind).uses_stdout for kind in kinds)
         write = bars.say if uses_stdout else bars.write
-        with shown_metrics(metrics, shown, write) as url:
+        with ExitStack() as stack:
+            url = stack.enter_context(shown_metrics(metrics, shown, write))
+            if tie is None:
+                # Who started us is the one to be found.
+                stack.enter_context(recorded_run(config, file, url))
             if tie is not None and url is not None:
                 tie.say_metrics(url)
             what = "Spark" if no_capture else "Spark and capture"

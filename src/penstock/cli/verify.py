@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cadence import paced
 from penstock.cli.logs import shown_logs
 from penstock.cli.pipeline_argument import (
     OneDestination,
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
     from penstock.config import PipelineConfig
     from penstock.verify.compare import Observe
     from penstock.verify.report import ConstraintResult, TableComparison, VerifyReport
+
+_PROGRESS_SECONDS = paced(2.0)
+
+_log = logging.getLogger(__name__)
 
 _STYLES = {"equal": "green", "DIFFERENT": "bold red", "not compared": "bold red", "skipped": "dim"}
 
@@ -89,7 +96,7 @@ def _chosen(file: Path, only: str | None) -> PipelineConfig:
 
 @contextmanager
 def _progress_bar() -> Iterator[Observe]:
-    """A bar on a terminal, nothing elsewhere."""
+    """A bar on a terminal; elsewhere it is logged now and then, for who looks on."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -100,7 +107,7 @@ def _progress_bar() -> Iterator[Observe]:
 
     out = console(stderr=True)
     if not out.is_terminal:
-        yield lambda _done, _all: None
+        yield _LoggedProgress()
         return
     columns = (
         TextColumn("comparing"),
@@ -112,6 +119,25 @@ def _progress_bar() -> Iterator[Observe]:
     with Progress(*columns, console=out, transient=True) as bar:
         task = bar.add_task("comparing", total=None, visible=False)
         yield lambda done, of: bar.update(task, completed=done, total=of, visible=True)
+
+
+class _LoggedProgress:
+    """Logs how far the comparison is, every few seconds and at its end."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, done: int, of: int) -> None:
+        now = time.monotonic()
+        if now < self._next and done < of:
+            return
+        self._next = now + _PROGRESS_SECONDS
+        _log.info(
+            "compared %s of %s pieces",
+            done,
+            of,
+            extra={"event": "compared", "done": done, "of": of},
+        )
 
 
 def show_report(report: VerifyReport) -> None:

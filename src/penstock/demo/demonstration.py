@@ -54,13 +54,15 @@ class Verdict:
     invariant: Invariant
 
 
-def run_demo(seconds: float, *, keep: bool, stopping: Callable[[], bool], view: View) -> Verdict:
-    """Run the whole demo. Raises Interrupted once ``stopping()``.
+def run_demo(
+    seconds: float, *, keep: bool, stopping: Callable[[], bool], view: View, page: bool = False
+) -> Verdict:
+    """Run the whole demo, with ``page`` beside a web page. Raises Interrupted once ``stopping()``.
 
     When it returns or raises, the processes that it started are gone, and so is its folder unless
     ``keep``.
     """
-    demo = _Demo(seconds, stopping, view)
+    demo = _Demo(seconds, stopping, view, page=page)
     try:
         with view, ExitStack() as stack:
             folder = stack.enter_context(_work_folder(keep=keep, say=view.say))
@@ -85,8 +87,11 @@ def _work_folder(*, keep: bool, say: Callable[[str], None]) -> Iterator[Path]:
 
 
 class _Demo:
-    def __init__(self, seconds: float, stopping: Callable[[], bool], view: View) -> None:
+    def __init__(
+        self, seconds: float, stopping: Callable[[], bool], view: View, *, page: bool
+    ) -> None:
         self._seconds = seconds
+        self._page = page
         self._stopping = stopping
         self._view = view
         self._meter = ProgressMeter()
@@ -125,6 +130,8 @@ class _Demo:
         self._load = ShopLoad(config.source.url.reveal(), self._traffic)
         stack.callback(self._load.stop)
         self._pipeline = PipelineThread(config, file)
+        if self._page:
+            self._show_page(file, folder, stack)
         stack.callback(self._pipeline.stop)
         self._pipeline.start()
         self._measuring = True
@@ -140,6 +147,15 @@ class _Demo:
         equal, report = self._verify(file, folder, stack)
         self._end_pipeline()
         return Verdict(equal, report, self._reader.invariant)
+
+    def _show_page(self, file: Path, folder: Path, stack: ExitStack) -> None:
+        # Loaded here: the demo needs the extra `serve` for this alone.
+        from penstock.demo.page import DemoPage
+
+        page = DemoPage(file, folder, self._view.say)
+        stack.callback(page.stop)
+        page.follow(self._pipeline, PIPELINE)
+        page.start()
 
     def _follows(self, *tables: str) -> bool:
         copies = self._pipeline.copies

@@ -7,7 +7,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.config.metrics_config import Address
 from penstock.config.models import PipelineConfig
+from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.service import shown_metrics
+from penstock.operations.run_record import recorded_run
 from penstock.pipeline.copy.copy_progress import CopyView
 from penstock.pipeline.run.pipeline import Observers, Pipeline
 from penstock.spark.engine import SparkEngine
@@ -25,15 +29,24 @@ class _Notes(logging.Handler):
 
 
 class PipelineThread:
-    """Starts Spark and runs the pipeline; when it has ended, everything it started is gone."""
+    """Starts Spark and runs the pipeline; when it has ended, everything it started is gone.
+
+    Others find it as they find a `penstock run`. ``on_note`` gets what it logs.
+    """
 
     def __init__(self, config: PipelineConfig, file: Path) -> None:
         observers = Observers(copies=self._see)
-        self._pipeline = Pipeline(config, file, SparkEngine, observers=observers)
+        self._config = config
+        self._file = file
+        self._metrics = Metrics(config.name)
+        self._pipeline = Pipeline(
+            config, file, SparkEngine, observers=observers, metrics=self._metrics
+        )
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
         self._failure: BaseException | None = None
         self._notes: list[str] = []
+        self.on_note: Callable[[str], None] = lambda _: None
         self.copies: dict[str, CopyView] = {}
         """How far each table's copy was when it was last looked at, by the table's name."""
 
@@ -67,13 +80,22 @@ class PipelineThread:
     def _see(self, copies: list[CopyView]) -> None:
         self.copies = {copy.table.removeprefix("public."): copy for copy in copies}
 
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
+        self.on_note(text)
+
     def _run(self) -> None:
-        handler = _Notes(self._notes.append)
+        handler = _Notes(self._note)
         logger = logging.getLogger("penstock")
         logger.setLevel(logging.INFO)
         logger.addHandler(handler)
         try:
-            self._pipeline.run(self._stop.is_set)
+            free = self._config.metrics.model_copy(update={"listen": Address("127.0.0.1", 0)})
+            with (
+                shown_metrics(self._metrics, free, lambda _: None) as url,
+                recorded_run(self._config, self._file, url),
+            ):
+                self._pipeline.run(self._stop.is_set)
         except BaseException as error:
             self._failure = error
         finally:

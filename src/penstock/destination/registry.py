@@ -11,6 +11,7 @@ from penstock import failpoints
 from penstock.config import entry_point
 from penstock.config.load import DESTINATION_OPTIONS, DESTINATIONS, options_model
 from penstock.destination.contract import Destination
+from penstock.destination.dead_letters import DeadLetterBox
 from penstock.destination.protocols import KeepsDeadLetters, Unrestored
 from penstock.model.errors import ConfigError
 
@@ -19,6 +20,8 @@ DEAD_LETTERS = "penstock.dead_letters"
 
 UNRESTORED = "penstock.unrestored"
 """The one in which they name who tells what of a whole schema they lack."""
+DEAD_LETTER_BOXES = "penstock.dead_letter_boxes"
+"""The group in which they name who lists and discards them."""
 
 
 def destination_names() -> list[str]:
@@ -71,6 +74,15 @@ def list_unrestored(name: str, options: dict[str, Any], pipeline: str) -> Sequen
     tell: Callable[[BaseModel, str], Sequence[Unrestored]] | None
     tell = entry_point.find(UNRESTORED, name)
     return () if tell is None else tell(_validated(options_model(name), options), pipeline)
+
+
+def dead_letter_box(name: str, options: dict[str, Any], pipeline: str) -> DeadLetterBox | None:
+    """The refused rows that the destination keeps; None for one that keeps none."""
+    make = entry_point.find(DEAD_LETTER_BOXES, name)
+    if make is None:
+        return None
+    box: DeadLetterBox = make(_validated(options_model(name), options), pipeline)
+    return box
 
 
 def _validated(model: type[BaseModel], options: dict[str, Any]) -> Any:

@@ -18,6 +18,7 @@ from penstock.metrics import catalogue as c
 from penstock.metrics.health import Answer
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.registry import Registry
+from penstock.metrics.summary import together
 
 _ASK_SECONDS = 5.0
 
@@ -55,6 +56,14 @@ class ManyMetrics:
         texts = [self.capture.exposition().decode(), self._running.exposition().decode()]
         texts += [body.decode() for body in self._ask("/metrics").values() if body is not None]
         return generate_latest(_Merged(texts))
+
+    def summary(self) -> dict[str, Any]:
+        """All values of all processes in few."""
+        answers = self._ask("/summary").items()
+        found = {name: json.loads(body) for name, body in answers if body is not None}
+        own = self.capture.summary()
+        states = {"health": self.is_healthy().body, "ready": self.is_ready().body}
+        return {**together(own, found), **states}
 
     def is_healthy(self) -> Answer:
         """Whether it makes sense to let all of it go on: not where capture is in trouble, or where

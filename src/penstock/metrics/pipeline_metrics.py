@@ -11,6 +11,7 @@ from penstock.metrics.catalogue import Metric
 from penstock.metrics.health import Answer, Health
 from penstock.metrics.lag import Lag
 from penstock.metrics.registry import Registry
+from penstock.metrics.summary import summarise
 from penstock.metrics.written import JobResult, Written
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Frontier, parse_lsn
@@ -55,6 +56,10 @@ class Metrics:
     def exposition(self) -> bytes:
         """All values in Prometheus' text format."""
         return self.registry.exposition()
+
+    def summary(self) -> dict[str, Any]:
+        """The same in few values, whatever the number of tables."""
+        return summarise(self.registry, self.health)
 
     def is_healthy(self) -> Answer:
         """What /health says."""

@@ -1,4 +1,6 @@
-"""/metrics for Prometheus, /health and /ready for whoever watches over the process."""
+"""/metrics for Prometheus, /summary for `penstock serve`, /health and /ready for whoever watches
+over the process.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
@@ -22,6 +24,8 @@ class Shown(Protocol):
     """What is to be seen of a run."""
 
     def exposition(self) -> bytes: ...
+
+    def summary(self) -> dict[str, Any]: ...
 
     def is_healthy(self) -> Answer: ...
 
@@ -90,12 +94,14 @@ class _Handler(BaseHTTPRequestHandler):
         path, metrics = self.path.partition("?")[0], self.server.metrics
         if path == "/metrics":
             self._send(200, CONTENT_TYPE_PLAIN_0_0_4, metrics.exposition())
+        elif path == "/summary":
+            self._answer(Answer(True, metrics.summary()))
         elif path == "/health":
             self._answer(metrics.is_healthy())
         elif path == "/ready":
             self._answer(metrics.is_ready())
         else:
-            self._send(404, "text/plain", b"/metrics, /health and /ready are here\n")
+            self._send(404, "text/plain", b"/metrics, /summary, /health and /ready are here\n")
 
     def _answer(self, answer: Answer) -> None:
         body = json.dumps(answer.body).encode() + b"\n"

@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 def shown_metrics(
     metrics: Metrics, config: MetricsConfig, write: Callable[[str], None]
 ) -> Iterator[str | None]:
-    """Show them as ``config`` says, until the block ends. ``write`` gets the reports. Yields where
-    they are served, if they are.
+    """Show them as ``config`` says, until the block ends. ``write`` gets the reports.
 
-    Raises ConfigError where the address is taken.
+    Gives the URL at which they are served, None where they are not. Raises ConfigError where the
+    address is taken.
     """
     with ExitStack() as stack:
         url = stack.enter_context(served_metrics(metrics, config))

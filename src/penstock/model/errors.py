@@ -17,8 +17,10 @@ PenstockError
 ├── DecodeError            bytes that are not what the protocol allows
 ├── SparkLost              Spark's JVM is gone: only a new start helps
 ├── StoreError             the store of table states and schemas refuses
-│   └── StoreUnavailable   connection lost or refused: worth another try
+│   ├── StoreUnavailable   connection lost or refused: worth another try
+│   └── UnknownTable       the pipeline has no table of that name
 └── DestinationError       the destination refused
+    ├── UnknownLetter      it keeps no refused row of that id
     ├── DestinationUnavailable  it did not answer: worth another try
     ├── BatchAgain         it asks for the same batch once more, and knows why
     └── TableRefused       it refused a row of one table: the others can go on
@@ -125,8 +127,16 @@ class StoreUnavailable(StoreError):
     """The store did not answer; another try may succeed."""
 
 
+class UnknownTable(StoreError):
+    """The pipeline has no table of the name that was given."""
+
+
 class DestinationError(PenstockError):
     """The destination refused."""
+
+
+class UnknownLetter(DestinationError):
+    """The destination keeps no refused row of the id that was given."""
 
 
 class DestinationUnavailable(DestinationError):

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.pipeline_argument import OneDestination, PipelineFile, chosen_deliveries
-from penstock.cli.tables.named_tables import phase_text, quoted, shown_name, some
 from penstock.cli.terminal import say
-from penstock.model.lsn import format_lsn
 from penstock.model.quantity_text import bytes_text
-from penstock.model.table_state import Errored, TimedRetry, state_to_json
+from penstock.model.table_state import Errored, TimedRetry
+from penstock.operations.named_tables import phase_text, quoted, shown_name, some
 
 if TYPE_CHECKING:
     from penstock.config import PipelineConfig
@@ -42,6 +41,7 @@ def list_tables(
       penstock tables list shop.yaml
       penstock tables list shop.yaml --json | jq '.[] | select(.state.phase == "errored")'
     """
+    from penstock.operations.table_json import table_to_json
     from penstock.store import pipeline_store
 
     views = chosen_deliveries(file, only)
@@ -55,7 +55,7 @@ def list_tables(
                 tables = sorted((shown_name(store, table), table) for table in known)
             if as_json:
                 whose = {"destination": config.destination_name} if config.is_one_of_many else {}
-                listed += [{**whose, **_to_json(store, name, table)} for name, table in tables]
+                listed += [{**whose, **table_to_json(store, name, table)} for name, table in tables]
                 continue
             _show_all(store, config, tables)
             if config is views[-1]:
@@ -115,31 +115,3 @@ def _show_rules(store: Store) -> None:
 
 def _time(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _to_json(store: Store, name: str, table: int) -> dict[str, Any]:
-    state, since = store.get_table_state(table), store.get_state_since(table)
-    copy = store.get_copy(table)
-    return {
-        "table": name,
-        "oid": table,
-        "state": None if state is None else state_to_json(state),
-        "since": None if since is None else since.astimezone(UTC).isoformat(),
-        "notes": list(store.get_notes(table)),
-        "copy": None if copy is None else _copy_to_json(copy),
-        "wish": store.get_wish(table),
-    }
-
-
-def _copy_to_json(copy: CopyProgress) -> dict[str, Any]:
-    return {
-        "chunks": len(copy.plan.chunks),
-        "chunks_done": len(copy.done),
-        "rows_done": copy.rows_done,
-        "bytes": copy.plan.bytes,
-        "bytes_done": copy.planned_bytes_done,
-        "first_lsn": format_lsn(copy.first_lsn),
-        "last_lsn": format_lsn(copy.last_lsn),
-        "snapshots": copy.snapshots,
-        "started_at": copy.started_at.astimezone(UTC).isoformat(),
-    }

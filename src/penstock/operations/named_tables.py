@@ -1,15 +1,13 @@
-"""Tables as people name them on the command line, and as they are shown to them."""
+"""Tables as people name them, in a command or a request, and as they are shown to them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from penstock.model.errors import ConfigError, StoreError
+from penstock.model.errors import ConfigError, StoreError, UnknownTable
 from penstock.model.lsn import format_lsn
 from penstock.model.table_name import TableName
 from penstock.model.table_state import Catchup, SyncDone, TableState
@@ -17,10 +15,6 @@ from penstock.model.table_state import Catchup, SyncDone, TableState
 if TYPE_CHECKING:
     from penstock.config import PipelineConfig
     from penstock.store import Store
-
-NAME_HELP = "As in the pipeline file: schema.table, or table for one of public."
-
-TableNames = Annotated[list[str], typer.Argument(metavar="TABLE...", help=NAME_HELP)]
 
 TAKEN_UP = (
     "A running pipeline takes this up within seconds; otherwise the next `penstock run` does."
@@ -62,7 +56,7 @@ def find_tables(store: Store, texts: Iterable[str]) -> list[int]:
         table = store.find_table(*name)
         if table is None or store.get_table_state(table) is None:
             known = sorted(shown_name(store, table) for table in store.get_table_states())
-            raise StoreError(
+            raise UnknownTable(
                 f"Pipeline {store.pipeline} has no table {name}; nothing was changed.",
                 remedy=f"It has {some(known)}." if known else "It has recorded no tables yet.",
             )

@@ -1,0 +1,85 @@
+"""`penstock dead-letters`: rows that the destination refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.terminal import say
+
+dead_letters_app = typer.Typer(
+    no_args_is_help=True, help="Show and discard rows that the destination refused."
+)
+
+Letter = Annotated[
+    int, typer.Argument(metavar="ID", min=1, help="As `dead-letters list` shows it.")
+]
+
+
+@dead_letters_app.command("list")
+def list_command(
+    file: PipelineFile,
+    table: Annotated[
+        str | None, typer.Option("--table", help="Of this source table alone, as it is listed.")
+    ] = None,
+    after: Annotated[int, typer.Option("--after", min=0, help="With an id above this one.")] = 0,
+    most: Annotated[int, typer.Option("--limit", min=1, max=1000, help="At most this many.")] = 100,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON array, for other programs.")
+    ] = False,
+) -> None:
+    """List refused rows: which table, where in the stream, and why.
+
+    Only the destination postgres with `dead_letter: true` keeps any. To bring such a row again,
+    mend the cause and run `penstock tables resync` for its table: that copies the row as it is now.
+
+    \b
+    Example:
+      penstock dead-letters list shop.yaml
+      penstock dead-letters list shop.yaml --table public.orders
+    """
+    from penstock.operations.dead_letters import list_letters
+
+    letters = list_letters(load_pipeline(file), table=table, after=after, most=most)
+    if as_json:
+        say(json.dumps([letter.to_json() for letter in letters], indent=2))
+        return
+    for letter in letters:
+        say(f"{letter.id}  {letter.table}  {letter.op} at {letter.commit_lsn}: {letter.cause}")
+    if not letters:
+        say("There are none.")
+
+
+@dead_letters_app.command("show")
+def show(file: PipelineFile, letter: Letter) -> None:
+    """Show one refused row with its values, as JSON.
+
+    \b
+    Example:
+      penstock dead-letters show shop.yaml 17
+    """
+    from penstock.operations.dead_letters import get_letter
+
+    say(json.dumps(get_letter(load_pipeline(file), letter).to_json(), indent=2))
+
+
+@dead_letters_app.command("discard")
+def discard(
+    file: PipelineFile,
+    letters: Annotated[
+        list[int], typer.Argument(metavar="ID...", min=1, help="As `dead-letters list` shows them.")
+    ],
+) -> None:
+    """Remove refused rows for good. Ids that are not there (any more) are left out.
+
+    \b
+    Example:
+      penstock dead-letters discard shop.yaml 17 18
+    """
+    from penstock.operations.dead_letters import discard_letters
+
+    gone = discard_letters(load_pipeline(file), letters)
+    say(f"Discarded {len(gone)} of {len(set(letters))}.")

@@ -1,0 +1,64 @@
+"""A pipeline file as it may be shown: what could be a secret is left out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from penstock.config.load import options_model
+from penstock.config.yaml_document import read_yaml
+
+if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
+
+HIDDEN = "(hidden)"
+
+# Of options without a type of their own (a client library's), the name has to tell.
+_SECRET_NAME = re.compile(
+    r"pass|secret|token|credential|private|auth|jaas|sasl|signature|api.?key|access.?key|\bkey\b",
+    re.IGNORECASE,
+)
+_REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_USER_IN_URL = re.compile(r"(?<=://)[^/\s@]*@")
+
+
+def shown_configuration(config: PipelineConfig, file: Path) -> dict[str, Any]:
+    """Every key with its value, defaults included. Where the file names a variable of the
+    environment, that name is shown instead of what it stands for.
+    """
+    written = read_yaml(file.read_text(encoding="utf-8"), str(file))
+    values = config.model_dump(mode="json", exclude={"destination"}, by_alias=True)
+    kind = config.destination_type
+    options: BaseModel = options_model(kind).model_validate(config.destination_options)
+    destination = {"type": kind, **options.model_dump(mode="json", by_alias=True)}
+    shown = _shown({**values, "destination": destination}, written, "")
+    assert isinstance(shown, dict)  # noqa: S101 (a mapping stays one)
+    return shown
+
+
+def _shown(value: Any, written: Any, name: str) -> Any:
+    if isinstance(written, str) and _REFERENCE.search(written):
+        # Beside a reference there may be a secret, too.
+        return written if _REFERENCE.fullmatch(written.strip()) else HIDDEN
+    if isinstance(value, dict):
+        given = written if isinstance(written, dict) else {}
+        return {key: _shown(item, given.get(key), str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        given_items = written if isinstance(written, list) else []
+        padded = [*given_items, *[None] * (len(value) - len(given_items))]
+        return [_shown(item, padded[index], name) for index, item in enumerate(value)]
+    if value is not None and not isinstance(value, bool) and _SECRET_NAME.search(name):
+        return HIDDEN
+    return _without_user(value) if isinstance(value, str) else value
+
+
+def _without_user(text: str) -> str:
+    """A URL without who signs in: libpq's own are without a password by now, others may not be."""
+    return _USER_IN_URL.sub(lambda found: _user(found[0]), text)
+
+
+def _user(text: str) -> str:
+    return f"{text[:-1].partition(':')[0]}@" if ":" in text else text

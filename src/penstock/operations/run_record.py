@@ -1,0 +1,102 @@
+"""What a running pipeline leaves for others to find it: its process, and where its metrics are.
+
+One small file a process, in the folder that processes of one machine share. Whoever reads it looks
+whether the process lives: a run that was killed could not take its file away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.operations.process_identity import ProcessIdentity
+
+if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One `penstock run` that lives. ``metrics`` is a URL, None where none are served."""
+
+    process: ProcessIdentity
+    file: str
+    metrics: str | None
+    began_at: datetime
+
+
+@contextmanager
+def recorded_run(config: PipelineConfig, file: Path, metrics: str | None) -> Iterator[None]:
+    """Leave the record until the block ends. `penstock run` calls it.
+
+    A folder that cannot be written ends no pipeline: then nobody finds it, and that is all.
+    """
+    record = _folder(config) / f"{os.getpid()}.json"
+    text = json.dumps(
+        {
+            **ProcessIdentity.own().to_json(),
+            "file": str(file.resolve()),
+            "metrics": metrics,
+            "began_at": datetime.now(UTC).isoformat(),
+        }
+    )
+    with suppress(OSError):
+        # The change log's folder may not be there yet: it is its owner's alone, too.
+        record.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        record.parent.mkdir(mode=0o700, exist_ok=True)
+        _forget_ended(record.parent)
+        _write_whole(record, text)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            record.unlink()
+
+
+def running(config: PipelineConfig) -> RunRecord | None:
+    """The run of the pipeline that lives on this machine; the oldest where there are several,
+    since a second one only waits for the first one's lock.
+    """
+    found = []
+    for path in _folder(config).glob("*.json"):
+        record = _read(path)
+        if record is not None and record.process.lives:
+            found.append(record)
+    return min(found, key=lambda record: record.began_at, default=None)
+
+
+def _folder(config: PipelineConfig) -> Path:
+    return config.change_log.local_folder / "runs"
+
+
+def _forget_ended(folder: Path) -> None:
+    for path in folder.glob("*.json"):
+        record = _read(path)
+        if record is None or (record.process.is_here and not record.process.lives):
+            path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> RunRecord | None:
+    """None for a file that is gone, or that is not one of ours."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        value = json.loads(path.read_text())
+        return RunRecord(
+            ProcessIdentity.from_json(value),
+            value["file"],
+            value["metrics"],
+            datetime.fromisoformat(value["began_at"]),
+        )
+    return None
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """So that nobody reads half of it."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)

@@ -1,0 +1,1 @@
+"""`penstock serve`: all pipelines in one place, for people (page) and programs (API)."""

@@ -1,0 +1,228 @@
+"""What the API answers and takes. Times are ISO 8601 in UTC, sizes are bytes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from penstock.serve.supervise.jobs import JobKind, JobState
+from penstock.serve.supervise.supervisor import ProcessState, Wanted
+
+Phase = Literal[
+    "init", "data_sync", "finished_copy", "sync_wait", "catchup", "sync_done", "ready", "errored"
+]
+HealthWord = Literal["healthy", "settling", "starting", "failing", "stopped"]
+TableText = Annotated[str, Field(min_length=1, max_length=300)]
+
+
+class _Taken(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Alive(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+class Process(BaseModel):
+    """The pipeline's process; ``adopted``: the server found it running."""
+
+    state: ProcessState
+    wanted: Wanted
+    pid: int | None
+    began_at: str | None
+    adopted: bool
+    restarts: int
+    next_start: str | None
+    error: str
+
+
+class DestinationModel(BaseModel):
+    name: str
+    type: str
+
+
+class PipelineModel(BaseModel):
+    """A pipeline at a glance. Numbers are null where they are not known at the moment."""
+
+    name: str
+    file: str
+    process: Process
+    health: HealthWord
+    reasons: list[str]
+    lag_seconds: float | None
+    lag_bytes: int | None
+    received_per_second: float | None
+    delivered_per_second: float | None
+    copied_per_second: float | None
+    tables: dict[str, int]
+    destinations: list[DestinationModel]
+
+
+class PipelineList(BaseModel):
+    pipelines: list[PipelineModel]
+
+
+class PipelineStatus(PipelineModel):
+    """The whole status, as `penstock status --json` has it. ``problems`` name what did not
+    answer."""
+
+    source: dict[str, Any] | None
+    log: dict[str, Any] | None
+    dead_letters: dict[str, int]
+    problems: list[str]
+
+
+class StopRequest(_Taken):
+    now: bool = Field(default=False, description="Do not wait for the batch that is under way.")
+
+
+class CopyModel(BaseModel):
+    """A copy under way. Bytes are as the source's disk has them, so they are estimates."""
+
+    chunks_done: int
+    chunks: int
+    rows: int
+    bytes_done: int
+    bytes: int
+    bytes_per_second: float | None
+    remaining_seconds: float | None
+
+
+class TableModel(BaseModel):
+    table: str
+    oid: int
+    phase: Phase
+    since: str | None
+    lsn: str | None
+    reason: str
+    solution: str
+    next_try: str | None
+    wish: Literal["paused", "cancelled", "resync"] | None
+    notes: list[str]
+    copy_progress: CopyModel | None
+
+
+class TableList(BaseModel):
+    """``matching``: how many tables match; ``next``: the cursor of the next page, null at the
+    end."""
+
+    tables: list[TableModel]
+    matching: int
+    next: str | None
+
+
+class TablesRequest(_Taken):
+    tables: Annotated[list[TableText], Field(min_length=1, max_length=1000)]
+
+
+class TableOutcomeModel(BaseModel):
+    table: str
+    outcome: str
+
+
+class OutcomeModel(BaseModel):
+    tables: list[TableOutcomeModel]
+    note: str
+
+
+class SchemaVersionModel(BaseModel):
+    """A definition that holds from the transaction with commit LSN ``lsn`` on."""
+
+    lsn: str
+    changes: list[str]
+    definition: dict[str, Any]
+
+
+class SchemaHistory(BaseModel):
+    table: str
+    versions: list[SchemaVersionModel]
+
+
+class DeadLetterModel(BaseModel):
+    id: int
+    table: str
+    op: str
+    commit_lsn: str
+    ordinal: int
+    sqlstate: str
+    cause: str
+    refused_at: str
+    values: dict[str, str | None]
+
+
+class DeadLetterList(BaseModel):
+    letters: list[DeadLetterModel]
+    next: int | None
+
+
+class DiscardRequest(_Taken):
+    ids: Annotated[
+        list[Annotated[int, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=1000)
+    ]
+
+
+class Discarded(BaseModel):
+    discarded: list[int]
+
+
+class JobRequest(_Taken):
+    """``confirm`` is the pipeline's name, for `destroy`. The other options are for `verify`."""
+
+    kind: JobKind
+    confirm: str | None = Field(default=None, max_length=100)
+    parallel: int | None = Field(default=None, ge=1, le=64)
+    show: int | None = Field(default=None, ge=1, le=1000)
+    wait: float | None = Field(default=None, ge=0, le=86400)
+
+
+class JobModel(BaseModel):
+    """A long operation. ``report`` is what `check` or `verify` found, ``passed`` whether all of it
+    is as it should be."""
+
+    id: str
+    pipeline: str
+    kind: JobKind
+    state: JobState
+    started_by: str
+    began_at: str
+    done: int | None
+    of: int | None
+    passed: bool | None
+    report: Any
+    said: str
+    error: str
+    remedy: str
+
+
+class JobList(BaseModel):
+    jobs: list[JobModel]
+
+
+class MetricPoint(BaseModel):
+    at: str
+    values: dict[str, float]
+
+
+class MetricSeries(BaseModel):
+    points: list[MetricPoint]
+
+
+class EventModel(BaseModel):
+    id: int
+    at: str
+    pipeline: str
+    level: str
+    event: str
+    message: str
+    fields: dict[str, Any]
+
+
+class EventList(BaseModel):
+    events: list[EventModel]
+
+
+class Configuration(BaseModel):
+    """The pipeline file with its defaults; secrets are left out."""
+
+    configuration: dict[str, Any]

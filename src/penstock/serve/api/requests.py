@@ -1,0 +1,139 @@
+"""What every route of the API needs: the service, who asks, which pipeline; and answers that are
+given again where a client asks again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from fastapi import Depends, Header, Path, Request
+from pydantic import BaseModel
+
+from penstock.model.errors import ConfigError, PenstockError
+from penstock.serve.catalogue import PipelineFile
+from penstock.serve.safety.guard import IDENTITY
+from penstock.serve.safety.identity import Identity
+from penstock.serve.service import Actor, Service
+
+T = TypeVar("T", bound=BaseModel)
+
+_MOST_REPLAYS = 1_000
+
+
+class Replays:
+    """The answers to requests with an Idempotency-Key, the last thousand. A client that does not
+    know whether it was heard asks again with the same key, and nothing is done twice.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[tuple[str, ...], tuple[str, BaseModel | None]] = OrderedDict()
+
+    def once(self, key: tuple[str, ...], request: str, act: Callable[[], T]) -> T:
+        """Raises PenstockError where the key came with another request, or where the first one is
+        still under way.
+        """
+        with self._lock:
+            if key in self._kept:
+                before, answer = self._kept[key]
+                if before != request:
+                    raise ConfigError(
+                        "The Idempotency-Key was used for another request.",
+                        remedy="Send another key with another request.",
+                    )
+                if answer is None:
+                    raise PenstockError(
+                        "The first request with this Idempotency-Key is still under way.",
+                        remedy="Ask again in a moment.",
+                    )
+                return answer  # type: ignore[return-value]
+            self._kept[key] = (request, None)
+            while len(self._kept) > _MOST_REPLAYS:
+                self._kept.popitem(last=False)
+        try:
+            answer = act()
+        except BaseException:
+            with self._lock:
+                self._kept.pop(key, None)
+            raise
+        with self._lock:
+            self._kept[key] = (request, answer)
+        return answer
+
+
+@dataclass(frozen=True)
+class Command:
+    """One request for a change."""
+
+    service: Service
+    actor: Actor
+    replays: Replays
+    place: str
+    key: str | None
+
+    def once(self, request: BaseModel | None, act: Callable[[], T]) -> T:
+        """Do it; where the client gave a key, once alone."""
+        if self.key is None:
+            return act()
+        text = "" if request is None else request.model_dump_json()
+        return self.replays.once((self.actor.identity.name, self.place, self.key), text, act)
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+def _identity(request: Request) -> Identity:
+    identity: Identity = request.scope[IDENTITY]
+    return identity
+
+
+def _command(
+    request: Request,
+    service: ServiceOf,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=200, description="The same key again does nothing twice.")
+    ] = None,
+) -> Command:
+    address = request.client.host if request.client else ""
+    actor = Actor(_identity(request), address)
+    return Command(service, actor, request.app.state.replays, request.url.path, idempotency_key)
+
+
+def _pipeline(
+    service: ServiceOf,
+    pipeline: Annotated[str, Path(pattern=r"^[a-z0-9_]{1,40}$", description="Its name.")],
+) -> PipelineFile:
+    return service.pipeline(pipeline)
+
+
+ServiceOf = Annotated[Service, Depends(_service)]
+CommandOf = Annotated[Command, Depends(_command)]
+PipelineOf = Annotated[PipelineFile, Depends(_pipeline)]
+
+
+def to_cursor(text: str) -> str:
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def from_cursor(cursor: str) -> str:
+    """Raises ConfigError for anything but what ``to_cursor`` gave."""
+    try:
+        return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise ConfigError(
+            "The cursor is not one that this server gave.",
+            remedy="Begin without a cursor, and take `next` of each answer.",
+        ) from None
+
+
+def shown(model: type[T], values: Any) -> T:
+    """A model of what an operation gave as plain values."""
+    return model.model_validate(values)

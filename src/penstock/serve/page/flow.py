@@ -1,0 +1,81 @@
+"""The way of the rows: source, change log, destinations, with rates and lags between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nicegui import ui
+
+from penstock.serve.catalogue import PipelineFile
+from penstock.serve.page.acting import Acting
+from penstock.serve.page.words import UNKNOWN, rate_text, seconds_text, size_text
+from penstock.serve.service import Overview
+
+
+@dataclass
+class _Station:
+    """A card with one number that counts, and lines below it."""
+
+    number: ui.label
+    lines: list[ui.label]
+
+    def show(self, number: str, *lines: str) -> None:
+        self.number.set_text(number)
+        for label, text in zip(self.lines, lines, strict=True):
+            label.set_text(text)
+
+
+def _station(icon: str, title: str, of: str) -> _Station:
+    with ui.card().classes("ps-card q-pa-md").style("gap: .2rem"):
+        with ui.row().classes("items-center gap-2 no-wrap"):
+            ui.icon(icon).classes("text-xl").props('aria-hidden="true"')
+            ui.label(title).classes("font-semibold")
+        number = ui.label(UNKNOWN).classes("ps-number")
+        ui.label(of).classes("ps-soft text-sm")
+        lines = [ui.label("").classes("ps-soft text-sm ps-name") for _ in range(2)]
+    return _Station(number, lines)
+
+
+def _arrow(text: str) -> ui.label:
+    with ui.column().classes("ps-arrow items-center").style("gap: 0"):
+        rate = ui.label(UNKNOWN).classes("ps-rate")
+        ui.icon("arrow_forward").props('aria-hidden="true"')
+        ui.label(text).classes("text-sm")
+    return rate
+
+
+def make_flow(person: Acting, file: PipelineFile) -> Callable[[Overview], None]:
+    """Shows the flow; the function that is returned brings it up to date."""
+    config = file.config
+    place = str(config.source.url).split("@")[-1].removeprefix("postgresql://") if config else ""
+    with ui.element("section").classes("ps-flow").props('aria-label="Flow of rows"'):
+        source = _station("storage", "Source", "WAL that it keeps for the slot")
+        received = _arrow("captured")
+        log = _station("segment", "Change log", "waiting to be delivered, or kept")
+        delivered = _arrow("delivered")
+        types = ", ".join(d.type for d in person.service.overview(file).destinations)
+        target = _station("output", f"Destination: {types}", "how old what it holds is")
+
+    def refresh(view: Overview) -> None:
+        said = person.service.sampler.summary(file.name) or {}
+        received.set_text(rate_text(view.received_per_second))
+        rate = view.delivered_per_second
+        delivered.set_text(rate_text(rate))
+        streaming = said.get("capture_streaming")
+        capture = "" if not said else "capture reads" if streaming else "capture does not read"
+        source.show(size_text(said.get("unconfirmed_bytes")), place, capture)
+        folder = config.change_log.path if config else ""
+        log.show(size_text(said.get("log_bytes")), folder, _buffered(said.get("buffered_bytes")))
+        copied = view.copied_per_second or 0.0
+        target.show(
+            seconds_text(view.lag_seconds),
+            f"{size_text(view.lag_bytes)} of WAL behind",
+            f"copying {rate_text(copied)}" if copied else "",
+        )
+
+    return refresh
+
+
+def _buffered(size: float | None) -> str:
+    return f"{size_text(size)} in capture's memory" if size else ""

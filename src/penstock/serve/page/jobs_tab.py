@@ -1,0 +1,162 @@
+"""Checks with their remedies, and comparisons of source and destination."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from penstock.cadence import paced
+from penstock.serve.catalogue import PipelineFile
+from penstock.serve.page.acting import Acting
+from penstock.serve.page.words import clock_text
+from penstock.serve.supervise.jobs import JobKind, JobView
+
+_REFRESH_SECONDS = paced(1.0)
+_MOST_ROWS = 500
+
+_RESULT_WORDS = {
+    "passed": ("check_circle", "passed"),
+    "failed": ("error", "failed"),
+    "warning": ("warning", "warning"),
+    "skipped": ("remove_circle", "skipped"),
+    "equal": ("check_circle", "equal"),
+    "different": ("error", "different"),
+}
+
+
+async def show_checks(person: Acting, file: PipelineFile) -> None:
+    """What `penstock check` says."""
+    _show(person, file, "check", "Check now", "Looks at source, role, tables, log and destination.")
+
+
+async def show_verification(person: Acting, file: PipelineFile) -> None:
+    """What `penstock verify` says."""
+    text = "Compares every row of source and destination at one position, while the pipeline runs."
+    _show(person, file, "verify", "Verify now", text)
+
+
+def _show(person: Acting, file: PipelineFile, kind: JobKind, label: str, text: str) -> None:
+    service = person.service
+
+    async def start() -> None:
+        if await person.act(lambda: service.start_job(person.actor, file, kind, {})):
+            look()
+
+    async def cancel() -> None:
+        job = _latest(person, file, kind)
+        if job is not None:
+            await person.act(lambda: service.cancel_job(person.actor, file, job.id))
+
+    with ui.row().classes("items-center gap-3"):
+        if person.may_operate:
+            ui.button(label, icon="play_arrow", on_click=start).props("no-caps outline")
+            ui.button("Cancel", icon="cancel", on_click=cancel).props("no-caps flat")
+        ui.label(text).classes("ps-soft")
+    shown: list[object] = []
+    place = ui.column().classes("w-full gap-2")
+
+    def look() -> None:
+        job = _latest(person, file, kind)
+        now = [None if job is None else (job.id, job.state, job.done, job.of)]
+        if now != shown:
+            shown[:] = now
+            place.clear()
+            with place:
+                _show_job(job)
+
+    look()
+    ui.timer(_REFRESH_SECONDS, look)
+
+
+def _latest(person: Acting, file: PipelineFile, kind: JobKind) -> JobView | None:
+    return next((job for job in person.service.jobs.of(file.name) if job.kind == kind), None)
+
+
+def _show_job(job: JobView | None) -> None:
+    if job is None:
+        ui.label("It has not run yet.").classes("ps-soft")
+        return
+    began = f"Started by {job.started_by} at {clock_text(job.began_at)}"
+    if job.state == "running":
+        with ui.row().classes("items-center gap-3"):
+            ui.spinner(size="1.5rem").props('aria-hidden="true"')
+            far = "" if job.of is None else f": {job.done} of {job.of} pieces"
+            ui.label(f"{began}, under way{far}").props("role=status")
+        if job.of:
+            bar = ui.linear_progress((job.done or 0) / job.of, show_value=False)
+            bar.props('aria-label="Progress"')
+        return
+    if job.report is None:
+        ui.label(f"{began}: {job.state}.")
+        if job.error:
+            ui.label(job.error).classes("ps-note ps-note-bad")
+        if job.remedy:
+            ui.label(f"What to do: {job.remedy}").classes("ps-note")
+        return
+    if job.kind == "check":
+        _show_results(job.report, began)
+    else:
+        _show_comparison(job.report, began)
+
+
+def _show_results(results: list[dict[str, Any]], began: str) -> None:
+    failed = sum(result["status"] == "failed" for result in results)
+    verdict = f"{failed} of {len(results)} checks failed" if failed else "All checks passed"
+    ui.label(f"{verdict}. {began}.").classes("font-semibold").props("role=status")
+    for result in sorted(results, key=lambda result: result["status"] != "failed"):
+        with ui.card().classes("ps-card q-pa-sm w-full").style("gap: .2rem"):
+            with ui.row().classes("items-center gap-2"):
+                _badge(result["status"])
+                ui.label(result["name"]).classes("font-semibold")
+            ui.label(result["detail"]).classes("ps-soft ps-name")
+            if result["remedy"]:
+                ui.label(f"What to do: {result['remedy']}").classes("ps-note")
+
+
+def _show_comparison(report: dict[str, Any], began: str) -> None:
+    word = "Equal" if report["equal"] else "NOT EQUAL"
+    count = len(report["tables"])
+    ui.label(
+        f"{word}: {count} tables, {report['rows']:,} rows at {report['lsn']}. {began}."
+    ).classes("ps-number").props("role=status")
+    tables = sorted(report["tables"], key=lambda table: table["equal"])
+    rows = [
+        {
+            "table": table["source"],
+            "result": _result(table),
+            "rows": f"{table['source_rows']:,}",
+            "detail": table["not_compared"] or table["skipped"] or _differences(table),
+        }
+        for table in tables[:_MOST_ROWS]
+    ]
+    columns = [
+        {"name": key, "label": label, "field": key, "align": "left"}
+        for key, label in (
+            ("table", "Table"), ("result", "Result"), ("rows", "Rows"), ("detail", "What differs"),
+        )
+    ]  # fmt: skip
+    shown = ui.table(columns=columns, rows=rows, row_key="table", pagination=50)
+    shown.classes("ps-table w-full").props("flat wrap-cells")
+    for broken in report["constraints"]:
+        if broken["violations"]:
+            text = f"{broken['kind']} {broken['name']} of {broken['table']} is violated"
+            ui.label(text).classes("ps-note ps-note-bad")
+
+
+def _result(table: dict[str, Any]) -> str:
+    if table["not_compared"]:
+        return "not compared"
+    return "skipped" if table["skipped"] else "equal" if table["equal"] else "DIFFERENT"
+
+
+def _differences(table: dict[str, Any]) -> str:
+    found = [f"{entry['kind']}: {entry['row']}" for entry in table["differences"][:5]]
+    return "; ".join(found)
+
+
+def _badge(status: str) -> None:
+    icon, word = _RESULT_WORDS.get(status, ("help", status))
+    with ui.row().classes(f"ps-badge ps-{status}"):
+        ui.icon(icon).props('aria-hidden="true"')
+        ui.label(word)

@@ -1,0 +1,57 @@
+"""The page's addresses. NiceGUI knows one set of pages a process, so they are made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request
+from nicegui import ui
+
+from penstock.serve.page.acting import Acting
+from penstock.serve.page.frame import frame, note
+from penstock.serve.page.overview import show_overview
+from penstock.serve.page.pipeline_page import show_pipeline
+from penstock.serve.safety.guard import IDENTITY
+from penstock.serve.safety.identity import Identity
+from penstock.serve.service import Actor, Service, UnknownPipeline
+
+_RECONNECT_SECONDS = 30.0
+
+
+def install_pages(
+    application: FastAPI, service: Service, still_valid: Callable[[Identity], bool]
+) -> None:
+    """Add the page to the API's application. Whoever gets here has passed the guard."""
+
+    def acting(request: Request) -> Acting:
+        identity: Identity = request.scope[IDENTITY]
+        address = request.client.host if request.client else ""
+        return Acting(service, Actor(identity, address), still_valid)
+
+    @ui.page("/")
+    def overview(request: Request, mode: str = "auto") -> None:
+        person = acting(request)
+        frame(person.actor.identity, "", mode)
+        show_overview(person)
+
+    @ui.page("/pipelines/{name}")
+    async def pipeline(
+        request: Request, name: str, mode: str = "auto", tab: str = "tables"
+    ) -> None:
+        person = acting(request)
+        frame(person.actor.identity, name, mode)
+        try:
+            file = service.pipeline(name)
+        except UnknownPipeline as error:
+            note(error.message, bad=True)
+            ui.link("All pipelines", "/").classes("ps-link")
+            return
+        await show_pipeline(person, file, tab)
+
+    ui.run_with(
+        application,
+        title="Penstock",
+        language="en-US",
+        reconnect_timeout=_RECONNECT_SECONDS,
+        show_welcome_message=False,
+    )

@@ -1,0 +1,123 @@
+"""One pipeline: its state, the flow of its rows, and tabs for all there is to see and to do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from nicegui import ui
+
+from penstock.cadence import paced
+from penstock.serve.catalogue import PipelineFile
+from penstock.serve.page.acting import Acting, confirm
+from penstock.serve.page.charts_tab import show_charts
+from penstock.serve.page.configuration_tab import show_configuration
+from penstock.serve.page.dead_letters_tab import show_dead_letters
+from penstock.serve.page.events_tab import show_events
+from penstock.serve.page.flow import make_flow
+from penstock.serve.page.frame import badge, heading, note
+from penstock.serve.page.jobs_tab import show_checks, show_verification
+from penstock.serve.page.schema_tab import show_schema
+from penstock.serve.page.tables_tab import show_tables
+from penstock.serve.page.words import HEALTH_WORDS
+from penstock.serve.service import Overview
+
+_REFRESH_SECONDS = paced(2.0)
+
+Show = Callable[[Acting, PipelineFile], Awaitable[None]]
+
+_TABS: dict[str, tuple[str, str, Show]] = {
+    "tables": ("Tables", "table_rows", show_tables),
+    "charts": ("Charts", "show_chart", show_charts),
+    "schema": ("Schema", "difference", show_schema),
+    "dead-letters": ("Dead letters", "mail", show_dead_letters),
+    "events": ("Events", "list_alt", show_events),
+    "checks": ("Checks", "fact_check", show_checks),
+    "verify": ("Verify", "balance", show_verification),
+    "configuration": ("Configuration", "settings", show_configuration),
+}
+
+
+async def show_pipeline(person: Acting, file: PipelineFile, tab: str) -> None:
+    """``tab`` is the one to show first."""
+    _show_head(person, file)
+    refresh_flow = make_flow(person, file)
+    with (
+        ui.tabs()
+        .classes("ps-tabs w-full")
+        .props("align=left inline-label outside-arrows mobile-arrows no-caps dense") as tabs
+    ):
+        for name, (label, icon, _show) in _TABS.items():
+            ui.tab(name, label=label, icon=icon)
+    panel = ui.column().classes("w-full").props('role="tabpanel"')
+
+    async def show() -> None:
+        panel.clear()
+        with panel:
+            await _TABS[str(tabs.value)][2](person, file)
+
+    tabs.set_value(tab if tab in _TABS else "tables")
+    tabs.on_value_change(show)
+    await show()
+
+    def refresh() -> None:
+        refresh_flow(person.service.overview(file))
+
+    refresh()
+    ui.timer(_REFRESH_SECONDS, refresh)
+
+
+def _show_head(person: Acting, file: PipelineFile) -> None:
+    service = person.service
+
+    async def start() -> None:
+        if await person.act(lambda: service.start_pipeline(person.actor, file)):
+            ui.notify(f"{file.name} is started.")
+            head.refresh()
+
+    async def stop() -> None:
+        text = "What is under way is finished first. It stays stopped until somebody starts it."
+        if not await confirm(f"Stop {file.name}?", text, "Stop"):
+            return
+        if await person.act(lambda: service.stop_pipeline(person.actor, file)):
+            ui.notify(f"{file.name} is being stopped.")
+            head.refresh()
+
+    @ui.refreshable
+    def head() -> None:
+        view = service.overview(file)
+        shown[:] = [_signature(view)]
+        with ui.row().classes("w-full items-center justify-between gap-3"):
+            with ui.row().classes("items-center gap-3"):
+                heading(file.name, 1)
+                badge(HEALTH_WORDS, view.health)
+                ui.label(_process_text(view)).classes("ps-soft text-sm")
+            if person.may_operate:
+                with ui.row().classes("gap-2"):
+                    running = view.process.pid is not None
+                    begin = ui.button("Start", icon="play_arrow", on_click=start)
+                    begin.props("no-caps outline").set_enabled(not running)
+                    end = ui.button("Stop", icon="stop", on_click=stop)
+                    end.props("no-caps outline").set_enabled(running)
+        for reason in view.reasons[:5]:
+            note(reason, bad=view.health == "failing")
+
+    shown: list[object] = []
+    head()
+
+    def look() -> None:
+        if shown != [_signature(service.overview(file))]:
+            head.refresh()
+
+    ui.timer(_REFRESH_SECONDS, look)
+
+
+def _signature(view: Overview) -> object:
+    return view.health, view.reasons, view.process.state, view.process.pid
+
+
+def _process_text(view: Overview) -> str:
+    process = view.process
+    if process.pid is None:
+        return "" if process.next_start is None else "is started again in a moment"
+    adopted = ", adopted" if process.adopted else ""
+    return f"process {process.pid}{adopted}"

@@ -1,0 +1,116 @@
+"""The server: its parts are made here, and nowhere else."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import uvicorn
+from fastapi import FastAPI
+
+from penstock.config.metrics_config import Address
+from penstock.model.errors import ConfigError
+from penstock.serve.api.application import make_application
+from penstock.serve.options import ServeOptions
+from penstock.serve.safety.guard import Guard, Trust
+from penstock.serve.safety.origins import Origins
+from penstock.serve.safety.sessions import OneTimeToken, Sessions
+from penstock.serve.safety.tokens import Tokens
+from penstock.serve.service import Service
+from penstock.serve.state_folder import StateFolder
+
+_SHUTDOWN_SECONDS = 3
+_MOST_CONNECTIONS = 1_000
+_MOST_MESSAGE = 2**20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """``url`` signs one browser in."""
+
+    service: Service
+    application: FastAPI
+    guard: Guard
+    url: str
+
+
+def make_parts(options: ServeOptions, port: int) -> Parts:
+    """All but the socket. Raises ConfigError where the options are not safe, or do not work."""
+    folder = StateFolder(options.state)
+    folder.take()
+    tokens = Tokens(folder.tokens)
+    options.require_safe(has_tokens=bool(tokens.all()))
+    service = Service(options.places, folder, starts=options.starts)
+    application = make_application(service)
+    one_time = OneTimeToken()
+    origins = Origins.of(options.host, port, tls=options.tls, names=options.names)
+    encrypted = options.tls or bool(options.proxies)
+    trust = Trust(
+        origins.behind_proxy() if options.proxies else origins,
+        tokens,
+        Sessions(folder.signing_key()),
+        one_time,
+        # Cookies are not told apart by port: two servers on one machine would share theirs.
+        cookie=f"penstock_{port}",
+        secure_cookie=encrypted,
+        proxies=options.proxies,
+        proxy_header=options.proxy_header,
+        proxy_role=options.proxy_role,
+    )
+    guard = Guard(application, trust, service.audit)
+    if options.page:
+        from penstock.serve.page.pages import install_pages
+
+        install_pages(application, service, guard.still_valid)
+    scheme = "https" if encrypted else "http"
+    place = options.names[0] if options.names else str(Address(options.host, port))
+    return Parts(service, application, guard, f"{scheme}://{place}/signin?token={one_time.text}")
+
+
+def listen(options: ServeOptions) -> socket.socket:
+    """Raises ConfigError where the address cannot be had."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((options.host, options.port))
+    except OSError as error:
+        made.close()
+        raise ConfigError(
+            f"{Address(options.host, options.port)} cannot be listened on: {error.strerror}.",
+            remedy="Choose another port with --port; 0 takes one that is free.",
+        ) from None
+    return made
+
+
+def make_server(options: ServeOptions, parts: Parts) -> uvicorn.Server:
+    config = uvicorn.Config(
+        parts.guard,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        lifespan="on",
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        ws_max_size=_MOST_MESSAGE,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.key,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(options: ServeOptions, ready: Callable[[Parts], None]) -> None:
+    """Answer until SIGINT or SIGTERM. ``ready`` is called once it listens. Pipelines go on."""
+    with listen(options) as made:
+        parts = make_parts(options, made.getsockname()[1])
+        parts.service.start()
+        try:
+            ready(parts)
+            make_server(options, parts).run(sockets=[made])
+        finally:
+            parts.service.stop()

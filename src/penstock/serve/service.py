@@ -1,0 +1,270 @@
+"""Everything that can be seen and done, for the API and for the page alike."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.config import PipelineConfig
+from penstock.model.errors import PenstockError
+from penstock.operations.dead_letters import discard_letters
+from penstock.operations.outcome import Outcome
+from penstock.operations.table_actions import TABLE_ACTIONS
+from penstock.operations.table_summaries import TableSummary
+from penstock.serve.catalogue import Catalogue, PipelineFile
+from penstock.serve.observe.events import Events
+from penstock.serve.observe.looks import Looks, PipelineLooks
+from penstock.serve.observe.sampler import Sampler
+from penstock.serve.observe.series import Point
+from penstock.serve.safety.audit import Audit
+from penstock.serve.safety.identity import Identity
+from penstock.serve.state_folder import StateFolder
+from penstock.serve.supervise.jobs import JobKind, Jobs, JobView
+from penstock.serve.supervise.supervisor import ProcessView, Supervisor
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class UnknownPipeline(PenstockError):
+    """No pipeline of that name is served."""
+
+
+class UnknownJob(PenstockError):
+    """The pipeline has no operation of that id."""
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who asks for a change, and from where."""
+
+    identity: Identity
+    address: str
+
+
+@dataclass(frozen=True)
+class Destination:
+    """One of a pipeline's destinations."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A pipeline at a glance. Numbers are None where nobody knows them at the moment."""
+
+    name: str
+    file: str
+    process: ProcessView
+    health: str
+    reasons: tuple[str, ...]
+    lag_seconds: float | None
+    lag_bytes: int | None
+    received_per_second: float | None
+    delivered_per_second: float | None
+    copied_per_second: float | None
+    tables: dict[str, int]
+    destinations: tuple[Destination, ...]
+
+
+class Service:
+    """Made once for each server. May be used by any thread."""
+
+    def __init__(self, places: Sequence[Path], folder: StateFolder, *, starts: bool = True) -> None:
+        self.folder = folder
+        self.catalogue = Catalogue(places)
+        self.events = Events()
+        self.audit = Audit(folder.audit)
+        self.supervisor = Supervisor(self.catalogue, folder, self.events, starts=starts)
+        self.sampler = Sampler(self.catalogue, self.supervisor)
+        self.jobs = Jobs(folder.jobs)
+        self._looks = Looks()
+
+    def start(self) -> None:
+        self.supervisor.start()
+        self.sampler.start()
+
+    def stop(self) -> None:
+        """Stop looking; pipelines and operations go on."""
+        self.sampler.stop()
+        self.supervisor.stop()
+        self._looks.close()
+        self.folder.give_back()
+
+    # -- what is there ---------------------------------------------------------------------------
+
+    def pipeline(self, name: str) -> PipelineFile:
+        """Raises UnknownPipeline."""
+        file = self.catalogue.get(name)
+        if file is None:
+            raise UnknownPipeline(
+                f"No pipeline {name} is served here.",
+                remedy="GET /v1/pipelines lists those that are.",
+            )
+        return file
+
+    def looks(self, file: PipelineFile) -> PipelineLooks:
+        return self._looks.of(file.require_config())
+
+    def tables(self, file: PipelineFile) -> list[TableSummary]:
+        """By name. Raises PenstockError where the store does not answer."""
+        return self.looks(file).tables.get()
+
+    def overview(self, file: PipelineFile) -> Overview:
+        """From what is known: asks nobody, so that a source which is away delays no list."""
+        process = self.supervisor.view(file)
+        summary = self.sampler.summary(file.name) or {}
+        latest: Point | None = self.sampler.series(file.name).latest
+        rates = latest.values if latest is not None else {}
+        health, reasons = _health(process, summary)
+        lag_bytes = summary.get("lag_bytes")
+        if lag_bytes is None and file.config is not None:
+            source = self._looks.of(file.config).source.known
+            lag_bytes = None if source is None else source.lag_bytes
+        return Overview(
+            file.name,
+            str(file.path),
+            process,
+            health,
+            reasons,
+            summary.get("lag_seconds"),
+            None if lag_bytes is None else int(lag_bytes),
+            rates.get("received_per_second"),
+            rates.get("delivered_per_second"),
+            rates.get("copied_per_second"),
+            dict(summary.get("tables", {})) or self._known_phases(file),
+            destinations(file.config),
+        )
+
+    def _known_phases(self, file: PipelineFile) -> dict[str, int]:
+        found: dict[str, int] = {}
+        if file.config is not None:
+            for table in self._looks.of(file.config).tables.known or ():
+                found[table.phase] = found.get(table.phase, 0) + 1
+        return found
+
+    # -- what can be done ------------------------------------------------------------------------
+
+    def start_pipeline(self, actor: Actor, file: PipelineFile) -> ProcessView:
+        return self._command(actor, file, "start", lambda: self.supervisor.start_pipeline(file))
+
+    def stop_pipeline(self, actor: Actor, file: PipelineFile, *, now: bool = False) -> ProcessView:
+        return self._command(
+            actor, file, "stop", lambda: self.supervisor.stop_pipeline(file, now=now), now=now
+        )
+
+    def tables_action(
+        self, actor: Actor, file: PipelineFile, action: str, tables: Sequence[str]
+    ) -> Outcome:
+        """One of TABLE_ACTIONS."""
+        config = file.require_config()
+
+        def act() -> Outcome:
+            try:
+                return TABLE_ACTIONS[action](config, file.path, tables)
+            finally:
+                self._looks.of(config).tables.forget()
+
+        return self._command(actor, file, f"tables {action}", act, tables=list(tables))
+
+    def discard(self, actor: Actor, file: PipelineFile, letters: Sequence[int]) -> Sequence[int]:
+        config = file.require_config()
+        return self._command(
+            actor,
+            file,
+            "dead-letters discard",
+            lambda: discard_letters(config, letters),
+            letters=list(letters),
+        )
+
+    def start_job(
+        self, actor: Actor, file: PipelineFile, kind: JobKind, options: dict[str, int | float]
+    ) -> JobView:
+        return self._command(
+            actor,
+            file,
+            kind,
+            lambda: self.jobs.start(file, kind, options, actor.identity.name),
+            **options,
+        )
+
+    def cancel_job(self, actor: Actor, file: PipelineFile, job_id: str) -> JobView:
+        """Raises UnknownJob."""
+
+        def cancel() -> JobView:
+            job = self.jobs.cancel(file.name, job_id)
+            if job is None:
+                raise unknown_job(file.name, job_id)
+            return job
+
+        return self._command(actor, file, "cancel", cancel, job=job_id)
+
+    def job(self, file: PipelineFile, job_id: str) -> JobView:
+        """Raises UnknownJob."""
+        job = self.jobs.get(file.name, job_id)
+        if job is None:
+            raise unknown_job(file.name, job_id)
+        return job
+
+    def _command(
+        self, actor: Actor, file: PipelineFile, action: str, act: Callable[[], T], **fields: Any
+    ) -> T:
+        """Do it, and write down who did what, also where it failed."""
+        who, outcome = actor.identity, "failed"
+        try:
+            done = act()
+            outcome = "done"
+            return done
+        except PenstockError as error:
+            outcome = f"refused: {error.message}"
+            raise
+        finally:
+            self.audit.command(
+                who.name, who.role, actor.address, action,
+                pipeline=file.name, outcome=outcome, **fields,
+            )  # fmt: skip
+            text = f"{who.name}: {action}" + ("" if outcome == "done" else f" ({outcome})")
+            level = "info" if outcome == "done" else "warning"
+            self.events.tell(file.name, "command", text, level=level)
+
+
+def destinations(config: PipelineConfig | None) -> tuple[Destination, ...]:
+    """A list, though a pipeline has one today."""
+    if config is None:
+        return ()
+    return (Destination(config.destination_type, config.destination_type),)
+
+
+def unknown_job(pipeline: str, job_id: str) -> UnknownJob:
+    return UnknownJob(
+        f"Pipeline {pipeline} has no operation {job_id[:40]}.",
+        remedy="The last twenty are kept; GET …/jobs lists them.",
+    )
+
+
+def _health(process: ProcessView, summary: dict[str, Any]) -> tuple[str, tuple[str, ...]]:
+    """One word, and why."""
+    if process.state in ("invalid", "failed", "waiting"):
+        return "failing", (process.error,) if process.error else ()
+    if process.state == "stopped":
+        return "stopped", ()
+    if not summary:
+        return "starting", ("it has not said anything yet",) if process.metrics else ()
+    with suppress(KeyError, TypeError):
+        health, ready = summary["health"], summary["ready"]
+        if health["reasons"]:
+            return "failing", tuple(health["reasons"])
+        if ready["reasons"]:
+            return "settling", tuple(ready["reasons"])
+    return "healthy", ()
+
+
+def utc(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat(timespec="milliseconds")

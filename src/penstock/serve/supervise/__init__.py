@@ -1,0 +1,1 @@
+"""Pipelines and long operations as processes of their own."""

@@ -1,0 +1,242 @@
+"""Long operations (check, verify, init, snapshot, destroy) as processes, with their progress.
+
+Each has a folder with its command, its output and what it said. A server that starts anew finds
+them there, and those that still run go on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from penstock.model.errors import PenstockError
+from penstock.operations.process_identity import ProcessIdentity
+from penstock.serve.catalogue import PipelineFile
+from penstock.serve.state_folder import read_json, write_json
+from penstock.serve.supervise.pipeline_process import send_signal, start_detached
+
+JobKind = Literal["check", "verify", "init", "snapshot", "destroy"]
+JobState = Literal["running", "succeeded", "failed", "cancelled"]
+
+# Those that say what they found as one JSON document.
+_REPORTING = ("check", "verify")
+_MOST_KEPT = 20
+_MOST_RUNNING = 4
+_MOST_OUTPUT = 8 * 2**20
+_MOST_SAID = 64 * 2**10
+
+
+@dataclass(frozen=True)
+class JobView:
+    """One operation. ``report`` is what it found; ``said`` what it printed, for people.
+
+    ``passed``: whether what was checked or compared is as it should be; None where nothing was.
+    """
+
+    id: str
+    pipeline: str
+    kind: JobKind
+    state: JobState
+    started_by: str
+    began_at: str
+    done: int | None = None
+    of: int | None = None
+    passed: bool | None = None
+    report: Any = None
+    said: str = ""
+    error: str = ""
+    remedy: str = ""
+
+
+class Jobs:
+    """May be used by any thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(
+        self, file: PipelineFile, kind: JobKind, options: Mapping[str, int | float], who: str
+    ) -> JobView:
+        """Start one. Of each kind and pipeline one runs at a time: asking again gives that one.
+
+        Raises PenstockError where too many run.
+        """
+        file.require_config()
+        with self._lock:
+            running = [job for job in self._all() if job.state == "running"]
+            for job in running:
+                if job.pipeline == file.name and job.kind == kind:
+                    return job
+            if len(running) >= _MOST_RUNNING:
+                raise PenstockError(
+                    f"{len(running)} operations are under way, which is as many as may be.",
+                    remedy="Wait until one of them has ended.",
+                )
+            self._forget_old()
+            job_id = uuid.uuid4().hex
+            folder = self._folder / job_id
+            folder.mkdir(mode=0o700)
+            child = start_detached(
+                _command(kind, file.path, options), folder / "out", folder / "err"
+            )
+            self._children[job_id] = child
+            write_json(
+                folder / "job.json",
+                {
+                    "pipeline": file.name,
+                    "kind": kind,
+                    "started_by": who,
+                    "began_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+                    "process": ProcessIdentity.of(child.pid).to_json(),
+                },
+            )
+            view = self._view(job_id)
+        if view is None:
+            raise PenstockError(f"{kind} of pipeline {file.name} could not be started.")
+        return view
+
+    def get(self, pipeline: str, job_id: str) -> JobView | None:
+        with self._lock:
+            view = self._view(job_id)
+        return view if view is not None and view.pipeline == pipeline else None
+
+    def of(self, pipeline: str) -> list[JobView]:
+        """Newest first."""
+        with self._lock:
+            return [job for job in self._all() if job.pipeline == pipeline]
+
+    def cancel(self, pipeline: str, job_id: str) -> JobView | None:
+        """Ask it to end. One that has ended stays as it is."""
+        with self._lock:
+            view, record = self._view(job_id), self._record(job_id)
+            if view is None or record is None or view.pipeline != pipeline:
+                return None
+            if view.state == "running":
+                write_json(self._folder / job_id / "job.json", {**record, "cancelled": True})
+                send_signal(ProcessIdentity.from_json(record["process"]), signal.SIGINT)
+            return self._view(job_id)
+
+    def _all(self) -> list[JobView]:
+        found = [self._view(path.name) for path in self._folder.iterdir() if path.is_dir()]
+        jobs = [job for job in found if job is not None]
+        return sorted(jobs, key=lambda job: job.began_at, reverse=True)
+
+    def _record(self, job_id: str) -> dict[str, Any] | None:
+        # It becomes a path: nothing but what we gave out is looked for.
+        if not re.fullmatch(r"[0-9a-f]{32}", job_id):
+            return None
+        record = read_json(self._folder / job_id / "job.json")
+        return record if isinstance(record, dict) else None
+
+    def _view(self, job_id: str) -> JobView | None:
+        record = self._record(job_id)
+        if record is None:
+            return None
+        folder = self._folder / job_id
+        lives, code = self._ending(job_id, record)
+        # First looked at, then read: what it said last is not missed.
+        said = _tail(folder / "err", _MOST_SAID)
+        error, remedy = _error_in(said)
+        report = None if lives or record["kind"] not in _REPORTING else _report(folder / "out")
+        passed = _passed(record["kind"], report)
+        if lives:
+            state: JobState = "running"
+        elif record.get("cancelled") and report is None:
+            state = "cancelled"
+        elif record["kind"] in _REPORTING:
+            state = "succeeded" if report is not None else "failed"
+        else:
+            state = "succeeded" if code == 0 or (code is None and not error) else "failed"
+        done, of = _progress(said)
+        return JobView(
+            job_id,
+            record["pipeline"],
+            record["kind"],
+            state,
+            record["started_by"],
+            record["began_at"],
+            done,
+            of,
+            passed,
+            report,
+            _tail(folder / "out", _MOST_SAID) if record["kind"] not in _REPORTING else "",
+            error,
+            remedy,
+        )
+
+    def _ending(self, job_id: str, record: dict[str, Any]) -> tuple[bool, int | None]:
+        """Whether it runs, and where it was our child, what it ended with."""
+        child = self._children.get(job_id)
+        if child is not None:
+            code = child.poll()
+            return code is None, code
+        with suppress(KeyError, TypeError, ValueError):
+            return ProcessIdentity.from_json(record["process"]).lives, None
+        return False, None
+
+    def _forget_old(self) -> None:
+        ended = [job for job in self._all() if job.state != "running"]
+        for job in ended[_MOST_KEPT:]:
+            shutil.rmtree(self._folder / job.id, ignore_errors=True)
+            self._children.pop(job.id, None)
+
+
+def _command(kind: JobKind, file: Path, options: Mapping[str, int | float]) -> list[str]:
+    command = [sys.executable, "-m", "penstock", "--log-format", "json", kind, str(file)]
+    if kind in _REPORTING:
+        command.append("--json")
+    if kind == "destroy":
+        command.append("--yes")
+    for name, value in options.items():
+        command += [f"--{name}", str(value)]
+    return command
+
+
+def _report(path: Path) -> Any:
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_bytes()[:_MOST_OUTPUT])
+    return None
+
+
+def _passed(kind: str, report: Any) -> bool | None:
+    with suppress(KeyError, TypeError):
+        if kind == "verify":
+            return bool(report["equal"])
+        if kind == "check":
+            return all(result["status"] != "failed" for result in report)
+    return None
+
+
+def _tail(path: Path, most: int) -> str:
+    with suppress(OSError):
+        data = path.read_bytes()
+        return data[-most:].decode(errors="replace")
+    return ""
+
+
+def _error_in(said: str) -> tuple[str, str]:
+    found = re.search(r"^Error: (.*?)(?:^What to do: (.*))?\Z", said, re.DOTALL | re.MULTILINE)
+    return (found[1].strip(), (found[2] or "").strip()) if found else ("", "")
+
+
+def _progress(said: str) -> tuple[int | None, int | None]:
+    for line in reversed(said.splitlines()):
+        with suppress(ValueError, KeyError, TypeError):
+            value = json.loads(line)
+            if value["event"] == "compared":
+                return int(value["done"]), int(value["of"])
+    return None, None

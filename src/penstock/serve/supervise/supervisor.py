@@ -1,0 +1,314 @@
+"""Keeps pipelines as people want them: started, stopped, started again after a failure.
+
+What is wanted is written down, and so is the process that was started for it. A server that starts
+finds both, and touches nothing that runs. Runs that others started (`penstock run` in a terminal, a
+unit of systemd) are found by the record that every run leaves, and are adopted.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal
+
+from penstock.backoff import Backoff
+from penstock.cadence import paced
+from penstock.model.errors import ConfigError, PenstockError
+from penstock.operations.process_identity import ProcessIdentity
+from penstock.operations.run_record import running
+from penstock.serve.catalogue import Catalogue, PipelineFile
+from penstock.serve.observe.events import Events
+from penstock.serve.state_folder import StateFolder, read_json, write_json
+from penstock.serve.supervise.pipeline_process import send_signal, start_run
+from penstock.serve.supervise.run_log import RunLog
+
+TURN_SECONDS = paced(1.0)
+_FIRST_PAUSE = paced(1.0)
+_LONGEST_PAUSE = paced(300.0)
+# What `penstock run` exits with where its file is wrong: another try would not help.
+_EXIT_CONFIG = 2
+
+Wanted = Literal["running", "stopped"]
+ProcessState = Literal["running", "stopping", "stopped", "waiting", "failed", "invalid"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ProcessView:
+    """How a pipeline's process stands.
+
+    ``adopted``: somebody else started it. ``waiting``: it ended by itself and is started again at
+    ``next_start``. ``failed``: it ended, and another start would not help. ``error`` is the last
+    thing that it said of a failure.
+    """
+
+    state: ProcessState
+    wanted: Wanted
+    pid: int | None = None
+    began_at: datetime | None = None
+    adopted: bool = False
+    metrics: str | None = None
+    restarts: int = 0
+    next_start: datetime | None = None
+    error: str = ""
+
+
+@dataclass
+class _Kept:
+    """What is known of one pipeline's process."""
+
+    wanted: Wanted
+    log: RunLog
+    process: ProcessIdentity | None = None
+    child: subprocess.Popen[bytes] | None = None
+    began_at: datetime | None = None
+    metrics: str | None = None
+    backoff: Backoff = field(
+        default_factory=lambda: Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+    )
+    adopted: bool = False
+    stopping: bool = False
+    due: float | None = None
+    restarts: int = 0
+    gave_up: bool = False
+    error: str = ""
+
+
+class Supervisor:
+    """One thread looks after all pipelines; others ask and command. May be used by any thread."""
+
+    def __init__(
+        self, catalogue: Catalogue, folder: StateFolder, events: Events, *, starts: bool = True
+    ) -> None:
+        """``starts``: pipelines of which nobody ever said what is wanted are started."""
+        self._catalogue = catalogue
+        self._folder = folder
+        self._events = events
+        self._new: Wanted = "running" if starts else "stopped"
+        self._lock = threading.RLock()
+        self._kept: dict[str, _Kept] = {}
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="penstock-supervisor", daemon=True)
+
+    def start(self) -> None:
+        """Look once, so that whoever asks gets an answer; then go on in a thread."""
+        self.turn()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop looking. Pipelines are left as they are."""
+        self._ending.set()
+        if self._thread.ident is not None:
+            self._thread.join(5 * TURN_SECONDS)
+
+    def _run(self) -> None:
+        while not self._ending.wait(TURN_SECONDS):
+            try:
+                self.turn()
+            except Exception:
+                # Of one turn: the next one looks again.
+                _log.exception("a look at the pipelines failed", extra={"event": "turn_failed"})
+
+    # -- what people want ------------------------------------------------------------------------
+
+    def start_pipeline(self, file: PipelineFile) -> ProcessView:
+        """Want it to run; starts it at once where it does not. Raises PenstockError."""
+        file.require_config()
+        with self._lock:
+            kept = self._of(file)
+            kept.gave_up, kept.due, kept.restarts, kept.error = False, None, 0, ""
+            kept.backoff.start_over()
+            self._look(file, kept)
+            if kept.stopping and kept.process is not None:
+                raise PenstockError(
+                    f"Pipeline {file.name} is being stopped.",
+                    remedy="Start it again once it has stopped.",
+                )
+            self._want(file, kept, "running")
+            if kept.process is None:
+                self._begin(file, kept)
+            return self._view(file, kept)
+
+    def stop_pipeline(self, file: PipelineFile, *, now: bool = False) -> ProcessView:
+        """Want it to be stopped; ``now``: without waiting for the batch that is under way."""
+        with self._lock:
+            kept = self._of(file)
+            self._want(file, kept, "stopped")
+            kept.due, kept.gave_up = None, False
+            self._look(file, kept)
+            if kept.process is not None:
+                again = kept.stopping
+                if not again or now:
+                    send_signal(kept.process, signal.SIGTERM)
+                if now and not again:
+                    # The first one asks, the second one insists.
+                    send_signal(kept.process, signal.SIGTERM)
+                kept.stopping = True
+            return self._view(file, kept)
+
+    def view(self, file: PipelineFile) -> ProcessView:
+        with self._lock:
+            return self._view(file, self._of(file))
+
+    def log_of(self, file: PipelineFile) -> RunLog:
+        with self._lock:
+            return self._of(file).log
+
+    # -- one turn --------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Read changed files, look at every process, start what is due."""
+        self._catalogue.refresh()
+        for file in self._catalogue.all():
+            with self._lock:
+                kept = self._of(file)
+                self._look(file, kept)
+                if file.config is not None and kept.wanted == "running":
+                    self._keep_running(file, kept)
+            for line in kept.log.read():
+                self._events.add(file.name, line)
+
+    def _keep_running(self, file: PipelineFile, kept: _Kept) -> None:
+        if kept.process is not None or kept.gave_up:
+            return
+        if kept.due is None or time.monotonic() >= kept.due:
+            try:
+                self._begin(file, kept)
+            except PenstockError as error:
+                kept.gave_up, kept.error = True, f"{error.message} {error.remedy}".strip()
+                self._tell(file, "start_failed", kept.error, level="error")
+
+    def _begin(self, file: PipelineFile, kept: _Kept) -> None:
+        config = file.require_config()
+        kept.log.shorten()
+        kept.child = start_run(config, file.path, self._folder.pipeline_log(file.name))
+        kept.process = ProcessIdentity.of(kept.child.pid)
+        kept.began_at, kept.adopted, kept.stopping, kept.due = datetime.now(UTC), False, False, None
+        self._write(file, kept)
+        self._tell(file, "process_started", f"started as process {kept.child.pid}")
+
+    def _look(self, file: PipelineFile, kept: _Kept) -> None:
+        """Notice a process that ended, and one that somebody else started."""
+        if kept.process is not None and not self._lives(kept):
+            self._ended(file, kept)
+        if file.config is None:
+            return
+        record = running(file.config)
+        if record is None:
+            return
+        kept.metrics = record.metrics
+        if kept.process is None:
+            kept.process, kept.began_at = record.process, record.began_at
+            kept.adopted, kept.stopping, kept.due = True, False, None
+            self._write(file, kept)
+            self._tell(file, "process_adopted", f"runs as process {record.process.pid}")
+
+    def _lives(self, kept: _Kept) -> bool:
+        if kept.child is not None:
+            return kept.child.poll() is None
+        return kept.process is not None and kept.process.lives
+
+    def _ended(self, file: PipelineFile, kept: _Kept) -> None:
+        for line in kept.log.read():
+            self._events.add(file.name, line)
+        code = None if kept.child is None else kept.child.returncode
+        how = "" if code is None else f" with exit code {code}"
+        said = "" if kept.adopted else kept.log.last_error
+        kept.process, kept.child, kept.metrics = None, None, None
+        if kept.stopping or kept.wanted == "stopped":
+            kept.stopping, kept.error = False, ""
+            self._tell(file, "process_stopped", "stopped")
+        elif code == 0:
+            # Somebody else's signal: it was asked to stop, and did.
+            kept.wanted = "stopped"
+            self._tell(file, "process_stopped", "stopped by a signal")
+        elif code == _EXIT_CONFIG:
+            kept.gave_up, kept.error = True, said
+            self._tell(file, "process_failed", f"ended{how}: {said}", level="error")
+        else:
+            pause = kept.backoff.next_pause()
+            kept.due, kept.restarts, kept.error = (
+                time.monotonic() + pause,
+                kept.restarts + 1,
+                said,
+            )
+            text = f"ended{how}; starts again in {pause:.0f} s" + (f": {said}" if said else "")
+            self._tell(file, "process_failed", text, level="error")
+        self._write(file, kept)
+
+    # -- what is kept ----------------------------------------------------------------------------
+
+    def _of(self, file: PipelineFile) -> _Kept:
+        kept = self._kept.get(file.name)
+        if kept is None:
+            kept = self._kept[file.name] = self._read(file)
+        return kept
+
+    def _read(self, file: PipelineFile) -> _Kept:
+        kept = _Kept(self._new, RunLog(self._folder.pipeline_log(file.name)))
+        value = read_json(self._folder.pipeline_state(file.name))
+        if isinstance(value, dict):
+            if value.get("wanted") in ("running", "stopped"):
+                kept.wanted = value["wanted"]
+            with suppress(KeyError, TypeError, ValueError):
+                process = ProcessIdentity.from_json(value["process"])
+                if process.lives:
+                    kept.process = process
+                    kept.adopted = bool(value["adopted"])
+                    kept.began_at = datetime.fromisoformat(value["began_at"])
+        return kept
+
+    def _want(self, file: PipelineFile, kept: _Kept, wanted: Wanted) -> None:
+        kept.wanted = wanted
+        self._write(file, kept)
+
+    def _write(self, file: PipelineFile, kept: _Kept) -> None:
+        value = {
+            "wanted": kept.wanted,
+            "process": kept.process and kept.process.to_json(),
+            "adopted": kept.adopted,
+            "began_at": kept.began_at and kept.began_at.isoformat(),
+        }
+        try:
+            write_json(self._folder.pipeline_state(file.name), value)
+        except OSError as error:
+            raise ConfigError(
+                f"What is wanted of pipeline {file.name} cannot be written down: {error.strerror}.",
+                remedy=f"See that {self._folder.path} can be written.",
+            ) from None
+
+    def _view(self, file: PipelineFile, kept: _Kept) -> ProcessView:
+        if kept.process is not None:
+            state: ProcessState = "stopping" if kept.stopping else "running"
+        elif file.config is None:
+            state = "invalid"
+        elif kept.gave_up:
+            state = "failed"
+        else:
+            state = "waiting" if kept.due is not None else "stopped"
+        next_start = None
+        if state == "waiting" and kept.due is not None:
+            left = max(0.0, kept.due - time.monotonic())
+            next_start = datetime.fromtimestamp(time.time() + left, UTC)
+        return ProcessView(
+            state,
+            kept.wanted,
+            None if kept.process is None else kept.process.pid,
+            None if kept.process is None else kept.began_at,
+            kept.adopted and kept.process is not None,
+            kept.metrics,
+            kept.restarts,
+            next_start,
+            file.problem.message if file.problem is not None else kept.error,
+        )
+
+    def _tell(self, file: PipelineFile, event: str, text: str, *, level: str = "info") -> None:
+        self._events.tell(file.name, event, text, level=level)
+        _log.info("pipeline %s: %s", file.name, text, extra={"event": event})

@@ -1,0 +1,241 @@
+"""The page of `penstock serve` in a real Chromium."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Callable, Iterator
+
+import psutil
+import psycopg
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from penstock.operations.run_record import running
+from penstock.serve.supervise.pipeline_process import send_signal
+from penstock.store import PostgresStore, pipeline_store
+from tests.fix_browser import Serve, ServeProcess, Watched
+from tests.fix_cli import CommandLine
+from tests.fix_pipeline import PipelineUnderTest, wait_until
+from tests.fix_serve import HOSTILE, ORDERS
+
+Visit = Callable[[ServeProcess], Watched]
+
+TABS = (
+    ("tables", "Search tables"),
+    ("charts", "Rows a second"),
+    ("schema", "Version 1"),
+    ("dead-letters", "Look again"),
+    ("events", ""),
+    ("checks", "Check now"),
+    ("verify", "Verify now"),
+    ("configuration", "change_log"),
+)
+
+
+def choose(page: Page, table: str) -> None:
+    row = page.locator("tr", has_text=table)
+    row.get_by_role("checkbox").click()
+
+
+def test_a_page_shows_and_steers(
+    penstock: CommandLine, recorded: PostgresStore, serve: Serve, visit: Visit
+) -> None:
+    """The short test: what a person sees and does, on a store without a pipeline."""
+    server = serve(str(penstock.file), "--no-start")
+    watched = visit(server)
+    page = watched.page
+    name = recorded.pipeline
+    page.get_by_role("link", name=name).click()
+    expect(page.get_by_text(f'public."{HOSTILE}"')).to_be_visible()
+    choose(page, "public.orders")
+    page.get_by_role("button", name="Pause").click()
+    wait_until(lambda: recorded.load_wishes() == {ORDERS: "paused"}, "the copy is paused")
+    expect(page.get_by_text("paused", exact=True)).to_be_visible()
+    page.get_by_label("Search tables").fill("items")
+    expect(page.locator("tr", has_text="public.orders")).to_have_count(0)
+    expect(page.get_by_text("shop.items")).to_be_visible()
+    assert page.evaluate("document.images.length") == 0
+    watched.expect_clean()
+    assert "hunter2" not in page.content()
+
+
+@pytest.fixture
+def ended(pipeline: PipelineUnderTest) -> Iterator[None]:
+    """A run outlives its server, also that of a test which failed."""
+    yield
+    record = running(pipeline.config)
+    if record is not None:
+        for process in psutil.Process(record.process.pid).children(recursive=True):
+            process.kill()
+        send_signal(record.process, signal.SIGKILL)
+
+
+@pytest.mark.release
+@pytest.mark.slow
+@pytest.mark.usefixtures("ended")
+def test_a_living_pipeline(
+    pipeline: PipelineUnderTest, target_url: str, serve: Serve, visit: Visit
+) -> None:
+    """Every view and every button, with the effect at the pipeline; a server that is killed."""
+    pipeline.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, note varchar(20))",
+        "INSERT INTO orders SELECT n, 'x' FROM generate_series(1, 5000) n",
+        "CREATE TABLE items (id int PRIMARY KEY)",
+        "CREATE SCHEMA later CREATE TABLE extra (id int PRIMARY KEY)",
+    )
+    pipeline.configure(
+        destination={"type": "postgres", "url": target_url},
+        copy=True,
+        include=("public.*",),
+        tables={"reconcile": "1s"},
+    )
+    pipeline.also(spark={"master": "local[1, 4]"})
+    server = serve(str(pipeline.file), "--no-start")
+    watched = visit(server)
+    page = watched.page
+    page.get_by_role("link", name=pipeline.name).click()
+    page.get_by_role("button", name="Start").click()
+    first = wait_until(lambda: running(pipeline.config), "the pipeline runs")
+    with pipeline_store(pipeline.config) as store:
+        wait_until(lambda: phases(store) == {"ready"}, "all tables are ready")
+        expect(page.get_by_text("healthy", exact=True)).to_be_visible()
+        pipeline.execute("INSERT INTO orders SELECT n, 'y' FROM generate_series(5001, 6000) n")
+        expect(page.locator("tr", has_text="public.orders")).to_contain_text("ready")
+
+        # The server dies; the pipeline does not notice, and the page comes back by itself.
+        port = int(server.base.rpartition(":")[2])
+        server.kill()
+        again = serve(str(pipeline.file), port=port)
+        assert wait_until(lambda: running(pipeline.config), "it still runs") == first
+        page.wait_for_timeout(1000)
+        page.reload()
+        expect(page.get_by_text("healthy", exact=True)).to_be_visible()
+        assert str(first.process.pid) in page.content()
+
+        steer_tables(page, store)
+        verify_and_check(page)
+        look_everywhere(watched, again, pipeline.name)
+        page.goto(f"{again.base}/pipelines/{pipeline.name}")
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+        wait_until(lambda: not first.process.lives, "the pipeline has stopped")
+        expect(page.get_by_text("stopped", exact=True)).to_be_visible()
+    with psycopg.connect(target_url) as conn:
+        assert conn.execute("SELECT count(*) FROM orders").fetchone() == (6000,)
+    watched.expect_clean()
+
+
+def phases(store: PostgresStore) -> set[str]:
+    if not store.exists():
+        return set()
+    store.load_table_states()
+    return {state.phase for state in store.get_table_states().values()}
+
+
+def steer_tables(page: Page, store: PostgresStore) -> None:
+    """Each button on tables, and what came of it in the store."""
+    store.open()
+    orders, items = store.find_table("public", "orders"), store.find_table("public", "items")
+    assert orders is not None
+    assert items is not None
+    since = store.get_state_since(orders)
+    choose(page, "public.orders")
+    page.get_by_role("button", name="Copy anew").click()
+    page.get_by_role("dialog").get_by_role("button", name="Copy anew").click()
+
+    def copied_anew() -> bool:
+        store.load_table_states()
+        return phases(store) == {"ready"} and store.get_state_since(orders) != since
+
+    wait_until(copied_anew, "the table was copied anew")
+
+    # There is no copy to pause, resume or cancel, and no error to retry: that is said.
+    for button in ("Pause", "Resume", "Retry"):
+        page.goto(page.url)
+        choose(page, "public.items")
+        page.get_by_role("button", name=button, exact=True).click()
+        expect(page.get_by_text("nothing was changed").first).to_be_visible()
+    page.goto(page.url)
+    choose(page, "public.items")
+    page.get_by_role("button", name="Cancel copy").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel copy").click()
+    expect(page.get_by_text("nothing was changed").first).to_be_visible()
+
+    page.goto(page.url)
+    page.get_by_role("button", name="Add table").click()
+    page.get_by_label("Table", exact=True).fill("later.extra")
+    page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
+
+    def followed() -> bool:
+        store.load_table_schemas()
+        return store.find_table("later", "extra") is not None and phases(store) == {"ready"}
+
+    wait_until(followed, "the added table is followed")
+    page.goto(page.url)
+    choose(page, "later.extra")
+    page.get_by_role("button", name="Remove", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Remove")).to_be_disabled()
+    dialog.get_by_label("Name").fill("later.extra")
+    dialog.get_by_role("button", name="Remove").click()
+
+    def left() -> bool:
+        store.load_table_schemas()
+        return store.find_table("later", "extra") is None
+
+    wait_until(left, "the removed table has left")
+
+    page.goto(page.url)
+    choose(page, "public.items")
+    page.get_by_role("button", name="Roll back").click()
+    page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+    expect(page.get_by_text("ready -> ").first).to_be_visible()
+    wait_until(lambda: phases(store) == {"ready"}, "the step was taken again")
+
+
+def verify_and_check(page: Page) -> None:
+    page.get_by_role("tab", name="Verify").click()
+    page.get_by_role("button", name="Verify now").click()
+    expect(page.get_by_text(re.compile("^Equal: 2 tables, 6,000 rows"))).to_be_visible(
+        timeout=180_000
+    )
+    page.get_by_role("tab", name="Checks").click()
+    page.get_by_role("button", name="Check now").click()
+    expect(page.get_by_text(re.compile("All checks passed|checks failed"))).to_be_visible(
+        timeout=180_000
+    )
+
+
+def look_everywhere(watched: Watched, server: ServeProcess, name: str) -> None:
+    """Every view in light, dark and on a phone: shown, accessible, not wider than the screen."""
+    page = watched.page
+    for mode in ("light", "dark"):
+        for tab, text in TABS:
+            page.set_viewport_size({"width": 1280, "height": 900})
+            page.goto(f"{server.base}/pipelines/{name}?tab={tab}&mode={mode}")
+            if text:
+                expect(page.get_by_text(text).first).to_be_visible()
+            expect_accessible(page, f"{tab} {mode}")
+            watched.shot(f"{tab}-{mode}")
+            page.set_viewport_size({"width": 390, "height": 844})
+            page.wait_for_timeout(300)
+            width = page.evaluate("document.documentElement.scrollWidth")
+            assert width <= 390, f"{tab} is {width} wide"
+            watched.shot(f"{tab}-{mode}-phone")
+        page.set_viewport_size({"width": 1280, "height": 900})
+        page.goto(f"{server.base}/?mode={mode}")
+        expect(page.get_by_role("link", name=name)).to_be_visible()
+        expect_accessible(page, f"overview {mode}")
+        watched.shot(f"overview-{mode}")
+
+
+def expect_accessible(page: Page, what: str) -> None:
+    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa"]})
+    serious = [
+        f"{violation['id']}: {node['html'][:150]}"
+        for violation in found.response["violations"]
+        for node in violation["nodes"][:3]
+    ]
+    assert serious == [], what

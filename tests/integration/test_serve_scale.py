@@ -1,0 +1,142 @@
+"""Fifty pipelines, one with ten thousand tables: how long answers take, and how much memory.
+
+Times are measured and written to .cache/serve_scale.json, never asserted: others run beside it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from penstock.config import load_pipeline
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.serve.safety.tokens import Tokens
+from penstock.serve.state_folder import StateFolder
+from penstock.store import pipeline_store
+from tests.fix_browser import Serve, ServeProcess, Watched
+from tests.fix_pipeline import wait_until
+
+pytestmark = [pytest.mark.release, pytest.mark.slow]
+
+PIPELINES, TABLES = 50, 10_000
+REQUESTS = 300
+MOST_MEMORY = 300e6
+RESULTS = Path(__file__).resolve().parents[2] / ".cache" / "serve_scale.json"
+
+
+@pytest.fixture
+def files(database: str, tmp_path: Path) -> list[Path]:
+    folder = tmp_path / "pipelines"
+    folder.mkdir()
+    made = []
+    for number in range(PIPELINES):
+        file = folder / f"p{number:02}.yaml"
+        file.write_text(
+            f"name: p{number:02}\nsource: {{url: '{database}'}}\ndestination: {{type: discard}}\n"
+        )
+        made.append(file)
+    with pipeline_store(load_pipeline(made[0])) as store:
+        store.open()
+    columns = tuple(
+        ColumnDefinition(n, f"column_{n}", TypeName("pg_catalog", "text")) for n in range(1, 9)
+    )
+    with psycopg.connect(database) as conn, conn.cursor() as cursor:
+        with cursor.copy(
+            "COPY penstock.table_state (pipeline, table_oid, step, state) FROM STDIN"
+        ) as copy:
+            for oid in range(20_000, 20_000 + TABLES):
+                copy.write_row(["p00", oid, 1, '{"phase": "ready"}'])
+        definitions = [
+            TableDefinition(20_000 + n, "public", f"table_{n:05}", "d", columns)
+            for n in range(TABLES)
+        ]
+        cursor.executemany(
+            "INSERT INTO penstock.table_schema (pipeline, table_oid, lsn, definition)"
+            " VALUES ('p00', %s::oid, '0/1', %s)",
+            [(table.oid, Jsonb(table.to_json())) for table in definitions],
+        )
+    return made
+
+
+@pytest.fixture
+def played(files: list[Path]) -> Iterator[None]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.fake_runs", *map(str, files)], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    yield
+    process.terminate()
+    process.wait(60)
+    process.stdout.close()
+
+
+def test_many_tables_and_pipelines(
+    files: list[Path],
+    played: None,
+    tmp_path: Path,
+    serve: Serve,
+    visit: Callable[[ServeProcess], Watched],
+) -> None:
+    token = Tokens(StateFolder(tmp_path / "served").tokens).create("scale", "read")
+    server = serve(str(files[0].parent), "--no-start")
+    asking = http.client.HTTPConnection(server.base.removeprefix("http://"))
+
+    def ask(path: str) -> tuple[float, dict[str, object]]:
+        began = time.perf_counter()
+        asking.request("GET", path, headers={"Authorization": f"Bearer {token}"})
+        answer = asking.getresponse()
+        body = json.loads(answer.read())
+        assert answer.status == 200, body
+        return time.perf_counter() - began, body
+
+    def all_run() -> bool:
+        found = ask("/v1/pipelines")[1]["pipelines"]
+        assert isinstance(found, list)
+        return sum(entry["delivered_per_second"] is not None for entry in found) == PIPELINES
+
+    wait_until(all_run, "all pipelines are seen to run")
+    times: dict[str, list[float]] = {}
+    for number in range(REQUESTS):
+        for what, path in (
+            ("pipelines", "/v1/pipelines"),
+            ("tables", "/v1/pipelines/p00/tables?limit=100"),
+            ("search", f"/v1/pipelines/p00/tables?search=table_{number:03}"),
+            ("metrics", "/v1/pipelines/p00/metrics"),
+        ):
+            times.setdefault(what, []).append(ask(path)[0])
+    watched = visit(server)
+    shown = {}
+    for what, path, text in (
+        ("overview", "/", "p49"),
+        ("tables", "/pipelines/p00", "public.table_00000"),
+    ):
+        began = time.perf_counter()
+        watched.page.goto(f"{server.base}{path}")
+        watched.page.get_by_text(text, exact=True).first.wait_for()
+        shown[what] = time.perf_counter() - began
+    memory = psutil.Process(server.process.pid).memory_info().rss
+    result = {
+        "api_p50_ms": {k: round(1e3 * statistics.median(v), 1) for k, v in times.items()},
+        "api_p99_ms": {
+            k: round(1e3 * statistics.quantiles(v, n=100)[98], 1) for k, v in times.items()
+        },
+        "page_seconds": {k: round(v, 2) for k, v in shown.items()},
+        "memory_mb": round(memory / 1e6, 1),
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(result, indent=1))
+    print(json.dumps(result))
+    assert memory < MOST_MEMORY
+    watched.expect_clean()
