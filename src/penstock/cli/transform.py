@@ -178,7 +178,7 @@ def accept(file: PipelineFile) -> None:
     Example:
       penstock transform accept shop.yaml
     """
-    from penstock.cli.tables.named_tables import recorded_store
+    from penstock.operations.named_tables import recorded_store
     from penstock.pipeline.run.filtering import pipeline_transform
     from penstock.pipeline.tables.changed_rules import accept_rules
 
