@@ -17,6 +17,7 @@ pytest_plugins = [
     "tests.fix_pipeline",
     "tests.fix_postgres",
     "tests.fix_spark",
+    "tests.threads_engine",
     "tests.fix_store",
     "tests.fix_target",
     "tests.side_by_side",

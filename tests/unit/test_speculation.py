@@ -9,7 +9,6 @@ import pytest
 from penstock.config.models import PipelineConfig
 from penstock.spark.preflight import _destination
 
-
 VERSIONED = {"type": "memory-versioned", "path": "rows"}
 
 
