@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.fix_search",
     "tests.fix_serve",
     "tests.fix_spark",
+    "tests.threads_engine",
     "tests.fix_store",
     "tests.fix_target",
     "tests.side_by_side",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import psycopg
 import pytest
 import yaml
-from pyspark.sql import SparkSession
 
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables
+from tests.threads_engine import Threads
 
 SHOP = (
     "CREATE TYPE mood AS ENUM ('calm', 'wild')",
@@ -73,8 +73,8 @@ def _shape(table: TableDefinition) -> object:
 
 
 @pytest.fixture
-def changed(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> Changed:
+def changed(pipeline: PipelineUnderTest, target_url: str, threads: Threads) -> Changed:
     pipeline.execute(*SHOP)
-    changed = Changed(pipeline, target_url, spark)
+    changed = Changed(pipeline, target_url, threads)
     changed.configure()
     return changed

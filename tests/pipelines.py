@@ -1,4 +1,4 @@
-"""Pipelines that run in the tests' own process, on the session that all tests share."""
+"""Pipelines that run in the tests' own process, on the session that all tests share or without."""
 
 from __future__ import annotations
 
@@ -14,20 +14,26 @@ from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.run.engine import MakeEngine
 from penstock.pipeline.run.pipeline import Pipeline
 from penstock.spark.engine import SparkEngine
+from tests.threads_engine import Threads, ThreadsEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def engine_on(spark: SparkSession) -> MakeEngine:
+def engine_on(tasks: SparkSession | Threads) -> MakeEngine:
     """Leaves the session running."""
-    return partial(SparkEngine, session=spark)
+    if isinstance(tasks, Threads):
+        return partial(ThreadsEngine, width=tasks.width)
+    return partial(SparkEngine, session=tasks)
 
 
 def pipeline_on(
-    spark: SparkSession, config: PipelineConfig, file: Path, metrics: Metrics | None = None
+    tasks: SparkSession | Threads,
+    config: PipelineConfig,
+    file: Path,
+    metrics: Metrics | None = None,
 ) -> Pipeline:
-    return Pipeline(config, file, engine_on(spark), metrics=metrics)
+    return Pipeline(config, file, engine_on(tasks), metrics=metrics)
 
 
 class _Texts(logging.Handler):

@@ -74,6 +74,5 @@ def group_of(nodeid: str) -> str:
 
 @cache
 def _takes_a_session(path: str) -> bool:
-    """Whether a test of the file asks for the shared Spark session, itself or by `changed`."""
-    text = (_ROOT / path).read_text()
-    return "SparkSession" in text or "tests.fix_changed" in text
+    """Whether a test of the file asks for the shared Spark session."""
+    return "SparkSession" in (_ROOT / path).read_text()

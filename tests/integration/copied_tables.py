@@ -22,6 +22,7 @@ from penstock.model.lsn import Frontier
 from penstock.store import CopyProgress, Store, pipeline_store
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.pipelines import logged, pipeline_on
+from tests.threads_engine import Threads
 
 FILL = (
     "CREATE TABLE {0} (id bigint PRIMARY KEY, note text, body text)",
@@ -42,11 +43,13 @@ WRITES = (
 class CopiedTables:
     """``said`` is what the pipeline told."""
 
-    def __init__(self, pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> None:
+    def __init__(
+        self, pipeline: PipelineUnderTest, target_url: str, tasks: SparkSession | Threads
+    ) -> None:
         self.pipeline = pipeline
         self.target_url = target_url
         self.said: list[str] = []
-        self._spark = spark
+        self._tasks = tasks
 
     def configure(
         self,
@@ -77,7 +80,7 @@ class CopiedTables:
         )
 
     def run_until_caught_up(self) -> None:
-        runner = pipeline_on(self._spark, self.pipeline.config, self.pipeline.file)
+        runner = pipeline_on(self._tasks, self.pipeline.config, self.pipeline.file)
         with logged(self.said.append):
             runner.run(lambda: False, until_caught_up=True)
 
@@ -85,7 +88,7 @@ class CopiedTables:
     def running(self) -> Iterator[Future[Frontier]]:
         stop = threading.Event()
         with ThreadPoolExecutor(1) as pool:
-            runner = pipeline_on(self._spark, self.pipeline.config, self.pipeline.file)
+            runner = pipeline_on(self._tasks, self.pipeline.config, self.pipeline.file)
             with logged(self.said.append):
                 future = pool.submit(runner.run, stop.is_set)
                 try:

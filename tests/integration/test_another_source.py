@@ -6,7 +6,6 @@ import json
 import shutil
 
 import pytest
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -20,6 +19,7 @@ from tests.fix_postgres import FreshServer
 from tests.integration.test_pipeline import ITEMS, catch_up, delivered, insert, inserts, running
 from tests.integration.test_pipeline import wait_for as wait_for_changes
 from tests.physical_copies import image_of, restore
+from tests.threads_engine import Threads
 
 
 def into_files(pipeline: PipelineUnderTest) -> None:
@@ -30,16 +30,16 @@ def into_files(pipeline: PipelineUnderTest) -> None:
 
 @pytest.mark.release
 def test_a_source_that_went_back_is_refused_and_the_remedy_works(
-    fresh_server: FreshServer, make_pipeline: MakePipeline, spark: SparkSession
+    fresh_server: FreshServer, make_pipeline: MakePipeline, threads: Threads
 ) -> None:
     server = fresh_server()
     shop = make_pipeline(server.create_database("shop"))
     into_files(shop)
     shop.subscribe()
     insert(shop, 1)
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     image = image_of(server)
-    with running(shop, spark) as run:
+    with running(shop, threads) as run:
         insert(shop, 2)
         wait_for_changes(shop, run, 2)
         restore(server, image)
@@ -50,13 +50,13 @@ def test_a_source_that_went_back_is_refused_and_the_remedy_works(
     # Without the log, too: then the destination alone knows.
     shutil.rmtree(shop.log.root.path)
     with pytest.raises(IdentityChanged, match="The destination stands at") as caught:
-        catch_up(shop, spark)
+        catch_up(shop, threads)
     assert "penstock destroy" in caught.value.remedy
     done = CliRunner().invoke(app, ["destroy", str(shop.file), "--yes"])
     assert done.exit_code == 0, done.output
     shop.subscribe()
     insert(shop, 2)
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     # What was delivered before stays; its positions mean nothing any more.
     assert sorted(ids(shop)) == [1, 2, 2]
 
@@ -69,7 +69,7 @@ def ids(shop: PipelineUnderTest) -> list[int]:
 
 def test_two_pipelines_of_one_name_into_one_destination(
     pipeline: PipelineUnderTest, make_pipeline: MakePipeline, fresh_server: FreshServer,
-    spark: SparkSession,
+    threads: Threads,
 ) -> None:  # fmt: skip
     """The second is refused before it has made or taken over anything."""
     into_files(pipeline)
@@ -80,11 +80,11 @@ def test_two_pipelines_of_one_name_into_one_destination(
     )
     other.execute(ITEMS)
     pipeline.subscribe()
-    with running(pipeline, spark) as run:
+    with running(pipeline, threads) as run:
         insert(pipeline, 1)
         wait_for_changes(pipeline, run, 1)
         with pytest.raises(IdentityChanged, match="another source, one with the system identifier"):
-            catch_up(other, spark)
+            catch_up(other, threads)
         insert(pipeline, 2)
         wait_for_changes(pipeline, run, 2)
     assert delivered(pipeline) == inserts(1, 2)

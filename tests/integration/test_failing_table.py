@@ -11,7 +11,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -20,16 +19,17 @@ from penstock.model.errors import BatchAgain
 from penstock.model.lsn import Frontier
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.pipelines import logged, pipeline_on
+from tests.threads_engine import Threads
 
 
 class Shop:
     """Two tables, of which the target of one refuses negative amounts."""
 
-    def __init__(self, pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> None:
+    def __init__(self, pipeline: PipelineUnderTest, target_url: str, threads: Threads) -> None:
         self.pipeline = pipeline
         self.target_url = target_url
         self.said: list[str] = []
-        self._spark = spark
+        self._spark = threads
         pipeline.execute(
             "CREATE TABLE payments (id int PRIMARY KEY, amount int, note text)",
             "CREATE TABLE visits (id int PRIMARY KEY)",
@@ -85,8 +85,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> Shop:
-    return Shop(pipeline, target_url, spark)
+def shop(pipeline: PipelineUnderTest, target_url: str, threads: Threads) -> Shop:
+    return Shop(pipeline, target_url, threads)
 
 
 def test_the_others_go_on_and_it_catches_up(shop: Shop) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
-from pyspark.sql import SparkSession
 
 from penstock.destination import memory_tables, memory_versioned
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
+from tests.threads_engine import Threads
 
 READERS = {
     "memory-tables": memory_tables.read_rows,
@@ -22,8 +22,8 @@ READERS = {
 class Member(CopiedTables):
     """A pipeline into a reference member."""
 
-    def __init__(self, pipeline: PipelineUnderTest, spark: SparkSession, name: str) -> None:
-        super().__init__(pipeline, "", spark)
+    def __init__(self, pipeline: PipelineUnderTest, threads: Threads, name: str) -> None:
+        super().__init__(pipeline, "", threads)
         self.name = name
 
     def configure(self, **copy: Any) -> None:
@@ -53,10 +53,8 @@ class Member(CopiedTables):
 
 
 @pytest.fixture(params=READERS)
-def member(
-    request: pytest.FixtureRequest, pipeline: PipelineUnderTest, spark: SparkSession
-) -> Member:
-    return Member(pipeline, spark, request.param)
+def member(request: pytest.FixtureRequest, pipeline: PipelineUnderTest, threads: Threads) -> Member:
+    return Member(pipeline, threads, request.param)
 
 
 def test_a_copy_changes_and_a_restart(member: Member) -> None:

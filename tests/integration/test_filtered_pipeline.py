@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from penstock.destination.files.committed_files import list_files
 from tests.fix_pipeline import PipelineUnderTest
 from tests.pipelines import pipeline_on
+from tests.threads_engine import Threads
 
 FILTER = {
     "tables": {"exclude": ["secrets"]},
@@ -19,8 +18,8 @@ FILTER = {
 }
 
 
-def catch_up(pipeline: PipelineUnderTest, spark: SparkSession) -> None:
-    run = pipeline_on(spark, pipeline.config, pipeline.file)
+def catch_up(pipeline: PipelineUnderTest, threads: Threads) -> None:
+    run = pipeline_on(threads, pipeline.config, pipeline.file)
     run.run(lambda: False, until_caught_up=True)
 
 
@@ -32,7 +31,7 @@ def lines(pipeline: PipelineUnderTest) -> list[dict[str, Any]]:
     ]
 
 
-def test_what_is_left_out_never_arrives(pipeline: PipelineUnderTest, spark: SparkSession) -> None:
+def test_what_is_left_out_never_arrives(pipeline: PipelineUnderTest, threads: Threads) -> None:
     pipeline.execute(
         "CREATE TABLE items (id int PRIMARY KEY, price numeric(8,2), password text)",
         "CREATE TABLE secrets (id int PRIMARY KEY)",
@@ -44,7 +43,7 @@ def test_what_is_left_out_never_arrives(pipeline: PipelineUnderTest, spark: Spar
         copy=True,
     )
     pipeline.also(filter=FILTER)
-    catch_up(pipeline, spark)
+    catch_up(pipeline, threads)
     pipeline.execute(
         "INSERT INTO items VALUES (3, 7, 'hush'), (4, 11, 'hush')",
         "UPDATE items SET price = 12 WHERE id = 1",
@@ -54,7 +53,7 @@ def test_what_is_left_out_never_arrives(pipeline: PipelineUnderTest, spark: Spar
         "UPDATE items SET note = 'n' WHERE id = 4",
         "ALTER TABLE secrets ADD COLUMN note text",
     )
-    catch_up(pipeline, spark)
+    catch_up(pipeline, threads)
     found = [(line["op"], line["table"], line["new"]) for line in lines(pipeline)]
     assert sorted(found, key=str) == sorted(
         [

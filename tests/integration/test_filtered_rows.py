@@ -6,12 +6,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 
 from penstock.model.errors import ConfigError
 from tests.fix_pipeline import PipelineUnderTest
 from tests.fix_target import Target
 from tests.integration.test_filtered_pipeline import catch_up
+from tests.threads_engine import Threads
 
 FILTER: dict[str, Any] = {
     "tables": {"exclude": ["secrets"]},
@@ -43,7 +43,7 @@ def assert_equal(pipeline: PipelineUnderTest, target: Target, **passing: str) ->
 
 @pytest.mark.parametrize("copy", [True, False], ids=["copied", "streamed"])
 def test_the_target_holds_the_filtered_source(
-    pipeline: PipelineUnderTest, spark: SparkSession, target: Target, copy: bool
+    pipeline: PipelineUnderTest, threads: Threads, target: Target, copy: bool
 ) -> None:
     rows = (
         "INSERT INTO items SELECT n, 'a', 'hush', repeat('x', 9000) FROM generate_series(1, 9) n",
@@ -63,7 +63,7 @@ def test_the_target_holds_the_filtered_source(
     )
     pipeline.configure(destination={"type": "postgres", "url": target.url}, copy=copy)
     pipeline.also(filter=FILTER)
-    catch_up(pipeline, spark)
+    catch_up(pipeline, threads)
     if not copy:
         pipeline.execute(*rows)
     pipeline.execute(
@@ -76,7 +76,7 @@ def test_the_target_holds_the_filtered_source(
         "DELETE FROM loose WHERE c = 'r'",
         "INSERT INTO secrets VALUES (2)",
     )
-    catch_up(pipeline, spark)
+    catch_up(pipeline, threads)
     assert_equal(pipeline, target)
     pipeline.execute(
         "ALTER TABLE items ADD COLUMN note text DEFAULT 'n'",
@@ -88,7 +88,7 @@ def test_the_target_holds_the_filtered_source(
         "UPDATE items SET passphrase = 'still left out' WHERE id = 1",
         "INSERT INTO orders VALUES (31, 3, 'note')",
     )
-    catch_up(pipeline, spark)
+    catch_up(pipeline, threads)
     assert_equal(pipeline, target, items="id, name, doc, note")
 
 
@@ -103,7 +103,7 @@ def test_the_target_holds_the_filtered_source(
 )
 def test_what_would_make_rows_wrong_is_refused(
     pipeline: PipelineUnderTest,
-    spark: SparkSession,
+    threads: Threads,
     target_url: str,
     wanted: dict[str, Any],
     reason: str,
@@ -112,4 +112,4 @@ def test_what_would_make_rows_wrong_is_refused(
     pipeline.configure(destination={"type": "postgres", "url": target_url})
     pipeline.also(filter=wanted)
     with pytest.raises(ConfigError, match=reason):
-        catch_up(pipeline, spark)
+        catch_up(pipeline, threads)

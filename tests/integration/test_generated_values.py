@@ -16,13 +16,13 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import SparkSession
 
 from penstock.verify.verification import verify
 from tests.crash.row_texts import expect_same_rows
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables
 from tests.pipelines import engine_on
+from tests.threads_engine import Threads
 
 Values = st.SearchStrategy[Any]
 Row = tuple[Any, ...]
@@ -165,9 +165,9 @@ rows = st.tuples(*map(_sometimes_null, TYPES.values()))
 class GeneratedTables(CopiedTables):
     """Each example has two tables of its own: one with a key, and one without."""
 
-    def __init__(self, pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> None:
-        super().__init__(pipeline, target_url, spark)
-        self.spark = spark
+    def __init__(self, pipeline: PipelineUnderTest, target_url: str, threads: Threads) -> None:
+        super().__init__(pipeline, target_url, threads)
+        self.spark = threads
         self._numbers = count(1)
 
     def create(self) -> tuple[str, str]:
@@ -210,8 +210,8 @@ class GeneratedTables(CopiedTables):
 
 
 @pytest.fixture
-def generated(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> GeneratedTables:
-    generated = GeneratedTables(pipeline, target_url, spark)
+def generated(pipeline: PipelineUnderTest, target_url: str, threads: Threads) -> GeneratedTables:
+    generated = GeneratedTables(pipeline, target_url, threads)
     generated.configure()
     pipeline.execute(*CREATE_TYPES)
     return generated

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import make_conninfo
-from pyspark.sql import SparkSession
 
 from penstock.config.metrics_config import Address
 from penstock.destination.files.destination import FilesDestination
@@ -27,6 +26,7 @@ from tests.fix_target import Target
 from tests.http_get import http_get
 from tests.pipelines import pipeline_on
 from tests.tcp_proxy import TcpProxy
+from tests.threads_engine import Threads
 
 SOON = {"max_age": "200ms"}
 FILTER = {
@@ -86,9 +86,9 @@ class Running:
 
 
 @contextmanager
-def running(pipeline: PipelineUnderTest, spark: SparkSession) -> Iterator[Running]:
+def running(pipeline: PipelineUnderTest, threads: Threads) -> Iterator[Running]:
     stop, metrics = threading.Event(), Metrics(pipeline.name)
-    run = pipeline_on(spark, pipeline.config, pipeline.file, metrics)
+    run = pipeline_on(threads, pipeline.config, pipeline.file, metrics)
     with (
         MetricsServer(metrics, Address("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(1) as pool,
@@ -108,7 +108,7 @@ def into_files(pipeline: PipelineUnderTest) -> dict[str, Any]:
     return {"type": "files", "path": str(pipeline.folder / "out"), "format": "ndjson"}
 
 
-def test_what_is_told_is_what_was_done(pipeline: PipelineUnderTest, spark: SparkSession) -> None:
+def test_what_is_told_is_what_was_done(pipeline: PipelineUnderTest, threads: Threads) -> None:
     pipeline.execute(
         "CREATE TABLE items (id int PRIMARY KEY, price int)",
         "CREATE TABLE secrets (id int PRIMARY KEY)",
@@ -117,7 +117,7 @@ def test_what_is_told_is_what_was_done(pipeline: PipelineUnderTest, spark: Spark
     )
     pipeline.configure(destination=into_files(pipeline), copy=True, batch=SOON)
     pipeline.also(filter=FILTER)
-    with running(pipeline, spark) as run:
+    with running(pipeline, threads) as run:
         wait_until(lambda: run.ask("/ready")[0] == 200, "the pipeline is ready")
         copied = run.scrape()
         assert copied.by("copied_rows_total", "table") == {("public.items",): 20}
@@ -171,7 +171,7 @@ def test_what_is_told_is_what_was_done(pipeline: PipelineUnderTest, spark: Spark
 
 
 def test_a_batch_that_is_tried_again_is_counted_once(
-    pipeline: PipelineUnderTest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    pipeline: PipelineUnderTest, threads: Threads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the destination had committed it or not when its answer was lost."""
     pipeline.execute("CREATE TABLE items (id int PRIMARY KEY)")
@@ -189,7 +189,7 @@ def test_a_batch_that_is_tried_again_is_counted_once(
             raise DestinationUnavailable("its answer was lost")
 
     monkeypatch.setattr(FilesDestination, "commit", failing)
-    with running(pipeline, spark) as run:
+    with running(pipeline, threads) as run:
         wait_until(lambda: run.ask("/ready")[0] == 200, "the pipeline is ready")
         fail_before.set()
         pipeline.execute("INSERT INTO items SELECT generate_series(1, 5)")
@@ -210,7 +210,7 @@ def test_health_tells_what_is_gone_and_that_it_came_back(
     database: str,
     target: Target,
     make_pipeline: MakePipeline,
-    spark: SparkSession,
+    threads: Threads,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Idle, behind networks that swallow what is said: neither end closes a connection."""
@@ -237,7 +237,7 @@ def test_health_tells_what_is_gone_and_that_it_came_back(
                 wait_until(lambda: run.ask("/ready")[0] == 200, "/ready is well")
                 wait_until(lambda: run.ask("/health")[0] == 200, "/health is well")
 
-            with running(pipeline, spark) as run:
+            with running(pipeline, threads) as run:
                 well()
                 destination.swallow()
                 told("/ready", "the destination does not answer", "the destination has not")

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables
+from tests.threads_engine import Threads
 
 TABLES = ("items", "parts")
 
 
 @pytest.fixture
-def shop(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> CopiedTables:
+def shop(pipeline: PipelineUnderTest, target_url: str, threads: Threads) -> CopiedTables:
     for table in TABLES:
         pipeline.execute(
             f"CREATE TABLE {table} (id int PRIMARY KEY, name text)",
             f"INSERT INTO {table} SELECT generate_series(1, 20), 'old'",
         )
-    shop = CopiedTables(pipeline, target_url, spark)
+    shop = CopiedTables(pipeline, target_url, threads)
     shop.configure(tables={"reconcile": "200ms"})
     return shop
 

@@ -22,6 +22,7 @@ from penstock.model.errors import SlotError, SourceError
 from penstock.model.lsn import Frontier, Position, parse_lsn
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.pipelines import logged, pipeline_on
+from tests.threads_engine import Threads
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
 
@@ -37,8 +38,8 @@ def shop(pipeline: PipelineUnderTest) -> PipelineUnderTest:
     return pipeline
 
 
-def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> Frontier:
-    return pipeline_on(spark, shop.config, shop.file).run(lambda: False, until_caught_up=True)
+def catch_up(shop: PipelineUnderTest, tasks: SparkSession | Threads) -> Frontier:
+    return pipeline_on(tasks, shop.config, shop.file).run(lambda: False, until_caught_up=True)
 
 
 def _silent(_text: str) -> None:
@@ -47,12 +48,14 @@ def _silent(_text: str) -> None:
 
 @contextmanager
 def running(
-    shop: PipelineUnderTest, spark: SparkSession, say: Callable[[str], None] = _silent
+    shop: PipelineUnderTest,
+    tasks: SparkSession | Threads,
+    say: Callable[[str], None] = _silent,
 ) -> Iterator[Future[Frontier]]:
     """Run the pipeline beside the test, and stop it at the end of the block."""
     stop = False
     with ThreadPoolExecutor(1) as pool:
-        runner = pipeline_on(spark, shop.config, shop.file)
+        runner = pipeline_on(tasks, shop.config, shop.file)
         future = pool.submit(runner.run, lambda: stop)
         with logged(say):
             try:

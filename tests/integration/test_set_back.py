@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import DestinationError
@@ -12,6 +11,7 @@ from tests.fix_pipeline import PipelineUnderTest
 from tests.fix_postgres import FreshServer
 from tests.integration.copied_tables import CopiedTables
 from tests.physical_copies import image_of, restore
+from tests.threads_engine import Threads
 
 pytestmark = pytest.mark.release
 
@@ -22,9 +22,9 @@ class Failing(CopiedTables):
     """Into a server of its own, which is set back."""
 
     def __init__(
-        self, pipeline: PipelineUnderTest, server: EmbeddedPostgres, spark: SparkSession
+        self, pipeline: PipelineUnderTest, server: EmbeddedPostgres, threads: Threads
     ) -> None:
-        super().__init__(pipeline, server.create_database("warehouse"), spark)
+        super().__init__(pipeline, server.create_database("warehouse"), threads)
         self.pipeline.execute(ITEMS, "INSERT INTO items SELECT generate_series(1, 100), 'old'")
         self.configure(tables={"reconcile": "200ms"})
 
@@ -36,10 +36,10 @@ class Failing(CopiedTables):
 
 
 def test_a_destination_that_lost_commits_goes_on_from_what_it_has(
-    pipeline: PipelineUnderTest, fresh_server: FreshServer, spark: SparkSession
+    pipeline: PipelineUnderTest, fresh_server: FreshServer, threads: Threads
 ) -> None:
     server = fresh_server()
-    shop = Failing(pipeline, server, spark)
+    shop = Failing(pipeline, server, threads)
     with shop.running() as run:
         shop.wait(run, lambda: shop.phases() == {"public.items": "ready"}, "the table is copied")
         pipeline.execute("INSERT INTO items VALUES (150, 'with the others')")
@@ -64,10 +64,10 @@ def test_a_destination_that_lost_commits_goes_on_from_what_it_has(
 
 
 def test_what_the_log_no_longer_has_is_refused_and_the_remedy_works(
-    pipeline: PipelineUnderTest, fresh_server: FreshServer, spark: SparkSession
+    pipeline: PipelineUnderTest, fresh_server: FreshServer, threads: Threads
 ) -> None:
     server = fresh_server()
-    shop = Failing(pipeline, server, spark)
+    shop = Failing(pipeline, server, threads)
     destination = {"type": "postgres", "url": shop.target_url}
     pipeline.configure(copy=True, destination=destination, grace=0)
     shop.run_until_caught_up()

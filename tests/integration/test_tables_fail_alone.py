@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from psycopg import sql
-from pyspark.sql import SparkSession
 
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.table_state import Errored
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables
+from tests.threads_engine import Threads
 
 SHOP = (
     "CREATE TYPE mood AS ENUM ('calm')",
@@ -70,10 +70,10 @@ class FailingShop(CopiedTables):
 
 @pytest.fixture
 def shop(
-    pg_server: EmbeddedPostgres, pipeline: PipelineUnderTest, target_url: str, spark: SparkSession
+    pg_server: EmbeddedPostgres, pipeline: PipelineUnderTest, target_url: str, threads: Threads
 ) -> Iterator[FailingShop]:
     pipeline.execute(*SHOP)
-    shop = FailingShop(pipeline, target_url, spark)
+    shop = FailingShop(pipeline, target_url, threads)
     shop.role = f"limited_{uuid.uuid4().hex[:8]}"
     role = sql.Identifier(shop.role)
     with psycopg.connect(target_url, autocommit=True) as admin:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.crash.row_texts import row_texts
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables
 from tests.integration.type_matrix import BIG, CREATE_TYPES, TYPES, create, moves, rows
+from tests.threads_engine import Threads
 
 _STEP = 1000
 
 
 @pytest.fixture
-def copied(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> CopiedTables:
-    copied = CopiedTables(pipeline, target_url, spark)
+def copied(pipeline: PipelineUnderTest, target_url: str, threads: Threads) -> CopiedTables:
+    copied = CopiedTables(pipeline, target_url, threads)
     copied.configure()
     return copied
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 
 from penstock.changelog.barrier import Barrier
 from penstock.cli.main import main
@@ -26,6 +25,7 @@ from penstock.verify.verification import verify
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer, drop_database
 from tests.pipelines import engine_on, pipeline_on
+from tests.threads_engine import Threads
 
 TABLES = (
     "CREATE TABLE items (id int PRIMARY KEY, name text, note text)",
@@ -42,14 +42,14 @@ class Shop:
 
     pipeline: PipelineUnderTest
     target: str
-    spark: SparkSession
+    threads: Threads
 
     def verify(self, *, wait: float = 120, **options: float) -> VerifyReport:
         pipeline = self.pipeline
         return verify(
             pipeline.config,
             pipeline.file,
-            make_engine=engine_on(self.spark),
+            make_engine=engine_on(self.threads),
             wait=wait,
             **options,  # type: ignore[arg-type]
         )
@@ -64,7 +64,7 @@ class Shop:
         """Run the pipeline beside the test; it holds its lock when the block begins."""
         stop = False
         with ThreadPoolExecutor(1) as pool:
-            runner = pipeline_on(self.spark, self.pipeline.config, self.pipeline.file)
+            runner = pipeline_on(self.threads, self.pipeline.config, self.pipeline.file)
             future = pool.submit(runner.run, lambda: stop)
             try:
                 self.execute_and_wait("INSERT INTO seen VALUES ('running')", "seen", future)
@@ -101,14 +101,14 @@ def _silent(_text: str) -> None:
 
 @pytest.fixture
 def shop(
-    pipeline: PipelineUnderTest, pg_server: EmbeddedPostgres, spark: SparkSession
+    pipeline: PipelineUnderTest, pg_server: EmbeddedPostgres, threads: Threads
 ) -> Iterator[Shop]:
     name = f"target_{uuid.uuid4().hex}"
     target = pg_server.create_database(name)
     pipeline.configure(destination={"type": "postgres", "url": target})
     pipeline.execute(*TABLES)
     pipeline.subscribe()
-    yield Shop(pipeline, target, spark)
+    yield Shop(pipeline, target, threads)
     drop_database(pg_server, name)
 
 

@@ -184,10 +184,14 @@ def run_copy(
 ) -> CopyResult:
     """Copy chunks in one task, straight from the source to the destination."""
     ((result, written),) = run_tasks(spark, [tuple(chunks)], _CopyChunks(open_chunk, tables, steps))
+    return CopyResult(_receipts_of(result), written)
+
+
+def _receipts_of(result: bytes) -> list[ChunkReceipt]:
+    """What a task that copies gave back. Raises what it met, if that would last."""
     if error := error_from_text(result.decode()):
         raise error
-    receipts = [
+    return [
         ChunkReceipt(rows, size, bytes.fromhex(content))
         for rows, size, content in json.loads(result)
     ]
-    return CopyResult(receipts, written)
