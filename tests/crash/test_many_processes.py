@@ -138,6 +138,7 @@ def test_one_is_broken_and_killed_and_the_rest_goes_on(shop: ManyRun, has_spark:
     assert shop.names() == {"copied", "first", "after the kill"}
 
 
+@pytest.mark.release
 def test_whoever_is_killed_nothing_is_left_and_nothing_lost(shop: ManyRun) -> None:
     shop.configure(lake=shop.lake(), pond=shop.lake("pond"))
     run = shop.start()
