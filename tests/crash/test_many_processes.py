@@ -1,7 +1,11 @@
-"""`penstock run` of a file with several destinations: processes that fail, are killed, and end."""
+"""`penstock run` of a file with several destinations: processes that fail, are killed, and end.
+
+But for one test the drivers do without Spark: it is the processes that count here.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Iterator
@@ -20,6 +24,9 @@ from tests.http_get import http_get
 
 NOBODY = "postgresql://postgres@127.0.0.1:9/nowhere"
 
+_TESTS = Path(__file__).parents[1]
+WITHOUT_SPARK = {"PYTHONPATH": f"{_TESTS / 'without_spark'}{os.pathsep}{_TESTS.parent}"}
+
 
 class ManyRun:
     """One file, and the command on it."""
@@ -27,6 +34,7 @@ class ManyRun:
     def __init__(self, pipeline: PipelineUnderTest) -> None:
         self.pipeline = pipeline
         self.run: PenstockRun
+        self._begun: list[PenstockRun] = []
 
     def configure(self, **destinations: dict[str, str]) -> None:
         self.pipeline.configure(copy=True)
@@ -38,9 +46,20 @@ class ManyRun:
     def lake(self, name: str = "lake") -> dict[str, str]:
         return {"type": "files", "path": str(self.pipeline.folder / name), "format": "ndjson"}
 
-    def start(self, *arguments: str) -> PenstockRun:
-        self.run = PenstockRun(self.pipeline.file, *arguments)
+    def start(self, *arguments: str, has_spark: bool = False) -> PenstockRun:
+        """The one that counts from now on; ``begin`` leaves that as it is."""
+        self.run = self.begin(*arguments, has_spark=has_spark)
         return self.run
+
+    def begin(self, *arguments: str, has_spark: bool = False) -> PenstockRun:
+        environment = {} if has_spark else WITHOUT_SPARK
+        begun = PenstockRun(self.pipeline.file, *arguments, environment=environment)
+        self._begun.append(begun)
+        return begun
+
+    def end(self) -> None:
+        for begun in self._begun:
+            begun.end()
 
     def names(self, name: str = "lake") -> set[str]:
         """What the files of a destination hold of the table's names."""
@@ -84,12 +103,13 @@ def shop(pipeline: PipelineUnderTest) -> Iterator[ManyRun]:
     )
     shop = ManyRun(pipeline)
     yield shop
-    shop.run.end()
+    shop.end()
 
 
-def test_one_is_broken_and_killed_and_the_rest_goes_on(shop: ManyRun) -> None:
+@pytest.mark.parametrize("has_spark", [False, pytest.param(True, marks=pytest.mark.release)])
+def test_one_is_broken_and_killed_and_the_rest_goes_on(shop: ManyRun, has_spark: bool) -> None:
     shop.configure(lake=shop.lake(), broken={"type": "postgres", "url": NOBODY})
-    run = shop.start()
+    run = shop.start(has_spark=has_spark)
     wait_until(lambda: shop.names() == {"copied"}, "the rows are copied", PATIENCE)
     shop.wait_delivered("first", "lake")
     wait_until(lambda: "destination broken: " in run.output, "the broken one is named")
@@ -111,12 +131,9 @@ def test_one_is_broken_and_killed_and_the_rest_goes_on(shop: ManyRun) -> None:
     shop.child("lake").kill()
     shop.wait_delivered("after the kill", "lake")
     assert "destination lake: its process ended with -9" in run.output
-    second = PenstockRun(shop.pipeline.file)
-    try:
-        wait_until(lambda: second.exit_code is not None, "a second command is refused", PATIENCE)
-        assert "its supervisor lock is held by" in second.output
-    finally:
-        second.end()
+    second = shop.begin()
+    wait_until(lambda: second.exit_code is not None, "a second command is refused", PATIENCE)
+    assert "its supervisor lock is held by" in second.output
     run.stop()
     assert shop.names() == {"copied", "first", "after the kill"}
 
@@ -136,8 +153,7 @@ def test_whoever_is_killed_nothing_is_left_and_nothing_lost(shop: ManyRun) -> No
     shop.wait_delivered("second run", "lake", "pond")
     # A new command at once, while the children of the old one are still ending.
     run.kill_driver()
-    again = PenstockRun(shop.pipeline.file)
-    shop.run = again
+    again = shop.start()
     shop.wait_delivered("third run", "lake", "pond")
     run.wait_gone()
     shop.child("pond").send_signal(signal.SIGSTOP)
@@ -158,20 +174,16 @@ def test_each_in_a_command_of_its_own(shop: ManyRun) -> None:
     shop.configure(lake=shop.lake(), pond=shop.lake("pond"))
     first = shop.start("--only", "lake")
     shop.wait_delivered("first", "lake")
-    other = PenstockRun(shop.pipeline.file, "--only", "pond")
-    try:
-        shop.wait_delivered("second", "lake", "pond")
-        assert first.find("capture") is not None
-        assert other.find("capture") is not None, "it stands by"
-        first.stop()
-        shop.run = other
-        shop.wait_delivered("third", "pond")
-        caught_up = PenstockRun(shop.pipeline.file, "--only", "lake", "--until-caught-up")
-        caught_up.wait_done()
-        assert shop.names("lake") == shop.names("pond") == {"copied", "first", "second", "third"}
-        other.stop()
-    finally:
-        other.end()
+    other = shop.begin("--only", "pond")
+    shop.wait_delivered("second", "lake", "pond")
+    assert first.find("capture") is not None
+    assert other.find("capture") is not None, "it stands by"
+    first.stop()
+    shop.run = other
+    shop.wait_delivered("third", "pond")
+    shop.begin("--only", "lake", "--until-caught-up").wait_done()
+    assert shop.names("lake") == shop.names("pond") == {"copied", "first", "second", "third"}
+    other.stop()
 
 
 @pytest.mark.release

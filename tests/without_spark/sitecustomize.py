@@ -1,0 +1,12 @@
+"""Python runs this first where PYTHONPATH leads here: `penstock run` then does without Spark.
+
+For tests of what processes do to each other, with drivers that start in seconds (local_engine.py).
+"""
+
+import sys
+
+if "run" in sys.orig_argv and "--only" in sys.orig_argv:
+    import penstock.spark.engine
+    from tests.local_engine import LocalEngine
+
+    penstock.spark.engine.SparkEngine = LocalEngine  # type: ignore[assignment, misc]
