@@ -99,7 +99,6 @@ def test_a_stream_follows_a_whole_schema(copied: CopiedTables) -> None:
         ),
     )
     copied.run_until_caught_up()
-    print(*copied.said, sep="\n")
     assert copied.is_equal(*RENTAL_TABLES)
     assert not [text for text in copied.said if text.startswith("not restored")]
     source = schema_text(copied.pipeline.url)

@@ -10,6 +10,9 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import psycopg
+from psycopg import errors
+
 from penstock.destination.postgres.sessions.session import Connection, said
 from penstock.destination.postgres.whole_schema.scripts import Scripts, attempt, unrestored
 from penstock.destination.protocols import Unrestored
@@ -27,6 +30,14 @@ _OF_TABLES = {
     "TABLE ATTACH",
 }
 _TYPES = ("TYPE", "DOMAIN")
+# What Penstock makes itself of a table that comes later, and how a second one is refused.
+_PREPARED = {*_OF_TABLES, *_TYPES, "TABLE", "SEQUENCE", "SCHEMA"}
+_DUPLICATES = (
+    errors.DuplicateTable,
+    errors.DuplicateObject,
+    errors.DuplicateSchema,
+    errors.InvalidTableDefinition,
+)
 _ATTACHED = ("CONSTRAINT", "INDEX", "INDEX ATTACH")
 _REPLACEABLE = re.compile(r"CREATE (FUNCTION|PROCEDURE|VIEW|RULE|TRIGGER) ")
 
@@ -109,9 +120,14 @@ def follow_changes(conn: Connection, scripts: Scripts, changes: SchemaChanges) -
         for script in _ways(entry, former, scripts):
             if (error := attempt(conn, script)) is None:
                 break
-        if error is not None:
+        if error is not None and not _is_there(entry, former, error):
             refused.append(unrestored(entry, error))
     return refused
+
+
+def _is_there(entry: Entry, former: Entry | None, error: psycopg.Error) -> bool:
+    """Whether it came with a table that was prepared meanwhile, or with the stream."""
+    return former is None and entry.kind in _PREPARED and isinstance(error, _DUPLICATES)
 
 
 def _ways(entry: Entry, former: Entry | None, scripts: Scripts) -> Iterator[str]:

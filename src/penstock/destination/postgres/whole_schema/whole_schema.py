@@ -218,10 +218,11 @@ class WholeSchema:
                 # The rest is yet to come.
                 before = [entry for entry in before if not comes_after(entry)]
                 now = [entry for entry in now if not comes_after(entry)]
-            refused = []
+            refused: list[Unrestored] = []
             if not self._triggers_are_off(conn):
-                before, _ = _without_firing(before)
-                now, _ = _without_firing(now)
+                before, known_ones = _without_firing(before)
+                now, refused = _without_firing(now)
+                refused = [each for each in refused if each not in known_ones]
             changes = schema_changes(
                 before,
                 now,
