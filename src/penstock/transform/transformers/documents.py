@@ -108,6 +108,26 @@ def _leaves(node: Any, steps: tuple[Step, ...]) -> Iterator[Leaf]:
             yield node, key
 
 
+def _all_leaves(documents: list[Any], steps: tuple[Step, ...]) -> list[Leaf]:
+    """Those of all documents. A path of keys alone, through objects alone, is found fast."""
+    if any(step == "*" or isinstance(step, int) for step in steps):
+        return [leaf for document in documents for leaf in _leaves(document, steps)]
+    found: list[Leaf] = []
+    way, key = steps[:-1], steps[-1]
+    for document in documents:
+        node = document
+        for step in way:
+            if type(node) is not dict:
+                break
+            node = node.get(step)
+        if type(node) is dict:
+            if key in node:
+                found.append((node, key))
+        elif node is not None:
+            found += _leaves(document, steps)
+    return found
+
+
 class Json(Transformer):
     """JSON of which some leaves change."""
 
@@ -152,11 +172,10 @@ class Json(Transformer):
         for steps in self._delete:
             _delete(documents, steps)
         for steps, value in self._set:
-            for document in documents:
-                for node, key in list(_leaves(document, steps)):
-                    node[key] = value
+            for node, key in _all_leaves(documents, steps):
+                node[key] = value
         for steps, rule in self._rules:
-            _transform([leaf for d in documents for leaf in _leaves(d, steps)], rule)
+            _transform(_all_leaves(documents, steps), rule)
         return self.cut(pa.array([orjson.dumps(d).decode() for d in documents], pa.string()))
 
 

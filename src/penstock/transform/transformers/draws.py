@@ -90,12 +90,12 @@ class Cmac:
     ) -> Bytes:
         """``data`` has ``count`` blocks more than the texts need."""
         width = count * _BLOCK
-        places = np.arange(width)
-        texts = data[starts[:, None] + places]
-        texts[places >= lengths[:, None]] = 0
+        texts = data[starts[:, None] + np.arange(width)]
+        # Only the last block can hold what is behind the text.
+        last = texts[:, width - _BLOCK :]
+        last *= np.arange(width - _BLOCK, width) < lengths[:, None]
         partial = np.flatnonzero(lengths < width)
         texts[partial, lengths[partial]] = 0x80
-        last = texts[:, width - _BLOCK :]
         last ^= np.where((lengths < width)[:, None], self._padded, self._whole)
         state = texts[:, :_BLOCK]
         for block in range(1, count):
