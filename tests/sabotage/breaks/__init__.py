@@ -14,6 +14,7 @@ from tests.sabotage.breaks import (
     schema,
     source,
     trust,
+    webhooks,
 )
 
 BREAKS: tuple[Break, ...] = (
@@ -27,4 +28,5 @@ BREAKS: tuple[Break, ...] = (
     *queues.BREAKS,
     *schema.BREAKS,
     *trust.BREAKS,
+    *webhooks.BREAKS,
 )
