@@ -61,7 +61,7 @@ def threads() -> Threads:
 class ThreadsEngine(Engine):
     """Runs for as long as its block, as Spark does."""
 
-    def __init__(self, config: PipelineConfig, steps: Sequence[Step], *, width: int) -> None:
+    def __init__(self, config: PipelineConfig, steps: Sequence[Step], *, width: int = 2) -> None:
         self._config = config
         self._steps = steps
         self._width = width
@@ -232,6 +232,7 @@ def _settings(config: PipelineConfig, start: Frontier, part: QueryPart) -> _Sett
         "bufferBytes": str(config.batch.buffer_bytes),
         "parallelism": "2",
         **({} if part.feed is None else {"feed": part.feed}),
+        **({"delivery": config.delivery} if config.is_one_of_many else {}),
     }
     return _Settings.of(options)
 

@@ -110,12 +110,16 @@ class Receiver:
             except Exception as error:
                 self.wrongly_signed.append(f"{got.path}: {error}")
                 return web.Response(status=401)
-        reply = self.decide.get(got.path, lambda _: Reply())(got)
+        reply = self.decide.get(got.path, _take)(got)
         if reply.hang:
             await asyncio.sleep(reply.hang)
         if 200 <= reply.status < 300:
             self.received.append(got)
         return web.Response(status=reply.status, headers=reply.headers, body=reply.body)
+
+
+def _take(_got: Received) -> Reply:
+    return Reply()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

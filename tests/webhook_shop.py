@@ -41,10 +41,12 @@ def options_for(url: str, folder: Path, **more: Any) -> WebhooksOptions:
 class Shop:
     """Two tables, some receivers. ``close`` at the end."""
 
-    def __init__(self, url: str, folder: Path, receiver: Receiver, **more: Any) -> None:
+    def __init__(
+        self, url: str, folder: Path, receiver: Receiver, *, name: str = PIPELINE, **more: Any
+    ) -> None:
         self.options = options_for(url, folder, **more)
         self.receiver = receiver
-        self.database = Database(self.options.url, PIPELINE, "test")
+        self.database = Database(self.options.url, name, "test")
         self.database.set_up()
         self.subscriptions = Subscriptions(self.database)
         self.builder = ChangeBuilder()

@@ -28,8 +28,8 @@ from penstock.pipeline.run.pipeline import Pipeline
 from penstock.store import pipeline_store
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.folded_compare import read_source
-from tests.local_engine import LocalEngine
 from tests.pipelines import logged
+from tests.threads_engine import ThreadsEngine
 
 Rows = Counter[tuple[Any, ...]]
 
@@ -103,7 +103,7 @@ class ManyDestinations:
     ) -> None:
         view = self.view(name)
         metrics = Metrics(view.name, name)
-        driver = Pipeline(view, self.pipeline.file, LocalEngine, captures=False, metrics=metrics)
+        driver = Pipeline(view, self.pipeline.file, ThreadsEngine, captures=False, metrics=metrics)
         future = futures[name] = pool.submit(driver.run, stop.is_set)
         not_begun = "the stream has not begun yet"
         wait_until(

@@ -103,8 +103,7 @@ def test_the_documented_pipeline(
     )
     pipeline.execute("CREATE TABLE items (id int PRIMARY KEY, name text)")
     pipeline.execute("INSERT INTO items SELECT n, 'old' FROM generate_series(1, 5) n")
-    shop = Shop(database, pipeline.folder / "outbox", receiver)
-    shop.database.pipeline = pipeline.name
+    shop = Shop(database, pipeline.folder / "outbox", receiver, name=pipeline.name)
     shop.add("/all")
     shop.add("/new", operations=["insert"], tables=["public.items"])
 

@@ -1,12 +1,12 @@
 """Python runs this first where PYTHONPATH leads here: `penstock run` then does without Spark.
 
-For tests of what processes do to each other, with drivers that start in seconds (local_engine.py).
+For tests of what processes do to each other, with drivers that start in seconds (threads_engine.py).
 """
 
 import sys
 
 if "run" in sys.orig_argv and "--only" in sys.orig_argv:
     import penstock.spark.engine
-    from tests.local_engine import LocalEngine
+    from tests.threads_engine import ThreadsEngine
 
-    penstock.spark.engine.SparkEngine = LocalEngine  # type: ignore[assignment, misc]
+    penstock.spark.engine.SparkEngine = ThreadsEngine  # type: ignore[assignment, misc]

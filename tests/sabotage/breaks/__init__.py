@@ -16,6 +16,7 @@ from tests.sabotage.breaks import (
     search,
     source,
     trust,
+    webhooks,
 )
 
 BREAKS: tuple[Break, ...] = (
@@ -31,4 +32,5 @@ BREAKS: tuple[Break, ...] = (
     *schema.BREAKS,
     *trust.BREAKS,
     *many.BREAKS,
+    *webhooks.BREAKS,
 )

@@ -37,6 +37,7 @@ CREATE TABLE IF NOT EXISTS penstock.webhook_subscription (
     pipeline text NOT NULL,
     id text NOT NULL,
     wanted jsonb NOT NULL,
+    view text NOT NULL,
     secrets jsonb NOT NULL,
     state text NOT NULL DEFAULT 'active',
     reason text NOT NULL DEFAULT '',

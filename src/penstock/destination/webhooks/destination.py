@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.config.filter_config import FilterConfig
@@ -21,11 +22,10 @@ from penstock.destination.webhooks.database import Database
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import ViewFile, outbox_storage, slim
 from penstock.destination.webhooks.outbox_index import OutboxIndex, files_from_json, files_to_json
-from penstock.destination.webhooks.subscription import Subscription
 from penstock.destination.webhooks.views import Asked, AskedViews
 from penstock.destination.webhooks.writers import OutboxChunkWriter, OutboxWriter, View
 from penstock.failpoints import failpoint
-from penstock.model.errors import DestinationError, LogError, LogUnavailable
+from penstock.model.errors import DestinationError, DestinationUnavailable, LogError, LogUnavailable
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
 from penstock.transform.filter import Filter
@@ -209,23 +209,16 @@ class WebhooksDestination(AppendDestination, KeepsDeadLetters):
                 self._asked.disable(view, f"its filter does not suit the tables: {why}")
 
 
-def _explained() -> _Explained:
-    return _Explained()
-
-
-class _Explained:
+@contextmanager
+def _explained() -> Iterator[None]:
     """What the outbox's folder refuses, as the destination's error."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, LogUnavailable):
-            return
-        if isinstance(error, LogError):
-            raise DestinationError(
-                f"destination webhooks: {error.message}", remedy=error.remedy
-            ) from error
-
-
-__all__ = ["Subscription", "WebhooksDestination"]
+    try:
+        yield
+    except LogUnavailable as error:
+        raise DestinationUnavailable(
+            f"destination webhooks: {error.message}", remedy=error.remedy
+        ) from error
+    except LogError as error:
+        raise DestinationError(
+            f"destination webhooks: {error.message}", remedy=error.remedy
+        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from datetime import UTC, datetime
@@ -34,8 +35,9 @@ async def add(
                 remedy="let it answer 2xx, or add the subscription with verify: false "
                 "(--no-verify)",
             )
-    made = subscriptions.add(wanted.without_secret(), entry)
-    return subscriptions.one(made), told
+    # Apart from the loop, which delivers meanwhile.
+    made = await asyncio.to_thread(subscriptions.add, wanted.without_secret(), entry)
+    return await asyncio.to_thread(subscriptions.one, made), told
 
 
 async def test(options: WebhooksOptions, requests: Requests, kept: Kept) -> Answer:

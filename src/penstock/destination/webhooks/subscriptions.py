@@ -49,9 +49,12 @@ class Subscriptions:
             check_tables(wanted, json.loads(row[1]))
             self._check_counts(conn, wanted)
             conn.execute(
-                "INSERT INTO penstock.webhook_subscription (pipeline, id, wanted, secrets, segment)"
-                " VALUES (%s, %s, %s, %s, %s)",
-                [self._pipeline, made, Json(wanted.model_dump()), Json([entry]), row[0] + 1],
+                "INSERT INTO penstock.webhook_subscription"
+                " (pipeline, id, wanted, view, secrets, segment) VALUES (%s, %s, %s, %s, %s, %s)",
+                [
+                    *(self._pipeline, made, Json(wanted.model_dump()), wanted.view),
+                    *(Json([entry]), row[0] + 1),
+                ],
             )
             self._changed(conn)
         return made
@@ -172,13 +175,14 @@ class Subscriptions:
     def _check_counts(self, conn: Connection, wanted: Subscription) -> None:
         """Under the lock of the pipeline's row."""
         rows = conn.execute(
-            "SELECT wanted::text FROM penstock.webhook_subscription WHERE pipeline = %s",
+            "SELECT view, count(*) FROM penstock.webhook_subscription WHERE pipeline = %s"
+            " GROUP BY view",
             [self._pipeline],
         ).fetchall()
-        views = {Subscription.model_validate_json(text).view for (text,) in rows}
-        if len(rows) >= MOST or len({*views, wanted.view}) > MOST_VIEWS:
+        views, count = {view for view, _ in rows}, sum(number for _, number in rows)
+        if count >= MOST or len({*views, wanted.view}) > MOST_VIEWS:
             raise ConfigError(
-                f"pipeline {self._pipeline} has {len(rows)} subscriptions with {len(views)} "
+                f"pipeline {self._pipeline} has {count:,} subscriptions with {len(views)} "
                 f"different pairs of format and filter; at most {MOST:,} and {MOST_VIEWS} are "
                 "possible",
                 remedy="remove what nobody needs, or make another pipeline",

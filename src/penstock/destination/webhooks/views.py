@@ -55,15 +55,10 @@ class AskedViews:
                 " WHERE pipeline = %s",
                 [self._database.pipeline],
             )
-            rows = conn.execute(
-                "SELECT id, wanted::text FROM penstock.webhook_subscription WHERE pipeline = %s",
-                [self._database.pipeline],
-            ).fetchall()
-            ids = [i for i, text in rows if Subscription.model_validate_json(text).view == view]
             conn.execute(
                 "UPDATE penstock.webhook_subscription SET state = 'disabled', reason = %s,"
-                " generation = generation + 1 WHERE pipeline = %s AND id = ANY (%s)",
-                [why, self._database.pipeline, ids],
+                " generation = generation + 1 WHERE pipeline = %s AND view = %s",
+                [why, self._database.pipeline, view],
             )
 
 

@@ -161,6 +161,9 @@ class Deliverer:
         for name in gone:
             del self._workers[name]
             self._saved.pop(name, None)
+        if any(name in kept for name in gone):
+            # Their places were saved just now.
+            kept = {each.id: each for each in await self._call(self._subscriptions.active)}
         for name, each in kept.items():
             if name in self._workers:
                 self._workers[name].renew(each)
@@ -202,6 +205,12 @@ class Deliverer:
             self._reading[name] = asyncio.get_running_loop().create_task(self._catch_up(worker))
 
     async def _catch_up(self, worker: Worker) -> None:
+        try:
+            await self._read_on(worker)
+        except Exception as error:
+            worker.end("paused", f"the outbox cannot be read: {type(error).__name__}: {error}")
+
+    async def _read_on(self, worker: Worker) -> None:
         view = worker.kept.wanted.view
         while worker.ended is None:
             await worker.room.wait()

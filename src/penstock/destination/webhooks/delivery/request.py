@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import email.utils
+import io
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from penstock.destination.webhooks.signing import signed_headers
 _MOST_ANSWER = 4096
 _SHOWN_ANSWER = 200
 _DNS_SECONDS = 30
+_LARGE = 2**19
 # Answers with 4xx that say: later.
 _LATER = frozenset({408, 425, 429})
 _CONTENT = {"cloudevents": "application/cloudevents+json; charset=utf-8"}
@@ -87,9 +89,14 @@ class Requests:
             "Idempotency-Key": request.message_id,
             **signed,
         }
+        body = request.body
         try:
             async with self._session.post(
-                request.url, data=request.body, headers=headers, allow_redirects=False
+                # A large one goes piece by piece, so that others get their turn.
+                request.url,
+                data=body if len(body) < _LARGE else io.BytesIO(body),
+                headers=headers,
+                allow_redirects=False,
             ) as response:
                 text = await response.content.read(_MOST_ANSWER)
                 return _meaning(response, text)

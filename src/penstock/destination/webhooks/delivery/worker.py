@@ -18,7 +18,7 @@ from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import Kind, Rows, Segment, message_id
 from penstock.destination.webhooks.subscription import Kept, Place
 from penstock.failpoints import failpoint
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, PenstockError
 
 # What a subscription holds in memory: enough to be busy, little enough for thousands of them.
 WINDOW_EVENTS = 64
@@ -177,7 +177,13 @@ class Worker:
             self._tasks[lane] = asyncio.get_running_loop().create_task(self._run(lane))
 
     async def _run(self, lane: int) -> None:
-        queue = self._lanes[lane]
+        try:
+            await self._send_lane(self._lanes[lane])
+        except Exception as error:
+            # Seen by whoever looks at the subscription; its backlog stays.
+            self.end("paused", f"sending failed: {type(error).__name__}: {error}")
+
+    async def _send_lane(self, queue: deque[Event]) -> None:
         while queue and self.ended is None:
             event = queue[0]
             if not await self._deliver(event):
@@ -209,11 +215,15 @@ class Worker:
                 self.end("disabled", f"{answer.why}: it wants nothing any more")
                 return False
             if answer.verdict == "refused":
-                if self.kept.wanted.on_refused == "dead_letter":
+                if self.kept.wanted.on_refused == "pause":
+                    said = f"event {event.id} of {event.table} was refused: {answer.why}"
+                    self.end("paused", said)
+                    return False
+                try:
                     await self._keep_letter(event, answer.why)
                     return True
-                self.end("paused", f"event {event.id} of {event.table} was refused: {answer.why}")
-                return False
+                except PenstockError as error:
+                    answer = Answer("later", error.message)
             if self._gives_up(answer, time.monotonic() - began):
                 return False
             if answer.verdict == "away" and self._prober not in (None, event.lane):
