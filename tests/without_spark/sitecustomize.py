@@ -1,6 +1,7 @@
 """Python runs this first where PYTHONPATH leads here: `penstock run` then does without Spark.
 
-For tests of what processes do to each other, with drivers that start in seconds (threads_engine.py).
+For tests of what processes do to each other, with drivers that start in seconds:
+threads_engine.py.
 """
 
 import sys
