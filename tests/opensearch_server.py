@@ -265,7 +265,9 @@ def _home() -> Path:
     # Whoever runs the server need not be who may read this folder.
     shared = Path(tempfile.gettempdir()) / f"penstock-opensearch-{version}-{os.getuid()}"
     with fetching(_CACHE):
-        if not shared.is_dir():
+        if shared.is_dir():
+            assert shared.stat().st_uid == os.getuid(), f"{shared} is somebody else's"
+        else:
             copied = Path(tempfile.mkdtemp(prefix="penstock-opensearch-jars-"))
             shutil.copytree(folder, copied, dirs_exist_ok=True, copy_function=_linked)
             copied.chmod(0o755)

@@ -149,5 +149,7 @@ def test_options_that_cannot_be_meant(options: dict[str, Any], why: str) -> None
 
 
 def test_secrets_are_not_shown() -> None:
-    options = SearchOptions(url="https://nowhere", user="a", password="hidden")
+    options = SearchOptions.model_validate(
+        {"url": "https://nowhere", "user": "a", "password": "hidden"}
+    )
     assert "hidden" not in f"{options!r} {options.model_dump_json()}"

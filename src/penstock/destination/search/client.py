@@ -31,7 +31,7 @@ except ImportError as error:
     ) from error
 
 _CONNECT_SECONDS = 10.0
-_LONG_SECONDS = 6 * 3600.0
+_LONG_SECONDS = 600.0
 _pools: dict[str, urllib3.PoolManager] = {}
 
 

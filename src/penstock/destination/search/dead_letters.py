@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.destination.search.client import SearchClient, part
 from penstock.destination.search.names import dead_letter_index
 from penstock.destination.search.options import SearchOptions
+from penstock.destination.search.scan import scan
 from penstock.model.lsn import Position
 
 if TYPE_CHECKING:
@@ -77,13 +78,13 @@ class DeadLetters:
 
     def forget(self, table: str) -> None:
         """Those of a table whose rows all come again."""
-        self._refresh()
+        if table not in self.count():
+            return
         query = {"bool": {"filter": [*self._mine()["bool"]["filter"], {"term": {"table": table}}]}}
-        self.client.call(
-            "POST", f"{part(self.index)}/_delete_by_query", {"query": query},
-            doing="forgetting dead letters", allowed=(404,),
-            query={"conflicts": "proceed"}, is_long=True,
-        )  # fmt: skip
+        for hits in scan(self.client, self.index, query):
+            for hit in hits:
+                path = f"{part(self.index)}/_doc/{part(hit['_id'])}"
+                self.client.call("DELETE", path, doing="forgetting dead letters", allowed=(404,))
 
     def count(self) -> Mapping[str, int]:
         """How many of each source table."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from penstock.destination.search.client import SearchClient, part
 from penstock.destination.search.failures import failure
+from penstock.model.errors import DestinationUnavailable
 
 _AT_ONCE = 500
 _KEPT = "10m"
@@ -40,7 +42,7 @@ def scan(
             if not answer.is_done:
                 raise failure(client.options.url, doing, answer.status, answer.body)
     finally:
-        client.call(
-            "DELETE", "_search/scroll", {"scroll_id": answer.body.get("_scroll_id", "")},
-            doing=doing, allowed=(400, 404),
-        )  # fmt: skip
+        # It ends by itself, too: nothing depends on the answer.
+        with suppress(DestinationUnavailable):
+            scroll = {"scroll_id": answer.body.get("_scroll_id", "")}
+            client.once("DELETE", "_search/scroll", scroll, doing=doing)
