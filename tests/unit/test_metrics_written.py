@@ -34,6 +34,7 @@ written = st.builds(
     st.integers(0, 2**40),
     st.integers(0, 2**40),
     st.integers(0, 2**20),
+    st.integers(0, 2**20),
     seconds,
     st.integers(0, 4),
     st.integers(0, 2**60),

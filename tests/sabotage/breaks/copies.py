@@ -107,7 +107,7 @@ BREAKS = (
         guarantee="A copy is not begun anew",
         without="A chunk whose receipt is committed again is committed as another one.",
         file="destination/files/destination.py",
-        edits=(("if (self._root / file.final).exists():", "if not file.final:"),),
+        edits=(("if self._tree.exists(file.final):", "if not file.final:"),),
         noticed_by=(
             (
                 "contract/test_files.py",

@@ -121,8 +121,8 @@ BREAKS = (
         name="two-messages-of-a-key-under-way",
         guarantee="In order per lane, in queues",
         without="RabbitMQ gets the next message of a key before it has taken this one.",
-        file="destination/rabbitmq/delivery.py",
-        edits=(("if message.group in self._behind:", "if message.group is None:"),),
+        file="destination/rabbitmq/sender.py",
+        edits=(("messages if self._ordered else self._apart(messages)", "self._apart(messages)"),),
         noticed_by=(
             (
                 "integration/test_rabbitmq_delivery.py",
