@@ -7,6 +7,7 @@ from tests.sabotage.breaks import (
     capture,
     copies,
     identity,
+    lakes,
     log,
     postgres,
     queues,
@@ -25,6 +26,7 @@ BREAKS: tuple[Break, ...] = (
     *rows.BREAKS,
     *postgres.BREAKS,
     *queues.BREAKS,
+    *lakes.BREAKS,
     *schema.BREAKS,
     *trust.BREAKS,
 )
