@@ -122,9 +122,7 @@ class TableAlteration:
             new = module.Schema.from_arrow(pa.schema(list(after)[len(before) :])).fields
             table.alter.add_columns(new, commit_properties=properties)
             return
-        # Read by pyarrow alone: delta-rs cannot be called by what it reads from.
-        files = [_local(uri) for uri in table.file_uris()]
-        there = ds.dataset(files, schema=before, format="parquet") if files else None
+        there = rows_of(table, self._before)
         rows = pa.RecordBatchReader.from_batches(after, self._pieces(there, after))
         module.write_deltalake(
             table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=properties
@@ -147,6 +145,14 @@ class TableAlteration:
         index = self._after.columns.index(name)
         values, _ = self._typing.column(self._after, index, pa.array([text]), RowPlaces())
         return values[0]
+
+
+def rows_of(table: DeltaTable, target: Target) -> ds.Dataset | None:
+    """What a table holds, None without any file; by pyarrow alone: delta-rs cannot be called by what
+    it reads from, and has other types for texts.
+    """
+    files = [_local(uri) for uri in table.file_uris()]
+    return ds.dataset(files, schema=arrow_schema(target), format="parquet") if files else None
 
 
 def _local(uri: str) -> str:
