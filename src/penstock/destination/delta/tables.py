@@ -148,8 +148,8 @@ class TableAlteration:
 
 
 def rows_of(table: DeltaTable, target: Target) -> ds.Dataset | None:
-    """What a table holds, None without any file; by pyarrow alone: delta-rs cannot be called by what
-    it reads from, and has other types for texts.
+    """What a table holds, None without any file. By pyarrow alone: delta-rs cannot be called by
+    what it reads from, and has other types for texts.
     """
     files = [_local(uri) for uri in table.file_uris()]
     return ds.dataset(files, schema=arrow_schema(target), format="parquet") if files else None
