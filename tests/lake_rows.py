@@ -31,13 +31,14 @@ def expect_same_in_ducklake(url: str, lake: Lake, table: str, *, unfit: bool = F
         return expect_same(url, session, f"public.{quoted(table)}", table, unfit=unfit)
 
 
-def expect_same_in_delta(url: str, root: Path, table: str) -> int:
+def expect_same_in_delta(url: str, root: Path, table: str, *, unfit: bool = False) -> int:
     """The same of a Delta table, as DuckDB's own reader of such tables sees it."""
     with duckdb.connect() as session:
         session.execute(f"LOAD {literal(extension_file('delta'))}")
         session.execute("SET TimeZone = 'UTC'")
         folder = root / "public" / folder_name(table)
-        return expect_same(url, session, f"delta_scan({literal(str(folder))})", table)
+        relation = f"delta_scan({literal(str(folder))})"
+        return expect_same(url, session, relation, table, unfit=unfit)
 
 
 def expect_same(

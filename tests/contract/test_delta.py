@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,11 @@ from penstock.destination.delta.destination import DeltaDestination
 from penstock.destination.delta.options import DeltaOptions
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.destination.families.target import Target
 from penstock.model.errors import Fenced, TableRefused
 from penstock.model.lsn import Frontier
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
 from penstock.testing.change_builder import ChangeBuilder
@@ -194,3 +199,48 @@ def test_maintenance_leaves_the_rows(adapter: DeltaAdapter) -> None:
     assert_delivered(adapter, reference(*runs))
     table = DeltaTable(str(adapter.folder / "public" / "items"))
     assert len(table.file_uris()) == 1
+
+
+def _altered(*columns: tuple[int, str, TypeName, str | None], name: str) -> TableDefinition:
+    """``items`` with these columns: number, name, type, and what older rows have there."""
+    return replace(
+        definition(ITEMS),
+        name=name,
+        columns=tuple(
+            ColumnDefinition(number, column, kind, not_null=number == 1, missing=missing)
+            for number, column, kind, missing in columns
+        ),
+    )
+
+
+def test_a_table_follows_what_delta_rs_cannot_change_and_nothing_is_done_twice(
+    adapter: DeltaAdapter,
+) -> None:
+    """Names are exchanged, a column gets a value for older rows, and the table another name."""
+    destination = opened(adapter)
+    assert isinstance(destination, DeltaDestination)
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+        builder.insert(ITEMS, "2", None)
+    deliver(destination, builder.frontier, [builder.cut()])
+    text = TypeName("pg_catalog", "text")
+    number, list_of = TypeName("pg_catalog", "bigint"), replace(text, is_array=True)
+    states = [
+        definition(ITEMS),
+        _altered((1, "id", number, None), (2, "name", text, None), (3, "b", text, None),
+                 name="items"),
+        _altered((1, "id", number, None), (2, "b", text, None), (3, "name", text, None),
+                 name="items"),
+        _altered((1, "id", number, None), (2, "b", text, None), (4, "c", list_of, '{"{x,NULL}"}'),
+                 name="It ems"),
+    ]  # fmt: skip
+    for before, after in pairwise(states):
+        for _ in range(2):  # a crash may make it happen again
+            destination.alter(TableChange(before, after), Target.of(before), Target.of(after))
+    rows = DeltaTable(str(adapter.folder / "public" / "It~20ems")).to_pyarrow_table().to_pylist()
+    assert sorted(rows, key=str) == [
+        {"id": 1, "b": "a", "c": ["x", None]},
+        {"id": 2, "b": None, "c": ["x", None]},
+    ]
+    assert not (adapter.folder / "public" / "items").exists()

@@ -41,7 +41,7 @@ from tests.row_histories import (
 PAIR = table(
     "pair",
     Column("a", "text", key=True),
-    Column("b", "int8", key=True),
+    Column("b", "text", key=True),
     Column("x", "text"),
     Column("y", "text"),
 )

@@ -159,5 +159,5 @@ def test_chaos_finds_a_destination_by_the_name_of_its_seeds(
     for name in chaos.seeds_into():
         assert chaos.find_seed(name).__module__ == f"tests.crash.{name}_seed"
     monkeypatch.setenv("INTO", "kafak")
-    with pytest.raises(ValueError, match=r"INTO=kafak: there are seeds into kafka"):
+    with pytest.raises(ValueError, match=r"INTO=kafak: there are seeds into .*kafka"):
         chaos.main()

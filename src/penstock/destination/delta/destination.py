@@ -46,7 +46,7 @@ class DeltaDestination(StagedMergeDestination):
     capabilities = Capabilities(
         mode="merge", exactly_once=True, remembers=True, atomic=False, batch_age=10.0
     )
-    failpoints = ("delta.table_committed", "delta.copy_staged", "delta.copy_loaded")
+    failpoints = ("delta.table_committed", "delta.copy_loaded")
 
     def __init__(self, options: DeltaOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
@@ -170,6 +170,7 @@ class DeltaDestination(StagedMergeDestination):
                     schema=table.schema(),
                     commit_properties=properties,
                 )
+        failpoint("delta.copy_loaded")
 
     # -- maintenance -----------------------------------------------------------------------------
 

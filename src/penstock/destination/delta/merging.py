@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from penstock.destination.delta.commits import delta_rs
+from penstock.destination.delta.tables import rows_of
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.task_writer import PARK
 from penstock.destination.families.target import Target
@@ -115,11 +116,13 @@ def _is_there(table: DeltaTable, rows: MergedRows, wanted: np.ndarray) -> np.nda
     places = np.flatnonzero(wanted)
     keys = [column.take(pa.array(places)) for column in rows.before]
     names = [target.columns[index] for index in target.key]
-    first = ds.field(names[0]).isin(keys[0])
-    there = table.to_pyarrow_dataset().to_table(columns=names, filter=first)
+    is_there = np.zeros(len(rows), bool)
+    files = rows_of(table, target)
+    if files is None:
+        return is_there
+    there = files.to_table(columns=names, filter=ds.field(names[0]).isin(keys[0]))
     mine = pa.table([*keys, pa.array(places)], names=[*names, "penstock_place"])
     found = mine.join(there, names, join_type="left semi")["penstock_place"].to_numpy()
-    is_there = np.zeros(len(rows), bool)
     is_there[found] = True
     return is_there
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from penstock.destination.delta.commits import PipelineCommits, delta_rs, number_of, table_folder
 from penstock.destination.families.staged_merge.typed_columns import (
@@ -120,14 +122,15 @@ class TableAlteration:
             new = module.Schema.from_arrow(pa.schema(list(after)[len(before) :])).fields
             table.alter.add_columns(new, commit_properties=properties)
             return
-        rows = pa.RecordBatchReader.from_batches(after, self._pieces(table, after))
+        there = rows_of(table, self._before)
+        rows = pa.RecordBatchReader.from_batches(after, self._pieces(there, after))
         module.write_deltalake(
             table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=properties
         )
 
-    def _pieces(self, table: DeltaTable, after: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _pieces(self, there: ds.Dataset | None, after: pa.Schema) -> Iterator[pa.RecordBatch]:
         filled = {name: self._value(name, text) for name, text in self._filled.items()}
-        for piece in table.to_pyarrow_dataset().to_batches():
+        for piece in () if there is None else there.to_batches():
             columns = []
             for field in after:
                 if field.name in self._kept:
@@ -142,6 +145,19 @@ class TableAlteration:
         index = self._after.columns.index(name)
         values, _ = self._typing.column(self._after, index, pa.array([text]), RowPlaces())
         return values[0]
+
+
+def rows_of(table: DeltaTable, target: Target) -> ds.Dataset | None:
+    """What a table holds, None without any file. By pyarrow alone: delta-rs cannot be called by
+    what it reads from, and has other types for texts.
+    """
+    files = [_local(uri) for uri in table.file_uris()]
+    return ds.dataset(files, schema=arrow_schema(target), format="parquet") if files else None
+
+
+def _local(uri: str) -> str:
+    """The path of a file of a table that is in a folder."""
+    return unquote(urlsplit(uri).path) if uri.startswith("file://") else uri
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:

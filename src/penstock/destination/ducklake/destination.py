@@ -55,12 +55,7 @@ class DucklakeDestination(StagedMergeDestination):
     capabilities = Capabilities(
         mode="merge", exactly_once=True, remembers=True, atomic=True, batch_age=5.0
     )
-    failpoints = (
-        "ducklake.merged",
-        "ducklake.committed",
-        "ducklake.copy_staged",
-        "ducklake.copy_loaded",
-    )
+    failpoints = ("ducklake.merged", "ducklake.committed", "ducklake.copy_loaded")
 
     def __init__(self, options: DucklakeOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
@@ -189,6 +184,7 @@ class DucklakeDestination(StagedMergeDestination):
                 f"CALL ducklake_add_data_files({lake}, {literal(target.name)}, {file},"
                 f" schema => {literal(target.schema)})"
             )
+        failpoint("ducklake.copy_loaded")
 
     # -- maintenance -----------------------------------------------------------------------------
 

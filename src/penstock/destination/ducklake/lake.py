@@ -113,6 +113,8 @@ class Lake:
                 with suppress(Exception):
                     self._session.close()
             self._session, self._is_attached, self._in_transaction = None, False, False
+            # What could not be detached, because its catalogue is gone, keeps its name.
+            self.name = f"lake_{next(_numbers)}"
 
     def _attached(self) -> duckdb.DuckDBPyConnection:
         if self._session is None:

@@ -40,7 +40,6 @@ from penstock.destination.families.staged_merge.task_writer import (
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import TakesReplays
-from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import NOTHING
 from penstock.model.table_definition import TableDefinition
@@ -308,9 +307,7 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         name = f"chunk/{chunk.table}/{chunk.chunk}"
         is_new = name not in notes and name not in self.ledger.read(name)
         if is_new and chunk.copy == self._copy(chunk.table):
-            failpoint(f"{self.name}.copy_staged")
             self.load_chunk(self._targets[chunk.table], chunk)
-            failpoint(f"{self.name}.copy_loaded")
             self._note_unfit(chunk.table, chunk.unfit, notes)
             notes[name] = ""
 

@@ -1,0 +1,47 @@
+"""Breaks of destinations that merge into lakes."""
+
+from __future__ import annotations
+
+from tests.sabotage.a_break import Break
+
+BREAKS = (
+    Break(
+        name="a-lake-with-two-drivers",
+        guarantee="Once, in lakes",
+        without="A Delta table takes the commit of a driver that another one has replaced.",
+        file="destination/delta/commits.py",
+        edits=(
+            (
+                'if (self.read(table, "driver") or 0) > self.driver:',
+                "if self.driver < 0:",
+            ),
+        ),
+        noticed_by=(("contract/test_delta.py", "test_a_stale_driver_is_refused_by_each_table"),),
+    ),
+    Break(
+        name="tables-that-are-ahead",
+        guarantee="Once, in lakes",
+        without="Nobody is told of tables that a driver which died left ahead of the others.",
+        file="destination/families/staged_merge/destination.py",
+        edits=(("return found.placed(ahead) if ahead else found", "return found"),),
+        noticed_by=(("contract/test_delta.py", "test_a_driver_dies_among_the_tables_of_a_batch"),),
+    ),
+    Break(
+        name="unfit-values-pass",
+        guarantee="Once, in lakes",
+        without="A value that a type cannot hold becomes null, and nobody hears of it.",
+        file="destination/families/staged_merge/typed_columns.py",
+        edits=(
+            (
+                'if self.unfit == "refuse" or index in target.key:',
+                "if index in target.key:",
+            ),
+        ),
+        noticed_by=(
+            (
+                "unit/test_typed_columns.py",
+                "test_what_is_unfit_is_refused_with_key_position_and_cause",
+            ),
+        ),
+    ),
+)
