@@ -23,6 +23,7 @@ from penstock.serve.state_folder import StateFolder
 
 _SHUTDOWN_SECONDS = 3
 _MOST_CONNECTIONS = 1_000
+_WAITING_CONNECTIONS = 128
 _MOST_MESSAGE = 2**20
 
 _log = logging.getLogger(__name__)
@@ -78,6 +79,8 @@ def listen(options: ServeOptions) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((options.host, options.port))
+        # From now on who comes waits, and is not refused: the address is told before it is served.
+        made.listen(_WAITING_CONNECTIONS)
     except OSError as error:
         made.close()
         raise ConfigError(
