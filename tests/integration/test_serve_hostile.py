@@ -316,6 +316,7 @@ class TestPlaces:
             page=False,
         )
         parts = make_parts(options, PORT)
+        assert parts.url == "https://penstock.example/signin"
         headers = {"X-Forwarded-User": "paula"}
         base = "http://penstock.example"
         proxy = TestClient(parts.guard, base_url=base, client=("10.0.0.9", 1))
