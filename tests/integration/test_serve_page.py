@@ -222,6 +222,9 @@ def look_everywhere(watched: Watched, server: ServeProcess, name: str) -> None:
             page.goto(f"{server.base}/pipelines/{name}?tab={tab}&mode={mode}")
             if text:
                 expect(page.get_by_text(text).first).to_be_visible()
+            # The mode comes with the connection, and colours take a moment to change.
+            page.wait_for_selector(f"body.body--{mode}")
+            page.wait_for_timeout(500)
             expect_accessible(page, f"{tab} {mode}")
             watched.shot(f"{tab}-{mode}")
             page.set_viewport_size({"width": 390, "height": 844})
@@ -232,6 +235,8 @@ def look_everywhere(watched: Watched, server: ServeProcess, name: str) -> None:
         page.set_viewport_size({"width": 1280, "height": 900})
         page.goto(f"{server.base}/?mode={mode}")
         expect(page.get_by_role("link", name=name)).to_be_visible()
+        page.wait_for_selector(f"body.body--{mode}")
+        page.wait_for_timeout(500)
         expect_accessible(page, f"overview {mode}")
         watched.shot(f"overview-{mode}")
 
