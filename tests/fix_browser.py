@@ -71,6 +71,7 @@ class ServeProcess:
                 [*command, "--port", str(port), "--state", str(state)], stdout=out, stderr=err
             )
         found = wait_until(self._printed, "the server prints its address")
+        assert found is not None
         self.url = found[1]
         self.base = self.url.partition("/signin")[0]
 

@@ -6,6 +6,7 @@ import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
@@ -292,7 +293,7 @@ class TestPlaces:
         ],
     )
     def test_what_is_not_safe_does_not_start(
-        self, tmp_path: Path, options: dict[str, object], has_tokens: bool, said: str
+        self, tmp_path: Path, options: dict[str, Any], has_tokens: bool, said: str
     ) -> None:
         if options.pop("tls", False):
             file = tmp_path / "pem"
@@ -315,6 +316,7 @@ class TestPlaces:
             page=False,
         )
         parts = make_parts(options, PORT)
+        assert parts.url == "https://penstock.example/signin"
         headers = {"X-Forwarded-User": "paula"}
         base = "http://penstock.example"
         proxy = TestClient(parts.guard, base_url=base, client=("10.0.0.9", 1))

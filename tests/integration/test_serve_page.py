@@ -34,6 +34,10 @@ TABS = (
 )
 
 
+# Conditions are waited for, however busy the machine is.
+expect.set_options(timeout=120_000)
+
+
 def choose(page: Page, table: str) -> None:
     row = page.locator("tr", has_text=table)
     row.get_by_role("checkbox").click()
@@ -98,8 +102,9 @@ def test_a_living_pipeline(
     page.get_by_role("link", name=pipeline.name).click()
     page.get_by_role("button", name="Start").click()
     first = wait_until(lambda: running(pipeline.config), "the pipeline runs")
+    assert first is not None
     with pipeline_store(pipeline.config) as store:
-        wait_until(lambda: phases(store) == {"ready"}, "all tables are ready")
+        wait_until(lambda: phases(store) == {"ready"}, "all tables are ready", 600)
         expect(page.get_by_text("healthy", exact=True)).to_be_visible()
         pipeline.execute("INSERT INTO orders SELECT n, 'y' FROM generate_series(5001, 6000) n")
         expect(page.locator("tr", has_text="public.orders")).to_contain_text("ready")
@@ -149,7 +154,7 @@ def steer_tables(page: Page, store: PostgresStore) -> None:
         store.load_table_states()
         return phases(store) == {"ready"} and store.get_state_since(orders) != since
 
-    wait_until(copied_anew, "the table was copied anew")
+    wait_until(copied_anew, "the table was copied anew", 400)
 
     # There is no copy to pause, resume or cancel, and no error to retry: that is said.
     for button in ("Pause", "Resume", "Retry"):
@@ -172,7 +177,7 @@ def steer_tables(page: Page, store: PostgresStore) -> None:
         store.load_table_schemas()
         return store.find_table("later", "extra") is not None and phases(store) == {"ready"}
 
-    wait_until(followed, "the added table is followed")
+    wait_until(followed, "the added table is followed", 400)
     page.goto(page.url)
     choose(page, "later.extra")
     page.get_by_role("button", name="Remove", exact=True).click()
@@ -185,26 +190,26 @@ def steer_tables(page: Page, store: PostgresStore) -> None:
         store.load_table_schemas()
         return store.find_table("later", "extra") is None
 
-    wait_until(left, "the removed table has left")
+    wait_until(left, "the removed table has left", 400)
 
     page.goto(page.url)
     choose(page, "public.items")
     page.get_by_role("button", name="Roll back").click()
     page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
     expect(page.get_by_text("ready -> ").first).to_be_visible()
-    wait_until(lambda: phases(store) == {"ready"}, "the step was taken again")
+    wait_until(lambda: phases(store) == {"ready"}, "the step was taken again", 400)
 
 
 def verify_and_check(page: Page) -> None:
     page.get_by_role("tab", name="Verify").click()
     page.get_by_role("button", name="Verify now").click()
     expect(page.get_by_text(re.compile("^Equal: 2 tables, 6,000 rows"))).to_be_visible(
-        timeout=180_000
+        timeout=400_000
     )
     page.get_by_role("tab", name="Checks").click()
     page.get_by_role("button", name="Check now").click()
     expect(page.get_by_text(re.compile("All checks passed|checks failed"))).to_be_visible(
-        timeout=180_000
+        timeout=400_000
     )
 
 
@@ -217,6 +222,9 @@ def look_everywhere(watched: Watched, server: ServeProcess, name: str) -> None:
             page.goto(f"{server.base}/pipelines/{name}?tab={tab}&mode={mode}")
             if text:
                 expect(page.get_by_text(text).first).to_be_visible()
+            # The mode comes with the connection, and colours take a moment to change.
+            page.wait_for_selector(f"body.body--{mode}")
+            page.wait_for_timeout(500)
             expect_accessible(page, f"{tab} {mode}")
             watched.shot(f"{tab}-{mode}")
             page.set_viewport_size({"width": 390, "height": 844})
@@ -227,6 +235,8 @@ def look_everywhere(watched: Watched, server: ServeProcess, name: str) -> None:
         page.set_viewport_size({"width": 1280, "height": 900})
         page.goto(f"{server.base}/?mode={mode}")
         expect(page.get_by_role("link", name=name)).to_be_visible()
+        page.wait_for_selector(f"body.body--{mode}")
+        page.wait_for_timeout(500)
         expect_accessible(page, f"overview {mode}")
         watched.shot(f"overview-{mode}")
 

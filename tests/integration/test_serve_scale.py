@@ -116,6 +116,7 @@ def test_many_tables_and_pipelines(
             ("metrics", "/v1/pipelines/p00/metrics"),
         ):
             times.setdefault(what, []).append(ask(path)[0])
+    asking.close()
     watched = visit(server)
     shown = {}
     for what, path, text in (

@@ -81,6 +81,7 @@ def test_a_server_that_comes_back_touches_nothing(house: House) -> None:
     view = first.start_pipeline(house.shop)
     assert (view.state, view.wanted, view.adopted) == ("running", "running", False)
     record = wait_until(lambda: running(house.shop.require_config()), "the run is found")
+    assert record is not None
     assert record.process.pid == view.pid
     # The first one is as good as killed: it is never asked again.
     again = house.server().view(house.shop)
@@ -93,6 +94,7 @@ def test_stopping_and_starting(house: House) -> None:
     pid = server.start_pipeline(house.shop).pid
     assert server.start_pipeline(house.shop).pid == pid
     record = wait_until(lambda: running(house.shop.require_config()), "it runs")
+    assert record is not None
     assert server.stop_pipeline(house.shop).state == "stopping"
     server.stop_pipeline(house.shop)
 

@@ -31,7 +31,7 @@ def test_every_shell_gets_a_script(shell: str) -> None:
     ("line", "offered"),
     [
         ("penstock sta", {"status"}),
-        ("penstock s", {"snapshot", "status", "schema"}),
+        ("penstock s", {"snapshot", "status", "schema", "serve"}),
         ("penstock tables re", {"remove", "resync", "resume", "retry"}),
         ("penstock run --until", {"--until-caught-up"}),
     ],

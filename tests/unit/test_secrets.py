@@ -25,6 +25,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("tests/integration/test_filtered_rows.py", "c2a6b03f"): "a value in a column of that name",
     ("tests/integration/test_filtered_rows.py", "a68439d7"): "a value in a column of that name",
     ("tests/integration/test_kafka_secured.py", "f3bbbd66"): "of a broker that lives for one test",
+    ("tests/integration/test_serve_api.py", "f3bbbd66"): "must not be shown",
     ("tests/objects_server.py", "ff5eee38"): "of a store that lives for one test",
     ("tests/kafka_server.py", "95797b2a"): "of a broker that lives for one test",
     ("tests/unit/test_cli.py", "f3bbbd66"): "must not be printed",

@@ -111,7 +111,8 @@ def serve(
     def ready(parts: Parts) -> None:
         count = len(parts.service.catalogue.all())
         _log.info("serving %s pipelines", count, extra={"event": "serving", "pipelines": count})
-        say(f"Open {parts.url} (it works once; tokens: penstock tokens create)")
+        once = "it works once; tokens: " if "token=" in parts.url else "with a token of "
+        say(f"Open {parts.url} ({once}penstock tokens create)")
 
     with shown_logs("serve"):
         run_server(options, ready)

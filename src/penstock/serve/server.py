@@ -15,7 +15,7 @@ from penstock.model.errors import ConfigError
 from penstock.serve.api.application import make_application
 from penstock.serve.options import ServeOptions
 from penstock.serve.safety.guard import Guard, Trust
-from penstock.serve.safety.origins import Origins
+from penstock.serve.safety.origins import Origins, is_loopback
 from penstock.serve.safety.sessions import OneTimeToken, Sessions
 from penstock.serve.safety.tokens import Tokens
 from penstock.serve.service import Service
@@ -23,6 +23,7 @@ from penstock.serve.state_folder import StateFolder
 
 _SHUTDOWN_SECONDS = 3
 _MOST_CONNECTIONS = 1_000
+_WAITING_CONNECTIONS = 128
 _MOST_MESSAGE = 2**20
 
 _log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Parts:
-    """``url`` signs one browser in."""
+    """``url`` is what a person opens; on loopback it signs one browser in."""
 
     service: Service
     application: FastAPI
@@ -46,7 +47,8 @@ def make_parts(options: ServeOptions, port: int) -> Parts:
     options.require_safe(has_tokens=bool(tokens.all()))
     service = Service(options.places, folder, starts=options.starts)
     application = make_application(service)
-    one_time = OneTimeToken()
+    # What others could reach is opened by tokens alone: the printed address may end in a log.
+    one_time = OneTimeToken() if is_loopback(options.host) and not options.proxies else None
     origins = Origins.of(options.host, port, tls=options.tls, names=options.names)
     encrypted = options.tls or bool(options.proxies)
     trust = Trust(
@@ -68,7 +70,8 @@ def make_parts(options: ServeOptions, port: int) -> Parts:
         install_pages(application, service, guard.still_valid)
     scheme = "https" if encrypted else "http"
     place = options.names[0] if options.names else str(Address(options.host, port))
-    return Parts(service, application, guard, f"{scheme}://{place}/signin?token={one_time.text}")
+    path = f"signin?token={one_time.text}" if one_time is not None else "signin"
+    return Parts(service, application, guard, f"{scheme}://{place}/{path}")
 
 
 def listen(options: ServeOptions) -> socket.socket:
@@ -78,6 +81,8 @@ def listen(options: ServeOptions) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((options.host, options.port))
+        # From now on who comes waits, and is not refused: the address is told before it is served.
+        made.listen(_WAITING_CONNECTIONS)
     except OSError as error:
         made.close()
         raise ConfigError(

@@ -29,6 +29,7 @@ from penstock.serve.supervise.pipeline_process import send_signal, start_run
 from penstock.serve.supervise.run_log import RunLog
 
 TURN_SECONDS = paced(1.0)
+_INSIST_SECONDS = 0.3
 _FIRST_PAUSE = paced(1.0)
 _LONGEST_PAUSE = paced(300.0)
 # What `penstock run` exits with where its file is wrong: another try would not help.
@@ -148,7 +149,8 @@ class Supervisor:
                 if not again or now:
                     send_signal(kept.process, signal.SIGTERM)
                 if now and not again:
-                    # The first one asks, the second one insists.
+                    # The first one asks, the second one insists; sent at once, they would be one.
+                    time.sleep(_INSIST_SECONDS)
                     send_signal(kept.process, signal.SIGTERM)
                 kept.stopping = True
             return self._view(file, kept)
