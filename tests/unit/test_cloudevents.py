@@ -50,8 +50,11 @@ def test_every_kind_of_event_has_an_id_of_its_own_and_the_same_data() -> None:
 
 def test_copied_rows_are_told_apart() -> None:
     for of, rows in ((ITEMS, [("1", "a"), ("2", "a")]), (LOOSE, [("1", "a"), ("2", "a")])):
-        (piece,) = ChunkRows(of, "0", rows, piece=5).texts()
-        values = ENCODERS["cloudevents"].copied(piece).column("value").to_pylist()
+        values = [
+            value
+            for piece in ChunkRows(of, "0", rows, piece=5).texts()
+            for value in ENCODERS["cloudevents"].copied(piece).column("value").to_pylist()
+        ]
         events = [json.loads(value) for value in values]
         assert len({event["id"] for event in events}) == 2
         assert {event["type"] for event in events} == {"penstock.read"}

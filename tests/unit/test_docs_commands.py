@@ -26,7 +26,7 @@ def _blocks(page: Path, language: str) -> list[str]:
 def _commands() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         for block in _blocks(page, ""):
-            for line in re.findall(r"^penstock .*", block, re.MULTILINE):
+            for line in re.findall(r"^penstock .*", block.replace("\\\n ", ""), re.MULTILINE):
                 # What follows two spaces, a # or a | is for the reader, or for another program.
                 yield page.name, re.split(r"\s\s+|\s#|\s\|", line)[0]
 

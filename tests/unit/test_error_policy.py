@@ -28,6 +28,9 @@ STOPPED: list[type[PenstockError]] = [
     errors.DestinationError,
     errors.SparkLost,
     errors.StoreError,
+    errors.PipelineBusy,
+    errors.UnknownTable,
+    errors.UnknownLetter,
 ]
 OTHERWISE: dict[type[PenstockError], Action] = {
     errors.BatchAgain: Action.AGAIN,

@@ -35,7 +35,7 @@ def options(**given: Any) -> KafkaOptions:
         ({"topic": "{"}, "Input should be a topic's name"),
         ({"message_topic": "{table}"}, "it is of no single table"),
         ({"positions_topic": "{schema}.x"}, "it is of no single table"),
-        ({"format": "avro"}, "Input should be 'penstock', 'debezium' or 'bifrost'"),
+        ({"format": "avro"}, "Input should be 'penstock', 'debezium', 'bifrost' or 'cloudevents'"),
         ({"bifrost": {"old": False}}, "Extra inputs are not permitted"),
         ({"client": {"acks": 1}}, "acks is not to be set here"),
         ({"client": {"enable.idempotence": False}}, "enable.idempotence is not to be set here"),

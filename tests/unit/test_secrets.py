@@ -18,6 +18,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("docs/change_json.md", "d5e67164"): "the version of a schema",
     ("docs/pipeline_file.md", "5baa61e4"): "shows where a password stands",
     ("src/penstock/cli/main.py", "e5e9fa1b"): "shows where a password stands",
+    ("src/penstock/destination/rabbitmq/options.py", "5baa61e4"): "shows where a password stands",
     ("src/penstock/spark/table_read_settings.py", "5baa61e4"): "shows where a password stands",
     ("tests/golden/debezium/messages/numbers_precise.jsonl", "84f79784"): "a number",
     ("tests/golden/debezium/messages/numbers_precise.jsonl", "ba9e6aa4"): "a number",
@@ -26,6 +27,8 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("tests/integration/test_filtered_rows.py", "a68439d7"): "a value in a column of that name",
     ("tests/integration/test_kafka_secured.py", "f3bbbd66"): "of a broker that lives for one test",
     ("tests/integration/test_serve_api.py", "f3bbbd66"): "must not be shown",
+    ("tests/integration/test_object_files.py", "a4b48a81"): "is refused",
+    ("tests/integration/test_rabbitmq_delivery.py", "a4b48a81"): "is refused",
     ("tests/objects_server.py", "ff5eee38"): "of a store that lives for one test",
     ("tests/kafka_server.py", "95797b2a"): "of a broker that lives for one test",
     ("tests/unit/test_cli.py", "f3bbbd66"): "must not be printed",
@@ -35,6 +38,10 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("tests/unit/test_kafka_options.py", "e5e9fa1b"): "must not be printed",
     ("tests/unit/test_search_values.py", "99d72c7f"): "must not be printed",
     ("tests/unit/test_search_values.py", "e5e9fa1b"): "is refused",
+    ("tests/unit/test_webhook_guard.py", "1a91d62f"): "is refused",
+    ("tests/unit/test_webhook_guard.py", "2d7fed8c"): "of receivers that live for one test",
+    ("tests/unit/test_webhook_guard.py", "a0f4ea7d"): "of receivers that live for one test",
+    ("tests/unit/test_webhook_guard.py", "b6df346d"): "of receivers that live for one test",
     ("tests/unit/test_types_numbers.py", "e5a2761d"): "a uuid",
 }
 

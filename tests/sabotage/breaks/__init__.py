@@ -16,6 +16,7 @@ from tests.sabotage.breaks import (
     schema,
     search,
     source,
+    transformers,
     trust,
     webhooks,
 )
@@ -33,6 +34,7 @@ BREAKS: tuple[Break, ...] = (
     *lakes.BREAKS,
     *schema.BREAKS,
     *trust.BREAKS,
+    *transformers.BREAKS,
     *many.BREAKS,
     *webhooks.BREAKS,
 )
