@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import OneDestination, PipelineFile, load_pipeline
 from penstock.cli.terminal import say
 
 dead_letters_app = typer.Typer(
@@ -30,6 +30,7 @@ def list_command(
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON array, for other programs.")
     ] = False,
+    only: OneDestination = None,
 ) -> None:
     """List refused rows: which table, where in the stream, and why.
 
@@ -43,7 +44,7 @@ def list_command(
     """
     from penstock.operations.dead_letters import list_letters
 
-    letters = list_letters(load_pipeline(file), table=table, after=after, most=most)
+    letters = list_letters(load_pipeline(file, only), table=table, after=after, most=most)
     if as_json:
         say(json.dumps([letter.to_json() for letter in letters], indent=2))
         return
@@ -54,7 +55,7 @@ def list_command(
 
 
 @dead_letters_app.command("show")
-def show(file: PipelineFile, letter: Letter) -> None:
+def show(file: PipelineFile, letter: Letter, only: OneDestination = None) -> None:
     """Show one refused row with its values, as JSON.
 
     \b
@@ -63,7 +64,7 @@ def show(file: PipelineFile, letter: Letter) -> None:
     """
     from penstock.operations.dead_letters import get_letter
 
-    say(json.dumps(get_letter(load_pipeline(file), letter).to_json(), indent=2))
+    say(json.dumps(get_letter(load_pipeline(file, only), letter).to_json(), indent=2))
 
 
 @dead_letters_app.command("discard")
@@ -72,6 +73,7 @@ def discard(
     letters: Annotated[
         list[int], typer.Argument(metavar="ID...", min=1, help="As `dead-letters list` shows them.")
     ],
+    only: OneDestination = None,
 ) -> None:
     """Remove refused rows for good. Ids that are not there (any more) are left out.
 
@@ -81,5 +83,5 @@ def discard(
     """
     from penstock.operations.dead_letters import discard_letters
 
-    gone = discard_letters(load_pipeline(file), letters)
+    gone = discard_letters(load_pipeline(file, only), letters)
     say(f"Discarded {len(gone)} of {len(set(letters))}.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import OneDestination, PipelineFile, load_pipeline
 from penstock.cli.terminal import console, say
 from penstock.model.errors import ConfigError
 
@@ -24,7 +24,7 @@ _WIDTH = 40
 
 
 @transform_app.command("check")
-def check(file: PipelineFile) -> None:
+def check(file: PipelineFile, only: OneDestination = None) -> None:
     """Check every rule against the source's tables: types, lengths, keys, unique indexes, what
     refers to what.
 
@@ -38,7 +38,7 @@ def check(file: PipelineFile) -> None:
     from penstock.destination.registry import make_destination
     from penstock.source.postgres.preflight.rule_checks import check_transform
 
-    config = load_pipeline(file)
+    config = load_pipeline(file, only)
     _required(config)
     destination = make_destination(config.destination_type, config.destination_options, config.name)
     findings = check_transform(config, merges=destination.capabilities.merges)
@@ -57,6 +57,7 @@ def preview(
     table: Annotated[
         str | None, typer.Option("--table", "-t", help="One table alone, as schema.table.")
     ] = None,
+    only: OneDestination = None,
 ) -> None:
     """Show some rows before and after the rules, in this terminal and nowhere else.
 
@@ -70,7 +71,7 @@ def preview(
     from penstock.source.postgres.preflight.rule_checks import followed_tables
     from penstock.source.postgres.rule_samples import sampled_rows
 
-    config = load_pipeline(file)
+    config = load_pipeline(file, only)
     transform = _required(config)
     tables = [
         found
@@ -129,6 +130,7 @@ def suggest(
     samples: Annotated[
         int, typer.Option("--samples", min=0, help="Rows of each table to look at; none: 0.")
     ] = 100,
+    only: OneDestination = None,
 ) -> None:
     """Propose rules from names, types, samples, security labels and comments of columns.
 
@@ -145,7 +147,7 @@ def suggest(
     from penstock.source.postgres.rule_samples import column_hints
     from penstock.transform.suggestions import suggest as proposed
 
-    config = load_pipeline(file)
+    config = load_pipeline(file, only)
     tables = followed_tables(config)
     hints = column_hints(config, tables, samples)
     say("transform:")
@@ -168,7 +170,7 @@ def _yaml(yaml: Any, value: object) -> str:
 
 
 @transform_app.command("accept")
-def accept(file: PipelineFile) -> None:
+def accept(file: PipelineFile, only: OneDestination = None) -> None:
     """Take the rules and the key of now for those that rows were delivered under.
 
     Where rows are not copied, a pipeline refuses to start with other rules than before: the
@@ -182,7 +184,7 @@ def accept(file: PipelineFile) -> None:
     from penstock.pipeline.run.filtering import pipeline_transform
     from penstock.pipeline.tables.changed_rules import accept_rules
 
-    config = load_pipeline(file)
+    config = load_pipeline(file, only)
     with recorded_store(config) as store:
         names = accept_rules(store, pipeline_transform(config))
     say(f"accepted for {', '.join(names)}" if names else "nothing to accept: rules are the same")
@@ -192,6 +194,7 @@ def accept(file: PipelineFile) -> None:
 def reveal(
     file: PipelineFile,
     domain: Annotated[str, typer.Option("--domain", help="The domain of the rule.")] = "",
+    only: OneDestination = None,
 ) -> None:
     """Decrypt what the transformer encrypt made: one value a line on standard input.
 
@@ -204,7 +207,7 @@ def reveal(
     from penstock.transform.transformers.keys import Keys, master_key
     from penstock.transform.transformers.pseudonyms import Encrypt
 
-    config = load_pipeline(file)
+    config = load_pipeline(file, only)
     key = None if config.transform is None else config.transform.key
     master = master_key(None if key is None else key.get_secret_value())
     cipher = Encrypt(NoOptions(), Keys(master, domain), text_facts("value"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.logs import shown_logs
-from penstock.cli.pipeline_argument import PipelineFile, load_pipeline
+from penstock.cli.pipeline_argument import PipelineFile, load_deliveries
 from penstock.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -232,13 +232,15 @@ def _options(file: Path) -> tuple[str, WebhooksOptions]:
     from penstock.destination.webhooks.options import WebhooksOptions
     from penstock.model.errors import ConfigError
 
-    config = load_pipeline(file)
-    if config.destination_type != "webhooks":
+    views = load_deliveries(file)
+    found = [view for view in views if view.destination_type == "webhooks"]
+    if len(found) != 1:
+        kinds = ", ".join(view.destination_type for view in views)
         raise ConfigError(
-            f"{file}: the destination is {config.destination_type}, not webhooks",
+            f"{file}: one destination is to be webhooks; it has {kinds}",
             remedy="name a pipeline file with destination.type: webhooks",
         )
-    return config.name, WebhooksOptions.model_validate(config.destination_options)
+    return found[0].delivery, WebhooksOptions.model_validate(found[0].destination_options)
 
 
 @contextmanager

@@ -50,4 +50,4 @@ def discard_letters(config: PipelineConfig, letters: Sequence[int]) -> Sequence[
 def _box(config: PipelineConfig) -> DeadLetterBox | None:
     from penstock.destination.registry import dead_letter_box
 
-    return dead_letter_box(config.destination_type, config.destination_options, config.name)
+    return dead_letter_box(config.destination_type, config.destination_options, config.delivery)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.config import PipelineConfig, load_pipeline
+from penstock.config import PipelineConfig, load_deliveries
 from penstock.config.models import MAX_NAME_LENGTH
 from penstock.model.errors import ConfigError, PenstockError
 
@@ -91,7 +91,12 @@ def _stamp(path: Path) -> _Stamp | None:
 
 def _read(path: Path) -> PipelineFile:
     try:
-        config = load_pipeline(path)
+        config, *others = load_deliveries(path)
+        if others:
+            raise ConfigError(
+                f"{path} has several destinations, and `penstock serve` shows pipelines with one.",
+                remedy=f"Use the command line for it: `penstock run {path}`, `penstock status`.",
+            )
     except PenstockError as error:
         return PipelineFile(_name_of(path), path, None, error)
     return PipelineFile(config.name, path, config)

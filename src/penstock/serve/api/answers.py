@@ -78,7 +78,7 @@ def status(service: Service, file: PipelineFile) -> m.PipelineStatus:
             problems.append(error.message)
         try:
             found = count_dead_letters(
-                config.destination_type, config.destination_options, config.name
+                config.destination_type, config.destination_options, config.delivery
             )
             letters = dict(found)
         except PenstockError as error:
