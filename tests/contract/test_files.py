@@ -147,7 +147,8 @@ class MixedAdapter(NdjsonFilesAdapter):
         return FilesDestination(FilesOptions.model_validate(given), PIPELINE)
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob(f"{PIPELINE}/**/*.gz"))
+        found = self.folder.glob("**/*.gz")
+        return sorted(path for path in found if "_penstock" not in path.parts)
 
     def _changes(self, file: Path) -> list[MemoryChange]:
         lines = parse_lines(gzip.decompress(file.read_bytes()))
