@@ -113,7 +113,7 @@ class ThreadsEngine(Engine):
         """One batch: a task a share, one after another; lanes are brought together before."""
         began = time.monotonic()
         size = self._config.batch.buffer_bytes
-        inputs = [TaskInput(share, frontier, size) for share in shares]
+        inputs = [TaskInput(share, frontier, size) for share in shares if share]
         changes_of = ChangesOf(self._log, *own, *self._steps)
         try:
             if isinstance(writer, LanedWriter) and len(inputs) > 1:
