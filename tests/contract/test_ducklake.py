@@ -69,8 +69,9 @@ class DucklakeAdapter(Adapter):
             destination.close()
 
 
+@pytest.mark.release  # a minute and a half of processor time; `delta` has the same base
 class TestDucklake(DestinationContract):
-    @pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.release)])
+    @pytest.fixture(params=["file", "postgres"])
     def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
         catalog = request.getfixturevalue("database") if request.param == "postgres" else None
         adapter = DucklakeAdapter(tmp_path, catalog)

@@ -129,6 +129,7 @@ def test_killed_at_each_failpoint_into_kinesis(
         injured.check_all()
 
 
+@pytest.mark.release
 def test_killed_at_each_failpoint_into_search(
     fresh_server: FreshServer, tmp_path: Path, walks_all: bool
 ) -> None:
@@ -144,6 +145,7 @@ def test_killed_at_each_failpoint_into_search(
         injured.check_all()
 
 
+@pytest.mark.release
 def test_killed_at_each_failpoint_into_rabbitmq(
     fresh_server: FreshServer, tmp_path: Path, walks_all: bool
 ) -> None:
