@@ -34,6 +34,19 @@ COMMANDS = (
     Command("dead-letters list", f"GET {_PIPELINE}/dead-letters"),
     Command("dead-letters show", f"GET {_PIPELINE}/dead-letters/{{letter}}"),
     Command("dead-letters discard", f"POST {_PIPELINE}/dead-letters/discard"),
+    *(
+        Command(
+            f"transform {action}", why_not="It prints or judges values, which the API never shows."
+        )
+        for action in ("check", "preview", "suggest", "accept", "reveal")
+    ),
+    *(
+        Command(f"webhooks {action}", why_not="The destination webhooks has an API of its own.")
+        for action in (
+            *("add", "list", "pause", "resume", "test", "rotate", "remove"),
+            *("key", "serve"),
+        )
+    ),
     Command("log inspect", why_not="It prints rows, which nobody sees who may see the state."),
     Command("destroy", f"POST {_PIPELINE}/jobs"),
     Command("pack", why_not="It makes a file for Spark; no pipeline is involved."),
