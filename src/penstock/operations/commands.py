@@ -35,9 +35,7 @@ COMMANDS = (
     Command("dead-letters show", f"GET {_PIPELINE}/dead-letters/{{letter}}"),
     Command("dead-letters discard", f"POST {_PIPELINE}/dead-letters/discard"),
     *(
-        Command(
-            f"transform {action}", why_not="It prints or judges values, which the API never shows."
-        )
+        Command(f"transform {action}", why_not="It is about values, which the API never shows.")
         for action in ("check", "preview", "suggest", "accept", "reveal")
     ),
     *(
