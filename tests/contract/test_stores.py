@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -57,6 +58,11 @@ def definition(*columns: str, oid: int = TABLE, name: str = "orders") -> TableDe
     )
 
 
+def let_the_clock_go_on() -> None:
+    """Two looks at it may find the same time, or on some machines an earlier one."""
+    time.sleep(0.05)
+
+
 class TestStates:
     def test_nothing_is_known_at_first(self, store: Store) -> None:
         assert store.load_table_states() == 0
@@ -77,12 +83,14 @@ class TestStates:
         first = store.get_state_since(TABLE)
         store.update_table_state(TABLE, Init())
         assert store.get_state_since(TABLE) == first
+        let_the_clock_go_on()
         store.update_table_state(TABLE, Ready())
         second = store.get_state_since(TABLE)
         assert first is not None
         assert second is not None
         assert first < second
         assert second.utcoffset() is not None
+        let_the_clock_go_on()
         store.rollback_table_state(TABLE)
         third = store.get_state_since(TABLE)
         assert third is not None
