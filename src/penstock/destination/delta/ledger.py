@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.destination.delta.commits import PipelineCommits, delta_rs, folder_name
-from penstock.destination.families.ledger import Ledger, fenced
-from penstock.model.errors import BatchAgain
+from penstock.destination.families.ledger import Ledger, fenced, once_alone
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _INCARNATION = "incarnation"
 _SCHEMA = pa.schema([("name", pa.string()), ("note", pa.string())])
-_TRIES = 5
 
 
 class ControlTable(Ledger):
@@ -33,14 +31,7 @@ class ControlTable(Ledger):
         self.folder = root / "_penstock" / folder_name(pipeline)
 
     def take_over(self) -> int:
-        for number in range(_TRIES):
-            try:
-                return self._take_over()
-            except BatchAgain:
-                # Another driver opens it at the same time.
-                if number == _TRIES - 1:
-                    raise
-        raise AssertionError("unreachable")
+        return once_alone(self._take_over)
 
     def _take_over(self) -> int:
         if not self._exists():

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from penstock.destination.ducklake.lake import Lake, NoLakeError
 from penstock.destination.ducklake.names import quoted
-from penstock.destination.families.ledger import Ledger, fenced
-from penstock.model.errors import BatchAgain
+from penstock.destination.families.ledger import Ledger, fenced, once_alone
 
 if TYPE_CHECKING:
     import duckdb
@@ -21,7 +20,6 @@ SCHEMA = "penstock"
 _DRIVER = "driver"
 # So many rows stay in the catalogue, where a change of them needs no file.
 _INLINED = 100_000
-_TRIES = 5
 
 
 class LakeLedger(Ledger):
@@ -39,14 +37,7 @@ class LakeLedger(Ledger):
         self._is_there = False
 
     def take_over(self) -> int:
-        for number in range(_TRIES):
-            try:
-                return self._take_over()
-            except BatchAgain:
-                # Another driver opens it at the same time.
-                if number == _TRIES - 1:
-                    raise
-        raise AssertionError("unreachable")
+        return once_alone(self._take_over)
 
     def _take_over(self) -> int:
         self._make_table()

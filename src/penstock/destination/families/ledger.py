@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
-from penstock.model.errors import Fenced
+from penstock.model.errors import BatchAgain, Fenced
 from penstock.model.watermarks import Watermarks
+
+_TRIES = 5
 
 
 class Ledger(ABC):
@@ -52,3 +55,13 @@ def watermarks_text(watermarks: Watermarks) -> str:
 def watermarks_from(text: str) -> Watermarks:
     """The watermarks that a note holds."""
     return Watermarks.from_json(json.loads(text))
+
+
+def once_alone(take_over: Callable[[], int]) -> int:
+    """What it returns, tried again where another driver takes over at the same time. Raises
+    BatchAgain where that happens every time.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(BatchAgain):
+            return take_over()
+    return take_over()
