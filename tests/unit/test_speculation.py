@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,12 @@ from penstock.config.models import PipelineConfig
 from penstock.spark.preflight import _destination
 
 VERSIONED = {"type": "memory-versioned", "path": "rows"}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check opens the destination, which makes its folder."""
+    monkeypatch.chdir(tmp_path)
 
 
 def config(destination: dict[str, str], speculation: object) -> PipelineConfig:

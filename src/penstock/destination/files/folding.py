@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,8 @@ from penstock.model.lsn import Position
 from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import UNSET
 
+_TRIES = 5
+
 
 @dataclass(frozen=True)
 class FoldedTable:
@@ -41,13 +44,11 @@ class FoldedTable:
 
 
 def fold(path: str | Path, pipeline: str, schema: str, table: str) -> FoldedTable:
-    """The rows of a table after all changes that are committed.
+    """The rows of a table after all changes that are committed; also while the pipeline runs.
 
     Raises DestinationError if two changes share a position or a file is out of order.
     """
-    changes: list[StoredChange] = []
-    for file in list_files(path, pipeline, table_folder(schema, table)):
-        changes += read_changes(file, Path(path), pipeline, schema, table)
+    changes = _committed_changes(path, pipeline, schema, table)
     changes.sort(key=lambda change: change.position)
     _check_unique(changes, f"{schema}.{table}")
     rows = _Rows()
@@ -57,6 +58,26 @@ def fold(path: str | Path, pipeline: str, schema: str, table: str) -> FoldedTabl
         return FoldedTable((), Counter())
     columns = tuple(column.name for column in changes[-1].table.columns)
     return FoldedTable(columns, rows.counted(columns))
+
+
+def _committed_changes(
+    path: str | Path, pipeline: str, schema: str, table: str
+) -> list[StoredChange]:
+    """A file that was listed where it waits may move to its place before it is read: then all are
+    listed again.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(FileNotFoundError):
+            return _read_all(path, pipeline, schema, table)
+    return _read_all(path, pipeline, schema, table)
+
+
+def _read_all(path: str | Path, pipeline: str, schema: str, table: str) -> list[StoredChange]:
+    return [
+        change
+        for file in list_files(path, pipeline, table_folder(schema, table))
+        for change in read_changes(file, Path(path), pipeline, schema, table)
+    ]
 
 
 def folded_source(

@@ -61,9 +61,13 @@ class DriverSession:
             session_name(self._pipeline, purpose),
             {"synchronous_commit": "on"},
         )
-        with destination_errors("preparing the connection"):
-            if self.triggers_are_off(conn):
-                conn.execute("SET session_replication_role = replica")
+        try:
+            with destination_errors("preparing the connection"):
+                if self.triggers_are_off(conn):
+                    conn.execute("SET session_replication_role = replica")
+        except BaseException:
+            conn.close()
+            raise
         return conn
 
     def awaits_database(self) -> bool:

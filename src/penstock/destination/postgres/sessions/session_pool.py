@@ -17,6 +17,7 @@ class SessionPool:
         self._connect = connect
         self._lock = Lock()
         self._idle: list[Connection] = []
+        self._is_closed = False
 
     @contextmanager
     def session(self) -> Iterator[Connection]:
@@ -33,10 +34,16 @@ class SessionPool:
             conn.close()
             raise
         with self._lock:
-            self._idle.append(conn)
+            is_kept = not self._is_closed
+            if is_kept:
+                self._idle.append(conn)
+        if not is_kept:
+            conn.close()
 
     def close(self) -> None:
+        """Sessions that are in use are closed by those who give them back."""
         with self._lock:
+            self._is_closed = True
             idle, self._idle = self._idle, []
         for conn in idle:
             conn.close()
