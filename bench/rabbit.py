@@ -18,7 +18,7 @@ from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError, BenchPipeline
 from bench.workloads import Load
 from penstock.destination.families.queue.events import kinds_of
-from penstock.destination.rabbitmq.messages import Routes
+from penstock.destination.rabbitmq.messages import MessageRoutes
 from penstock.destination.rabbitmq.options import RabbitOptions
 from tests.rabbitmq_server import USERS, VHOST, RabbitServer
 
@@ -134,7 +134,7 @@ class _Publisher:
 def _bodies(database: BenchDatabase, pipeline: BenchPipeline) -> Iterator[Body]:
     encoder = encoder_of(database, pipeline, _FORMAT, tombstones=False)
     options = RabbitOptions.model_validate({"url": "amqp://nowhere"})
-    routes = Routes(options, pipeline.config.name)
+    routes = MessageRoutes(options, pipeline.config.name)
     for changes in captured_changes(pipeline):
         events = encoder.events(changes)
         of, kinds = kinds_of(events)

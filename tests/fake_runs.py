@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from penstock.config import load_pipeline
-from penstock.config.metrics_config import Address
+from penstock.config.metrics_config import ListenAddress
 from penstock.metrics import catalogue as c
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.server import MetricsServer
@@ -32,7 +32,7 @@ def main(files: list[str]) -> None:
             file = Path(text)
             config = load_pipeline(file)
             metrics = Metrics(config.name)
-            server = stack.enter_context(MetricsServer(metrics, Address("127.0.0.1", 0)))
+            server = stack.enter_context(MetricsServer(metrics, ListenAddress("127.0.0.1", 0)))
             stack.enter_context(recorded_run(config, file, server.url))
             metrics.health.streams()
             metrics.health.tables(unsettled=0, errored=0)

@@ -11,7 +11,7 @@ from penstock.destination.webhooks.destination import WebhooksDestination
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.signing import new_secret
-from penstock.destination.webhooks.subscription import Kept, Subscription
+from penstock.destination.webhooks.subscription import Kept, WebhookSubscription
 from penstock.destination.webhooks.subscriptions import Subscriptions
 from penstock.testing.change_builder import ChangeBuilder, Column, Table, table
 from penstock.testing.contract.deliveries import definition, deliver
@@ -72,7 +72,7 @@ class Shop:
         secret = new_secret()
         entry, _ = KeptSecrets(self.options.secret_key).made(secret)
         self.receiver.secrets[path] = secret
-        spec = Subscription.model_validate({"url": self.receiver.url(path), **wanted})
+        spec = WebhookSubscription.model_validate({"url": self.receiver.url(path), **wanted})
         return self.subscriptions.add(spec, entry)
 
     def insert(self, first: int, count: int, of: Table = ORDERS) -> None:

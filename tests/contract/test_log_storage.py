@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.changelog import chain
-from penstock.changelog.changelog import BARRIERS, ChangeLog, Identity
+from penstock.changelog.changelog import BARRIERS, ChangeLog, LogIdentity
 from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.segment_run import read_runs
 from penstock.changelog.storage.contract import Storage
@@ -149,7 +149,7 @@ def changes(log: ChangeLog) -> list[Change]:
 
 
 def test_a_log_is_written_read_and_taken_over(log: ChangeLog) -> None:
-    identity = Identity("7001", 1, "shop", "penstock_shop")
+    identity = LogIdentity("7001", 1, "shop", "penstock_shop")
     log.claim_identity(identity)
     log.claim_identity(identity)
     coming = Transactions()

@@ -16,7 +16,7 @@ from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import message_id, outbox_storage, read_segment
 from penstock.destination.webhooks.signing import new_secret
-from penstock.destination.webhooks.subscription import Subscription
+from penstock.destination.webhooks.subscription import WebhookSubscription
 from penstock.destination.webhooks.subscriptions import Subscriptions
 from penstock.testing import Adapter, DestinationContract, parse_line
 from tests.contract.queue_adapter import QueueAdapter
@@ -54,7 +54,7 @@ class WebhooksAdapter(QueueAdapter):
         entry, _ = KeptSecrets(self.options.secret_key).made(secret)
         path = f"/{self.name}"
         receiver.secrets[path] = secret
-        Subscriptions(self.database).add(Subscription(url=receiver.url(path)), entry)
+        Subscriptions(self.database).add(WebhookSubscription(url=receiver.url(path)), entry)
 
     def connect(self) -> Destination:
         return WebhooksDestination(self.options, PIPELINE)

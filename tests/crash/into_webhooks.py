@@ -10,12 +10,12 @@ from typing import Any
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.webhooks.database import Database
-from penstock.destination.webhooks.delivery.service import Service
+from penstock.destination.webhooks.delivery.service import WebhookService
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox_index import OutboxIndex
 from penstock.destination.webhooks.signing import new_secret
-from penstock.destination.webhooks.subscription import Subscription
+from penstock.destination.webhooks.subscription import WebhookSubscription
 from penstock.destination.webhooks.subscriptions import Subscriptions
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.lsn import Frontier, parse_lsn
@@ -67,7 +67,7 @@ class IntoWebhooks(InjuredPipeline):
         receiver.secrets[PATH] = secret
         receiver.decide[PATH] = self._reply
         entry, _ = KeptSecrets(self.options.secret_key).made(secret)
-        wanted = Subscription(url=receiver.url(PATH))
+        wanted = WebhookSubscription(url=receiver.url(PATH))
         self.subscriptions = Subscriptions(self.database)
         self.subscription = self.subscriptions.add(wanted, entry)
         call_witness(self.url)
@@ -91,7 +91,7 @@ class IntoWebhooks(InjuredPipeline):
 
     def _deliver_rest(self) -> None:
         """What the last run had put into the outbox, but not sent yet."""
-        service = Service(self.options, self.pipeline.name)
+        service = WebhookService(self.options, self.pipeline.name)
         service.start()
         try:
             wait_until(lambda: self.subscriptions.one(self.subscription).behind == 0, 180)

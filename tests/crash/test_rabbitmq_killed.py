@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.destination.rabbitmq.destination import RabbitDestination
-from penstock.destination.rabbitmq.links import Link
+from penstock.destination.rabbitmq.links import BrokerLink
 from penstock.destination.rabbitmq.options import RabbitOptions
 from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.deliveries import ITEMS, definition
@@ -35,10 +35,10 @@ def test_nothing_is_lost_and_order_kept_when_the_server_is_killed(
                 builder.update(ITEMS, *row) if number else builder.insert(ITEMS, *row)
     changes = builder.cut()
     total = KEYS * ROUNDS
-    publish, count = Link.publish, itertools.count(1)
+    publish, count = BrokerLink.publish, itertools.count(1)
     with RabbitServer() as server, ThreadPoolExecutor(1) as starter:
 
-        def killing(link: Link, *message: Any) -> int:
+        def killing(link: BrokerLink, *message: Any) -> int:
             """Some are under way whenever it dies; it comes back while they are sent again."""
             at = next(count)
             if not at % (total // (KILLS + 1)) and at // (total // (KILLS + 1)) <= KILLS:
@@ -46,7 +46,7 @@ def test_nothing_is_lost_and_order_kept_when_the_server_is_killed(
                 starter.submit(server.start)
             return publish(link, *message)
 
-        monkeypatch.setattr(Link, "publish", killing)
+        monkeypatch.setattr(BrokerLink, "publish", killing)
         queue = BoundQueue(server, "shop")
         given = {**server.destination, "max_unconfirmed": 150, "delivery_timeout": "300s"}
         with closing(RabbitDestination(RabbitOptions.model_validate(given), "shop")) as destination:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.changelog.changelog import Identity
+from penstock.changelog.changelog import LogIdentity
 from penstock.store import pipeline_store
 from tests.fix_pipeline import PipelineUnderTest
 from tests.heavy_modules import SHOW_HEAVY
@@ -26,7 +26,7 @@ def test_status_and_tables_list(pipeline: PipelineUnderTest, target_url: str, ki
     pipeline.execute("CREATE TABLE items (id int PRIMARY KEY)")
     pipeline.configure(destination={"type": kind, **options[kind]})
     pipeline.subscribe()
-    pipeline.log.claim_identity(Identity("1", 1, pipeline.name, "slot"))
+    pipeline.log.claim_identity(LogIdentity("1", 1, pipeline.name, "slot"))
     pipeline.log.set_capture_report({"state": "stopped"})
     with pipeline_store(pipeline.config) as store:
         store.open()

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import make_conninfo
 
-from penstock.config.metrics_config import Address
+from penstock.config.metrics_config import ListenAddress
 from penstock.destination.files.destination import FilesDestination
 from penstock.metrics import health
 from penstock.metrics.pipeline_metrics import Metrics
@@ -90,7 +90,7 @@ def running(pipeline: PipelineUnderTest, threads: Threads) -> Iterator[Running]:
     stop, metrics = threading.Event(), Metrics(pipeline.name)
     run = pipeline_on(threads, pipeline.config, pipeline.file, metrics)
     with (
-        MetricsServer(metrics, Address("127.0.0.1", 0)) as server,
+        MetricsServer(metrics, ListenAddress("127.0.0.1", 0)) as server,
         ThreadPoolExecutor(1) as pool,
     ):
         under_way = Running(pipeline, server.url)

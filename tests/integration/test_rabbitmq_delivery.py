@@ -18,7 +18,7 @@ import pytest
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import SentLanes
 from penstock.destination.rabbitmq.destination import RabbitDestination
-from penstock.destination.rabbitmq.links import Link
+from penstock.destination.rabbitmq.links import BrokerLink
 from penstock.destination.rabbitmq.options import RabbitOptions
 from penstock.model.errors import DestinationError, DestinationUnavailable
 from penstock.testing.change_builder import ChangeBuilder
@@ -108,14 +108,14 @@ def test_order_is_kept_over_connections_that_are_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     queue = BoundQueue(rabbit_server, exchange)
-    publish, count, cuts = Link.publish, itertools.count(1), []
+    publish, count, cuts = BrokerLink.publish, itertools.count(1), []
 
-    def cutting(link: Link, *message: Any) -> int:
+    def cutting(link: BrokerLink, *message: Any) -> int:
         if not next(count) % 97:
             cuts.append(rabbit_server.proxy.cut())
         return publish(link, *message)
 
-    monkeypatch.setattr(Link, "publish", cutting)
+    monkeypatch.setattr(BrokerLink, "publish", cutting)
     sent = send(make(max_unconfirmed=10), rounds(ChangeBuilder()))
     assert sum(cuts) > 4
     assert sent.resent > 0

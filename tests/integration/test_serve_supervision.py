@@ -22,7 +22,7 @@ from penstock.serve.state_folder import StateFolder
 from penstock.serve.supervise import supervisor as module
 from penstock.serve.supervise.jobs import Jobs
 from penstock.serve.supervise.pipeline_process import start_detached, start_run
-from penstock.serve.supervise.supervisor import Supervisor
+from penstock.serve.supervise.supervisor import RunSupervisor
 from tests.fix_pipeline import wait_until
 
 FAKE = "name: shop\nsource: {url: 'postgresql://localhost:1/x'}\ndestination: {type: discard}\n"
@@ -36,13 +36,13 @@ class House:
         self.file = folder / "shop.yaml"
         self.file.write_text(FAKE)
         self.events = Events()
-        self._servers: list[Supervisor] = []
+        self._servers: list[RunSupervisor] = []
 
-    def server(self, *, starts: bool = False) -> Supervisor:
+    def server(self, *, starts: bool = False) -> RunSupervisor:
         """One more, as after a restart: nothing is left of the one before but its files."""
         catalogue = Catalogue([self.file])
         state = StateFolder(self.folder / "state")
-        made = Supervisor(catalogue, state, self.events, starts=starts)
+        made = RunSupervisor(catalogue, state, self.events, starts=starts)
         self._servers.append(made)
         made.turn()
         return made

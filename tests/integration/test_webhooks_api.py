@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.destination.webhooks.delivery.service import Service
+from penstock.destination.webhooks.delivery.service import WebhookService
 from tests.webhook_receiver import Receiver, Reply, wait_until
 from tests.webhook_shop import KEY, PIPELINE, Shop
 
@@ -63,7 +63,7 @@ def shop(database: str, tmp_path: Path, receiver: Receiver) -> Iterator[Shop]:
 @pytest.fixture
 def client(shop: Shop) -> Client:
     service = shop.start()._service
-    assert isinstance(service, Service)
+    assert isinstance(service, WebhookService)
     assert service.api_url.startswith("http://127.0.0.1:")
     return Client(service.api_url)
 

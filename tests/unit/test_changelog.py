@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.changelog import chain
-from penstock.changelog.changelog import ChangeLog, Identity
+from penstock.changelog.changelog import ChangeLog, LogIdentity
 from penstock.changelog.retention import passed_by_all
 from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.segment_run import read_runs
@@ -36,7 +36,7 @@ from tests.stream_model import (
     read_back,
 )
 
-IDENTITY = Identity("7001", 1, "shop", "penstock_shop")
+IDENTITY = LogIdentity("7001", 1, "shop", "penstock_shop")
 ONE_INSERT = ("transaction", None, [("insert", 0, (b"1", b"x", None))])
 
 
@@ -313,13 +313,13 @@ def test_the_same_source_may_come_again(log: ChangeLog) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        Identity("7002", 1, "shop", "penstock_shop"),
-        Identity("7001", 2, "shop", "penstock_shop"),
-        Identity("7001", 1, "store", "penstock_shop"),
-        Identity("7001", 1, "shop", "penstock_shop_2"),
+        LogIdentity("7002", 1, "shop", "penstock_shop"),
+        LogIdentity("7001", 2, "shop", "penstock_shop"),
+        LogIdentity("7001", 1, "store", "penstock_shop"),
+        LogIdentity("7001", 1, "shop", "penstock_shop_2"),
     ],
 )
-def test_another_source_is_refused(log: ChangeLog, other: Identity) -> None:
+def test_another_source_is_refused(log: ChangeLog, other: LogIdentity) -> None:
     log.claim_identity(IDENTITY)
     with pytest.raises(IdentityChanged) as found:
         log.claim_identity(other)

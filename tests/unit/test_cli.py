@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from penstock.changelog.changelog import ChangeLog, Identity
+from penstock.changelog.changelog import ChangeLog, LogIdentity
 from penstock.cli import check as check_command
 from penstock.cli.destroy import remove_change_log
 from penstock.cli.main import app, main
@@ -217,7 +217,7 @@ class TestRemovingTheChangeLog:
     @pytest.fixture
     def log(self, config: PipelineConfig) -> ChangeLog:
         log = ChangeLog(config.change_log.path)
-        log.claim_identity(Identity("1", 1, "shop", "penstock_shop_01234567"))
+        log.claim_identity(LogIdentity("1", 1, "shop", "penstock_shop_01234567"))
         log.set_tables({})
         log.set_capture_report({})
         log.set_reader("shop", Frontier(1, 2))

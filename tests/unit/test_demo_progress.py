@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.demo.progress import DemoProgress, ProgressMeter, state_text
-from penstock.demo.target_reader import Invariant, Look
+from penstock.demo.target_reader import Invariant, TargetLook
 from penstock.model.lsn import NOTHING, Frontier
 from penstock.pipeline.copy.copy_progress import CopyView
 
@@ -19,13 +19,13 @@ COPIES = {
 INVARIANT = Invariant(7, 3)
 
 
-def measure(meter: ProgressMeter, now: float, source_lsn: int, look: Look) -> DemoProgress:
+def measure(meter: ProgressMeter, now: float, source_lsn: int, look: TargetLook) -> DemoProgress:
     return meter.measure(now, source_lsn, look, INVARIANT, COPIES)
 
 
-def look(end_lsn: int, orders: int = 0, carts: int = 0, *, rows: int = 0) -> Look:
+def look(end_lsn: int, orders: int = 0, carts: int = 0, *, rows: int = 0) -> TargetLook:
     """One at which so many rows had been written, and each table held ``rows``."""
-    return Look(
+    return TargetLook(
         dict.fromkeys(TABLES, rows),
         {"orders": orders, "carts": carts},
         Frontier(end_lsn - 1, end_lsn) if end_lsn else NOTHING,
@@ -51,7 +51,7 @@ def test_rows_are_those_that_are_there_and_rates_those_that_were_written() -> No
 
 def test_a_table_that_comes_later_counts_from_then_on() -> None:
     meter = ProgressMeter()
-    measure(meter, 0.0, 1, Look({"orders": 5}, {"orders": 5}, NOTHING))
+    measure(meter, 0.0, 1, TargetLook({"orders": 5}, {"orders": 5}, NOTHING))
     progress = measure(meter, 2.0, 1, look(1, 5, 60, rows=5))
     assert [(table.name, table.rows_per_second) for table in progress.tables] == [
         ("orders", 0.0),

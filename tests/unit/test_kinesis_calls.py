@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.destination.kinesis import delivery
 from penstock.destination.kinesis.calls import MOST_BYTES, MOST_RECORDS, Pending
-from penstock.destination.kinesis.delivery import Delivery
+from penstock.destination.kinesis.delivery import KinesisDelivery
 from penstock.destination.kinesis.records import Records
 from penstock.model.errors import DestinationError, DestinationUnavailable
 from tests.unit.test_kinesis_options import client_error
@@ -86,7 +86,7 @@ def test_order_is_kept_and_nothing_lost_whatever_fails(
     keys: list[int], seed: int, records: float, calls: float
 ) -> None:
     stream = FakeStream(seed, records=records, calls=calls)
-    delivery = Delivery(stream, 600.0)
+    delivery = KinesisDelivery(stream, 600.0)
     delivery.send("s", some_records(keys))
     wanted: dict[str, list[int]] = defaultdict(list)
     for number, key in enumerate(keys):
@@ -126,7 +126,7 @@ def test_calls_keep_to_the_limits(rows: list[tuple[int, int]], chance: random.Ra
 
 def test_calls_are_as_large_as_they_may_be() -> None:
     stream = FakeStream(0)
-    Delivery(stream, 60.0).send("s", some_records(list(range(1200))))
+    KinesisDelivery(stream, 60.0).send("s", some_records(list(range(1200))))
     assert stream.sizes == [500, 500, 200]
 
 
@@ -140,7 +140,7 @@ def test_a_call_that_lasts_to_fail_is_not_tried_again() -> None:
 
     denying = Denying()
     with pytest.raises(DestinationError, match="sending to stream s failed") as error:
-        Delivery(denying, 60.0).send("s", some_records([1, 2]))
+        KinesisDelivery(denying, 60.0).send("s", some_records([1, 2]))
     assert not isinstance(error.value, DestinationUnavailable)
     assert denying.calls == 1
 
@@ -163,7 +163,7 @@ def test_after_a_while_without_progress_it_gives_up(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(delivery, "_LONGEST_PAUSE", 5.0)
     stream = FakeStream(0, records=1.0)
     with pytest.raises(DestinationUnavailable, match=r"for 60 s nothing got through.*InternalFai"):
-        Delivery(stream, 60.0).send("s", some_records([1, 2]))
+        KinesisDelivery(stream, 60.0).send("s", some_records([1, 2]))
     # The pauses grow.
     assert 10 < len(stream.sizes) < 60
     assert 50 < now < 60

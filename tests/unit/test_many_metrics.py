@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.config.metrics_config import Address
+from penstock.config.metrics_config import ListenAddress
 from penstock.metrics import catalogue as c
 from penstock.metrics.of_many import ManyMetrics
 from penstock.metrics.pipeline_metrics import Metrics
@@ -35,7 +35,7 @@ def parts(many: ManyMetrics) -> Iterator[dict[str, Metrics]]:
     with ExitStack() as stack:
         for name, metrics in parts.items():
             metrics.captured(STREAMING)
-            server = stack.enter_context(MetricsServer(metrics, Address("127.0.0.1", 0)))
+            server = stack.enter_context(MetricsServer(metrics, ListenAddress("127.0.0.1", 0)))
             many.runs_at(name, server.url)
         yield parts
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from penstock.config.metrics_config import Address, MetricsConfig, ReportConfig, StatsdConfig
+from penstock.config.metrics_config import ListenAddress, MetricsConfig, ReportConfig, StatsdConfig
 from penstock.metrics import catalogue as c
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.registry import Registry
@@ -24,7 +24,7 @@ from tests.http_get import http_get
 from tests.pipelines import logged
 from tests.unit.test_metrics import Clock, job
 
-LOOPBACK = Address("127.0.0.1", 0)
+LOOPBACK = ListenAddress("127.0.0.1", 0)
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_statsd_gets_what_came_since_the_last_time(metrics: Metrics) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.bind(("127.0.0.1", 0))
         udp.settimeout(30)
-        statsd = Statsd(metrics.registry, Address(*udp.getsockname()), "cdc.shop")
+        statsd = Statsd(metrics.registry, ListenAddress(*udp.getsockname()), "cdc.shop")
 
         def received() -> set[str]:
             statsd.send()
@@ -151,8 +151,8 @@ def test_statsd_gets_what_came_since_the_last_time(metrics: Metrics) -> None:
 
 
 def test_a_statsd_that_is_not_there_is_no_trouble(metrics: Metrics) -> None:
-    Statsd(metrics.registry, Address("no-such-host.invalid", 8125), "p").send()
-    Statsd(metrics.registry, Address("127.0.0.1", 9), "p").send()
+    Statsd(metrics.registry, ListenAddress("no-such-host.invalid", 8125), "p").send()
+    Statsd(metrics.registry, ListenAddress("127.0.0.1", 9), "p").send()
 
 
 def test_names_that_would_break_a_line_do_not() -> None:
@@ -180,7 +180,7 @@ def test_everything_that_is_asked_for_is_shown_and_ends_with_a_report(metrics: M
         config = MetricsConfig(
             listen=LOOPBACK,
             report=ReportConfig(every=3600, format="json"),
-            statsd=StatsdConfig(address=Address(*udp.getsockname()), every=3600),
+            statsd=StatsdConfig(address=ListenAddress(*udp.getsockname()), every=3600),
         )
         with logged(said.append), shown_metrics(metrics, config, written.append):
             metrics.committed(job(), Frontier(1, 2), time.monotonic())
@@ -208,14 +208,16 @@ def test_reports_come_again_and_again(metrics: Metrics) -> None:
 @pytest.mark.parametrize(
     ("value", "address"),
     [
-        ("127.0.0.1:0", Address("127.0.0.1", 0)),
-        (9000, Address("127.0.0.1", 9000)),
-        ("metrics.local:80", Address("metrics.local", 80)),
-        ("[::1]:9000", Address("::1", 9000)),
+        ("127.0.0.1:0", ListenAddress("127.0.0.1", 0)),
+        (9000, ListenAddress("127.0.0.1", 9000)),
+        ("metrics.local:80", ListenAddress("metrics.local", 80)),
+        ("[::1]:9000", ListenAddress("::1", 9000)),
         (False, None),
     ],
 )
-def test_an_address_is_read_as_people_write_it(value: object, address: Address | None) -> None:
+def test_an_address_is_read_as_people_write_it(
+    value: object, address: ListenAddress | None
+) -> None:
     assert MetricsConfig.model_validate({"listen": value}).listen == address
 
 

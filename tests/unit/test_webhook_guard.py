@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 from standardwebhooks import Webhook
 
-from penstock.destination.webhooks.delivery.request import Answer, Request, Requests
-from penstock.destination.webhooks.guard import AddressRefused, Guard
+from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request, Requests
+from penstock.destination.webhooks.guard import AddressGuard, AddressRefused
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.signing import key_of, new_secret, signed_headers
@@ -37,26 +37,26 @@ PUBLIC = ("8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "64:ff9b::808:808", "::f
 
 @pytest.mark.parametrize("address", PRIVATE)
 def test_private_addresses_are_refused(address: str) -> None:
-    assert not Guard([]).permits(address)
+    assert not AddressGuard([]).permits(address)
     found = (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (address, 80))
     with pytest.raises(AddressRefused, match=r"destination\.allow"):
-        Guard(["192.0.2.0/24"]).socket(found)
+        AddressGuard(["192.0.2.0/24"]).socket(found)
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_public_addresses_are_not(address: str) -> None:
-    assert Guard([]).permits(address)
+    assert AddressGuard([]).permits(address)
 
 
 def test_networks_can_be_allowed_in_either_spelling() -> None:
-    guard = Guard(["10.1.0.0/16", "fd00:1::/32"])
+    guard = AddressGuard(["10.1.0.0/16", "fd00:1::/32"])
     allowed = ("10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::a01:203", "fd00:1::5")
     assert all(map(guard.permits, allowed))
     assert not any(map(guard.permits, ("10.2.0.1", "fd00:2::1", "127.0.0.1")))
 
 
-def _sent(options: WebhooksOptions, url: str) -> Answer:
-    async def send() -> Answer:
+def _sent(options: WebhooksOptions, url: str) -> EndpointAnswer:
+    async def send() -> EndpointAnswer:
         requests = Requests(options)
         try:
             return await requests.send(Request(url, "penstock", "msg_1", b"{}", [b"k" * 24]))

@@ -47,7 +47,7 @@ _READER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True)
-class Identity:
+class LogIdentity:
     """What the log was made from. Another source must never be appended to it."""
 
     system_id: str
@@ -135,7 +135,7 @@ class ChangeLog:
 
     # -- what it is made from ------------------------------------------------------------------
 
-    def claim_identity(self, identity: Identity, left: Mapping[int, int] | None = None) -> None:
+    def claim_identity(self, identity: LogIdentity, left: Mapping[int, int] | None = None) -> None:
         """Write down what the log is made from; IdentityChanged if it was made from another.
 
         ``left`` says where the source has left earlier timelines: a log that ends before that goes

@@ -133,7 +133,7 @@ def _run_one(
     from penstock.changelog.changelog import ChangeLog
     from penstock.cli.copy_bars import CopyBars
     from penstock.cli.run_report import RunReport
-    from penstock.config.metrics_config import Address
+    from penstock.config.metrics_config import ListenAddress
     from penstock.destination.registry import destination_class
     from penstock.metrics.catalogue import CATALOGUE, OF_CAPTURE
     from penstock.metrics.pipeline_metrics import Metrics
@@ -151,7 +151,7 @@ def _run_one(
     if tie is not None:
         tie.hold(stopping.stop)
         # Who started us asks for our metrics and shows them, beside those of capture.
-        shown = shown.model_copy(update={"listen": shown.listen and Address("127.0.0.1", 0)})
+        shown = shown.model_copy(update={"listen": shown.listen and ListenAddress("127.0.0.1", 0)})
         counted = tuple(metric for metric in CATALOGUE if metric not in OF_CAPTURE)
     require_passed(run_all_checks(config))
     if stopping():

@@ -144,9 +144,9 @@ def resume(
 def test(file: PipelineFile, subscription: SubscriptionId) -> None:
     """Send one event that says nothing, signed as all others. Exits with 1 if it is not taken."""
     from penstock.destination.webhooks import managing
-    from penstock.destination.webhooks.delivery.request import Answer, Requests
+    from penstock.destination.webhooks.delivery.request import EndpointAnswer, Requests
 
-    async def testing(options: WebhooksOptions, kept: Kept) -> Answer:
+    async def testing(options: WebhooksOptions, kept: Kept) -> EndpointAnswer:
         requests = Requests(options)
         try:
             return await managing.test(options, requests, kept)
@@ -205,7 +205,7 @@ def serve(file: PipelineFile) -> None:
     import time
 
     from penstock.cli.run import StopOnSignal
-    from penstock.destination.webhooks.delivery.service import Service
+    from penstock.destination.webhooks.delivery.service import WebhookService
     from penstock.model.errors import ConfigError
 
     name, options = _options(file)
@@ -218,7 +218,7 @@ def serve(file: PipelineFile) -> None:
     stopping.install()
     log = logging.getLogger(__name__)
     with shown_logs(name, say):
-        service = Service(options, name)
+        service = WebhookService(options, name)
         service.start()
         log.info("delivering", extra={"event": "webhooks_delivering"})
         while not stopping() and not service.has_ended:

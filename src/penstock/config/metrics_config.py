@@ -15,7 +15,7 @@ DEFAULT_PORT = 8719
 _ADDRESS = re.compile(r"(?:(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/]+):)?([0-9]{1,5})")
 
 
-class Address(NamedTuple):
+class ListenAddress(NamedTuple):
     """Where to listen, or to send to. Port 0: one that is free."""
 
     host: str
@@ -25,18 +25,18 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def _address(value: object) -> Address:
-    if isinstance(value, Address):
+def _address(value: object) -> ListenAddress:
+    if isinstance(value, ListenAddress):
         return value
     match = _ADDRESS.fullmatch(str(value)) if isinstance(value, str | int) else None
     if match is None or isinstance(value, bool) or int(match[2]) > 65535:
         raise PydanticCustomError(
             "address", "Input should be an address such as 127.0.0.1:8719, or a port"
         )
-    return Address((match[1] or "127.0.0.1").strip("[]"), int(match[2]))
+    return ListenAddress((match[1] or "127.0.0.1").strip("[]"), int(match[2]))
 
 
-AddressText = Annotated[Address, BeforeValidator(_address)]
+AddressText = Annotated[ListenAddress, BeforeValidator(_address)]
 
 
 def _report(value: object) -> object:
@@ -46,7 +46,7 @@ def _report(value: object) -> object:
     return value
 
 
-def _listen(value: object) -> Address | None:
+def _listen(value: object) -> ListenAddress | None:
     return None if value is None or value is False else _address(value)
 
 
@@ -74,7 +74,9 @@ class MetricsConfig(_Model):
     port on loopback, or if that is taken, one that is free.
     """
 
-    listen: Annotated[Address | None, BeforeValidator(_listen)] = Address("127.0.0.1", DEFAULT_PORT)
+    listen: Annotated[ListenAddress | None, BeforeValidator(_listen)] = ListenAddress(
+        "127.0.0.1", DEFAULT_PORT
+    )
     report: Annotated[ReportConfig | None, BeforeValidator(_report)] = None
     statsd: StatsdConfig | None = None
 

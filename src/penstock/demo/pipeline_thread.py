@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.config.metrics_config import Address
+from penstock.config.metrics_config import ListenAddress
 from penstock.config.models import PipelineConfig
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.service import shown_metrics
@@ -90,7 +90,7 @@ class PipelineThread:
         logger.setLevel(logging.INFO)
         logger.addHandler(handler)
         try:
-            free = self._config.metrics.model_copy(update={"listen": Address("127.0.0.1", 0)})
+            free = self._config.metrics.model_copy(update={"listen": ListenAddress("127.0.0.1", 0)})
             with (
                 shown_metrics(self._metrics, free, lambda _: None) as url,
                 recorded_run(self._config, self._file, url),

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.demo.target_reader import Invariant, Look
+from penstock.demo.target_reader import Invariant, TargetLook
 from penstock.model.lsn import Frontier
 from penstock.pipeline.copy.copy_progress import CopyView
 
@@ -60,7 +60,7 @@ class ProgressMeter:
         self,
         now: float,
         source_lsn: int,
-        look: Look,
+        look: TargetLook,
         invariant: Invariant,
         copies: Mapping[str, CopyView],
     ) -> DemoProgress:

@@ -25,7 +25,7 @@ _EXPECTED = (*TABLES, REVIEWS)
 
 
 @dataclass(frozen=True)
-class Look:
+class TargetLook:
     """What one statement saw, and so what was there at one moment.
 
     ``rows`` counts the rows of each table that there is, ``written`` how many were inserted,
@@ -76,7 +76,7 @@ class TargetReader:
         self._thread = threading.Thread(target=self._run, name="target reader", daemon=True)
         self._failure: Exception | None = None
         self._sums: tuple[Decimal, ...] = ()
-        self.latest: Look | None = None
+        self.latest: TargetLook | None = None
         """None until the pipeline has made its tables."""
         self.invariant = Invariant()
 
@@ -132,7 +132,7 @@ class TargetReader:
             frontier = Frontier(parse_lsn(commit_lsn), parse_lsn(end_lsn))
         if judging:
             self._judge(tuple(sums), frontier)
-        self.latest = Look(
+        self.latest = TargetLook(
             dict(zip(self._tables, rows, strict=True)),
             dict(zip(self._tables, written, strict=True)),
             frontier,

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from penstock.config.metrics_config import Address
+from penstock.config.metrics_config import ListenAddress
 from penstock.metrics.health import Answer
 from penstock.model.errors import ConfigError
 
@@ -35,7 +35,7 @@ class Shown(Protocol):
 class MetricsServer:
     """Listens from the moment it is made, and answers while it is entered."""
 
-    def __init__(self, metrics: Shown, address: Address) -> None:
+    def __init__(self, metrics: Shown, address: ListenAddress) -> None:
         """Raises ConfigError where the address cannot be had."""
         try:
             self._server = _Server(metrics, address)
@@ -52,7 +52,7 @@ class MetricsServer:
     @property
     def url(self) -> str:
         host, port = self._server.server_address[:2]
-        return f"http://{Address(str(host), int(port))}"
+        return f"http://{ListenAddress(str(host), int(port))}"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -73,7 +73,7 @@ class _Server(ThreadingHTTPServer):
     # A client that hangs keeps nobody waiting at the end.
     block_on_close = False
 
-    def __init__(self, metrics: Shown, address: Address) -> None:
+    def __init__(self, metrics: Shown, address: ListenAddress) -> None:
         self.metrics = metrics
         self.address_family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         super().__init__((address.host, address.port), _Handler)

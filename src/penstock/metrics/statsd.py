@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Iterable, Iterator
 
-from penstock.config.metrics_config import Address
+from penstock.config.metrics_config import ListenAddress
 from penstock.metrics.registry import Registry, Sample
 
 # Fits into one Ethernet frame: larger datagrams may get lost on their way.
@@ -19,7 +19,7 @@ class Statsd:
     and count. What cannot be sent is left: the pipeline neither waits for it nor fails.
     """
 
-    def __init__(self, registry: Registry, address: Address, prefix: str) -> None:
+    def __init__(self, registry: Registry, address: ListenAddress, prefix: str) -> None:
         self._registry = registry
         self._address = address
         self._prefix = prefix

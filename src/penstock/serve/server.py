@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import uvicorn
 from fastapi import FastAPI
 
-from penstock.config.metrics_config import Address
+from penstock.config.metrics_config import ListenAddress
 from penstock.model.errors import ConfigError
 from penstock.serve.api.application import make_application
 from penstock.serve.options import ServeOptions
-from penstock.serve.safety.guard import Guard, Trust
+from penstock.serve.safety.guard import Guard, Trusted
 from penstock.serve.safety.origins import Origins, is_loopback
 from penstock.serve.safety.sessions import OneTimeToken, Sessions
 from penstock.serve.safety.tokens import Tokens
@@ -51,7 +51,7 @@ def make_parts(options: ServeOptions, port: int) -> Parts:
     one_time = OneTimeToken() if is_loopback(options.host) and not options.proxies else None
     origins = Origins.of(options.host, port, tls=options.tls, names=options.names)
     encrypted = options.tls or bool(options.proxies)
-    trust = Trust(
+    trust = Trusted(
         origins.behind_proxy() if options.proxies else origins,
         tokens,
         Sessions(folder.signing_key()),
@@ -69,7 +69,7 @@ def make_parts(options: ServeOptions, port: int) -> Parts:
 
         install_pages(application, service, guard.still_valid)
     scheme = "https" if encrypted else "http"
-    place = options.names[0] if options.names else str(Address(options.host, port))
+    place = options.names[0] if options.names else str(ListenAddress(options.host, port))
     path = f"signin?token={one_time.text}" if one_time is not None else "signin"
     return Parts(service, application, guard, f"{scheme}://{place}/{path}")
 
@@ -86,7 +86,7 @@ def listen(options: ServeOptions) -> socket.socket:
     except OSError as error:
         made.close()
         raise ConfigError(
-            f"{Address(options.host, options.port)} cannot be listened on: {error.strerror}.",
+            f"{ListenAddress(options.host, options.port)} cannot be listened on: {error.strerror}.",
             remedy="Choose another port with --port; 0 takes one that is free.",
         ) from None
     return made

@@ -25,7 +25,7 @@ from penstock.serve.safety.audit import Audit
 from penstock.serve.safety.identity import Identity
 from penstock.serve.state_folder import StateFolder
 from penstock.serve.supervise.jobs import JobKind, Jobs, JobView
-from penstock.serve.supervise.supervisor import ProcessView, Supervisor
+from penstock.serve.supervise.supervisor import ProcessView, RunSupervisor
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class Destination:
+class NamedDestination:
     """One of a pipeline's destinations."""
 
     name: str
@@ -71,7 +71,7 @@ class Overview:
     delivered_per_second: float | None
     copied_per_second: float | None
     tables: dict[str, int]
-    destinations: tuple[Destination, ...]
+    destinations: tuple[NamedDestination, ...]
 
 
 class Service:
@@ -82,7 +82,7 @@ class Service:
         self.catalogue = Catalogue(places)
         self.events = Events()
         self.audit = Audit(folder.audit)
-        self.supervisor = Supervisor(self.catalogue, folder, self.events, starts=starts)
+        self.supervisor = RunSupervisor(self.catalogue, folder, self.events, starts=starts)
         self.sampler = Sampler(self.catalogue, self.supervisor)
         self.jobs = Jobs(folder.jobs)
         self._looks = Looks()
@@ -235,11 +235,11 @@ class Service:
             self.events.tell(file.name, "command", text, level=level)
 
 
-def destinations(config: PipelineConfig | None) -> tuple[Destination, ...]:
+def destinations(config: PipelineConfig | None) -> tuple[NamedDestination, ...]:
     """A list, though a pipeline has one today."""
     if config is None:
         return ()
-    return (Destination(config.destination_type, config.destination_type),)
+    return (NamedDestination(config.destination_type, config.destination_type),)
 
 
 def unknown_job(pipeline: str, job_id: str) -> UnknownJob:

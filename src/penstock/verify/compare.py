@@ -29,7 +29,7 @@ from penstock.verify.differences import (
     read_values,
 )
 from penstock.verify.report import RowDifference, TableComparison
-from penstock.verify.snapshot import ComparedSnapshot, Connect, Connection, Sessions
+from penstock.verify.snapshot import ComparedSnapshot, Connect, Connection, SnapshotSessions
 from penstock.verify.table_pair import TablePair
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class _Side:
         self.guard = snapshot.guard
         with self.guard("looking for the tables to compare"):
             self.relations = find_relations(snapshot.leader, tables)
-        self.sessions = Sessions(snapshot, parallel)
+        self.sessions = SnapshotSessions(snapshot, parallel)
 
 
 @dataclass(frozen=True)

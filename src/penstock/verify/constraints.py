@@ -18,7 +18,7 @@ from psycopg import sql
 from penstock.model.table_name import TableName
 from penstock.verify.checksums import texts
 from penstock.verify.report import ConstraintResult
-from penstock.verify.snapshot import ComparedSnapshot, Sessions
+from penstock.verify.snapshot import ComparedSnapshot, SnapshotSessions
 from penstock.verify.table_pair import TablePair
 
 _SHOWN = 5
@@ -41,7 +41,7 @@ def check_constraints(
     """Every such constraint, with what violates it, as of the target's ``snapshot``."""
     with snapshot.guard("looking for constraints"):
         checks = _find_checks(snapshot.leader, pairs)
-    with Sessions(snapshot, parallel) as sessions:
+    with SnapshotSessions(snapshot, parallel) as sessions:
         futures = [sessions.submit(partial(_run, check)) for check in checks]
         results = []
         for check, future in zip(checks, futures, strict=True):

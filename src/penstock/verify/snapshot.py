@@ -104,7 +104,7 @@ class ComparedSnapshot:
         return conn
 
 
-class Sessions:
+class SnapshotSessions:
     """Threads with a session of one snapshot each, from ``with`` to its end."""
 
     def __init__(self, snapshot: ComparedSnapshot, count: int) -> None:

@@ -19,7 +19,7 @@ from penstock.destination.families.staged_merge.stage import FileStage
 
 
 @dataclass(frozen=True)
-class ChunkFiles(FileStage):
+class DeltaChunkFiles(FileStage):
     """Files that no commit names are nothing to readers; VACUUM removes them in the end."""
 
     path: str

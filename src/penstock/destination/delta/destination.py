@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.destination.contract import Capabilities
-from penstock.destination.delta.chunk_files import ChunkFiles
+from penstock.destination.delta.chunk_files import DeltaChunkFiles
 from penstock.destination.delta.commits import (
     PipelineCommits,
     delta_rs,
@@ -22,7 +22,7 @@ from penstock.destination.delta.commits import (
 from penstock.destination.delta.ledger import ControlTable
 from penstock.destination.delta.merging import Key, merge_rows, put_rows
 from penstock.destination.delta.options import DeltaOptions
-from penstock.destination.delta.tables import TYPES, TableAlteration, arrow_schema, create_table
+from penstock.destination.delta.tables import TYPES, DeltaAlteration, arrow_schema, create_table
 from penstock.destination.families import durable
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
@@ -111,7 +111,7 @@ class DeltaDestination(StagedMergeDestination):
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         assert self.typing is not None  # noqa: S101
         with refused_alone(after.oid):
-            TableAlteration(
+            DeltaAlteration(
                 self._root, change, before, after, self.typing, self._transactions
             ).run()
 
@@ -148,8 +148,8 @@ class DeltaDestination(StagedMergeDestination):
             table = self._transactions.table(folder)
             put_rows(table, target, rows, self._transactions.properties({}))
 
-    def chunk_stage(self, target: Target) -> ChunkFiles:
-        return ChunkFiles(str(self._folder(target)), target.columns)
+    def chunk_stage(self, target: Target) -> DeltaChunkFiles:
+        return DeltaChunkFiles(str(self._folder(target)), target.columns)
 
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:

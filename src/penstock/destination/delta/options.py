@@ -21,7 +21,7 @@ def _folder(value: str) -> str:
 Folder = Annotated[str, Field(min_length=1), AfterValidator(_folder)]
 
 
-class MaintenanceOptions(DestinationOptions):
+class DeltaMaintenance(DestinationOptions):
     """How often small files are put together, and how long old ones stay for their readers."""
 
     every: Duration | Literal["never"] = 600.0
@@ -34,4 +34,4 @@ class DeltaOptions(DestinationOptions):
     path: Folder
     stage: Folder | None = None
     unfit: Unfit = "refuse"
-    maintenance: MaintenanceOptions = MaintenanceOptions()
+    maintenance: DeltaMaintenance = DeltaMaintenance()

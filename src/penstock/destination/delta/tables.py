@@ -67,7 +67,7 @@ def create_table(folder: Path, target: Target, properties: CommitProperties) -> 
         )
 
 
-class TableAlteration:
+class DeltaAlteration:
     """Lets a table follow a schema change. Called again after a crash, it does nothing twice.
 
     New columns without a value for older rows are a change of the table's metadata. For all else

@@ -18,7 +18,7 @@ from penstock.destination.families.target import Target
 
 
 @dataclass(frozen=True)
-class ChunkFiles(FileStage):
+class DuckLakeChunkFiles(FileStage):
     """A folder below the data path. Files that the lake knows are its own: ``remove`` and ``clean``
     leave them, and whoever adds one takes it.
     """

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.destination.contract import Capabilities
-from penstock.destination.ducklake.chunk_files import ChunkFiles, remove_strays
+from penstock.destination.ducklake.chunk_files import DuckLakeChunkFiles, remove_strays
 from penstock.destination.ducklake.lake import Lake, NoLakeError
 from penstock.destination.ducklake.ledger import LakeLedger
 from penstock.destination.ducklake.merging import Key, merge_rows, put_rows
@@ -21,7 +21,7 @@ from penstock.destination.ducklake.names import TYPES, column_names, literal, ta
 from penstock.destination.ducklake.options import DucklakeOptions
 from penstock.destination.ducklake.tables import (
     Columns,
-    TableAlteration,
+    DuckLakeAlteration,
     create_table,
     drop_table,
     lake_tables,
@@ -138,7 +138,7 @@ class DucklakeDestination(StagedMergeDestination):
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         with refused_alone(after.oid), self._lake.transaction() as session:
             assert self.typing is not None  # noqa: S101
-            TableAlteration(session, change, before, after, self.typing).run()
+            DuckLakeAlteration(session, change, before, after, self.typing).run()
 
     def empty(self, target: Target) -> None:
         with self._lake.transaction() as session:
@@ -166,8 +166,8 @@ class DucklakeDestination(StagedMergeDestination):
     def _copies(self) -> Path:
         return Path(self.options.data_path).absolute() / "penstock-copies" / self.pipeline
 
-    def chunk_stage(self, target: Target) -> ChunkFiles:
-        return ChunkFiles(str(self._copies), target)
+    def chunk_stage(self, target: Target) -> DuckLakeChunkFiles:
+        return DuckLakeChunkFiles(str(self._copies), target)
 
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:

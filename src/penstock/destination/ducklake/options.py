@@ -28,7 +28,7 @@ def _folder(value: str) -> str:
 Folder = Annotated[str, Field(min_length=1), AfterValidator(_folder)]
 
 
-class MaintenanceOptions(DestinationOptions):
+class DuckLakeMaintenance(DestinationOptions):
     """How often small files are put together, and how long old snapshots can be read."""
 
     every: Duration | Literal["never"] = 600.0
@@ -46,7 +46,7 @@ class DucklakeOptions(DestinationOptions):
     stage: Folder | None = None
     unfit: Unfit = "refuse"
     memory_limit: Size = 2**30
-    maintenance: MaintenanceOptions = MaintenanceOptions()
+    maintenance: DuckLakeMaintenance = DuckLakeMaintenance()
 
     @model_validator(mode="after")
     def _one_catalogue(self) -> Self:

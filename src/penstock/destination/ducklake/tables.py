@@ -88,7 +88,7 @@ def _spelled(kind: str) -> str:
     return kind.replace("TIMESTAMPTZ", "TIMESTAMP WITH TIME ZONE").replace("REAL", "FLOAT")
 
 
-class TableAlteration:
+class DuckLakeAlteration:
     """Lets a table follow a schema change, inside of a transaction.
 
     What DuckLake can change in place it does: names, columns that come and go, decimals that grow.

@@ -20,7 +20,7 @@ _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 5.0
 
 
-class Delivery:
+class KinesisDelivery:
     """Sends through one client. What failed is sent again after a pause, which grows while nothing
     gets through. Raises DestinationUnavailable where that was so for ``timeout`` seconds.
     """

@@ -17,7 +17,7 @@ from penstock.destination.families.queue.senders import (
     count_receipt,
 )
 from penstock.destination.kinesis.clients import forget_client, kept_client
-from penstock.destination.kinesis.delivery import Delivery
+from penstock.destination.kinesis.delivery import KinesisDelivery
 from penstock.destination.kinesis.options import STREAMS, KinesisOptions
 from penstock.destination.kinesis.records import records
 
@@ -72,7 +72,7 @@ class KinesisSender(EventSender):
         self._routes = routes
         self._ordered = ordered
         options = routes.options
-        self._delivery = Delivery(kept_client(options), options.delivery_timeout)
+        self._delivery = KinesisDelivery(kept_client(options), options.delivery_timeout)
         self._held: list[pa.RecordBatch] = []
         self._count = 0
 

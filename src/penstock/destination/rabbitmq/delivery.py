@@ -9,8 +9,14 @@ from itertools import takewhile
 
 from penstock.backoff import Backoff
 from penstock.destination.rabbitmq.failures import failure, unavailable
-from penstock.destination.rabbitmq.links import Link, LinkLost, forget_links, keep_link, take_link
-from penstock.destination.rabbitmq.messages import Message, Routes
+from penstock.destination.rabbitmq.links import (
+    BrokerLink,
+    LinkLost,
+    forget_links,
+    keep_link,
+    take_link,
+)
+from penstock.destination.rabbitmq.messages import Message, MessageRoutes
 from penstock.model.errors import DestinationError, DestinationUnavailable
 
 _FIRST_PAUSE = 0.05
@@ -22,7 +28,7 @@ _TURN_SECONDS = 1.0
 _HELD_WINDOWS = 10
 
 
-class Delivery:
+class RabbitDelivery:
     """Sends over one link at a time, many messages at once, of each group one: the next goes when
     the server has confirmed this one. So whatever the server refuses, loses or has twice, the
     messages of a group arrive in order.
@@ -32,10 +38,10 @@ class Delivery:
     for ``delivery_timeout``, and DestinationError for what does not pass by itself.
     """
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: MessageRoutes) -> None:
         self._options = routes.options
         self._exchange = routes.exchange
-        self._link: Link | None = None
+        self._link: BrokerLink | None = None
         self._ready: deque[Message] = deque()
         self._under_way: dict[int, Message] = {}  # by delivery tag, which only rise
         self._behind: dict[int, deque[Message] | None] = {}  # of groups that have one before them
@@ -110,7 +116,7 @@ class Delivery:
                 blocked=self._link.blocked if self._link is not None else None,
             )
 
-    def _linked(self) -> Link:
+    def _linked(self) -> BrokerLink:
         if self._link is None:
             try:
                 self._link = take_link(self._options)
@@ -119,7 +125,7 @@ class Delivery:
             self._link.answered, self._link.returned = self._on_answer, self._on_return
         return self._link
 
-    def _send(self, link: Link) -> None:
+    def _send(self, link: BrokerLink) -> None:
         if self._refused and time.monotonic() >= self._again_at:
             self._ready.extendleft(reversed(self._refused))
             self.resent += len(self._refused)

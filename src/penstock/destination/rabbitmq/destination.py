@@ -9,7 +9,7 @@ from penstock.destination.families.queue.events import Encoder
 from penstock.destination.families.queue.oversize import Oversize
 from penstock.destination.rabbitmq import exchanges
 from penstock.destination.rabbitmq.links import forget_links
-from penstock.destination.rabbitmq.messages import Routes
+from penstock.destination.rabbitmq.messages import MessageRoutes
 from penstock.destination.rabbitmq.options import RabbitOptions
 from penstock.destination.rabbitmq.sender import RabbitChunkWriter, RabbitSender, RabbitWriter
 from penstock.model.table_definition import TableDefinition
@@ -25,7 +25,7 @@ class RabbitDestination(AtLeastOnceQueue):
 
     def __init__(self, options: RabbitOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
-        self._routes = Routes(options, pipeline)
+        self._routes = MessageRoutes(options, pipeline)
 
     def check(self) -> Sequence[str]:
         return exchanges.check(self.options, self._routes.exchange)

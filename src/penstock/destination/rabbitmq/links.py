@@ -14,7 +14,7 @@ from pika.adapters.select_connection import IOLoop, SelectConnection
 from pika.exceptions import StreamLostError
 
 from penstock.destination.rabbitmq.failures import FAILURES, failure
-from penstock.destination.rabbitmq.options import Address, RabbitOptions
+from penstock.destination.rabbitmq.options import BrokerAddress, RabbitOptions
 from penstock.model.errors import DestinationError
 
 # It tells of every lost connection with a traceback; whoever is told of it by us knows enough.
@@ -67,7 +67,7 @@ class _Connection(SelectConnection):  # type: ignore[misc]
         self._terminate_stream(StreamLostError("given up"))
 
 
-class Link:
+class BrokerLink:
     """One connection with one channel, on which the server confirms each message. Nothing runs
     beside its owner: it works while ``turn`` is called.
     """
@@ -208,7 +208,7 @@ class Link:
         self.returned(method.routing_key)
 
 
-def parameters(options: RabbitOptions, address: Address) -> Any:
+def parameters(options: RabbitOptions, address: BrokerAddress) -> Any:
     """What a connection is made with."""
     secured = None
     if address.is_encrypted:
@@ -245,10 +245,10 @@ def _to_nobody(*_told: object) -> None:
     pass
 
 
-_kept: dict[str, list[Link]] = {}
+_kept: dict[str, list[BrokerLink]] = {}
 
 
-def take_link(options: RabbitOptions) -> Link:
+def take_link(options: RabbitOptions) -> BrokerLink:
     """One that this process has kept, or a new one. Nobody else uses it until it is kept again."""
     kept = _kept.get(options.model_dump_json(), [])
     while kept:
@@ -256,10 +256,10 @@ def take_link(options: RabbitOptions) -> Link:
         if link.is_fit:
             return link
         link.close()
-    return Link(options)
+    return BrokerLink(options)
 
 
-def keep_link(options: RabbitOptions, link: Link) -> None:
+def keep_link(options: RabbitOptions, link: BrokerLink) -> None:
     """For whoever sends next. All that was handed over is confirmed."""
     link.answered, link.returned = _to_nobody, _to_nobody
     link.used = time.monotonic()

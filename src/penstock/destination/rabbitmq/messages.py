@@ -39,7 +39,7 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Routes:
+class MessageRoutes:
     """Which routing key an event has, and what is said of it beside its body."""
 
     options: RabbitOptions

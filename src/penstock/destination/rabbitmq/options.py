@@ -73,7 +73,7 @@ class TlsOptions(DestinationOptions):
         return self
 
 
-class Address(DestinationOptions):
+class BrokerAddress(DestinationOptions):
     """One of the servers."""
 
     host: str
@@ -108,14 +108,14 @@ class RabbitOptions(FormatOptions):
     delivery_timeout: Duration = 60.0
 
     @property
-    def addresses(self) -> list[Address]:
+    def addresses(self) -> list[BrokerAddress]:
         """Tried in this order."""
         return [self._address(url) for url in self.url]
 
-    def _address(self, url: str) -> Address:
+    def _address(self, url: str) -> BrokerAddress:
         parts = urlsplit(url)
         given = unquote(parts.password) if parts.password is not None else "guest"
-        return Address(
+        return BrokerAddress(
             host=parts.hostname or "",
             port=parts.port or _PORTS[parts.scheme],
             vhost=unquote(parts.path.removeprefix("/")) or "/",

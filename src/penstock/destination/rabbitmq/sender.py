@@ -14,8 +14,8 @@ from penstock.destination.families.queue.senders import (
     EventWriter,
     count_receipt,
 )
-from penstock.destination.rabbitmq.delivery import Delivery
-from penstock.destination.rabbitmq.messages import Message, Routes
+from penstock.destination.rabbitmq.delivery import RabbitDelivery
+from penstock.destination.rabbitmq.messages import Message, MessageRoutes
 from penstock.failpoints import failpoint
 
 
@@ -23,7 +23,7 @@ from penstock.failpoints import failpoint
 class RabbitWriter(EventWriter):
     """Encodes changes, and sends them lane by lane."""
 
-    routes: Routes
+    routes: MessageRoutes
 
     def sender(self) -> RabbitSender:
         return RabbitSender(self.routes)
@@ -32,10 +32,10 @@ class RabbitWriter(EventWriter):
 class RabbitSender(EventSender):
     """At least once: what is sent again after a crash comes again, in the same order."""
 
-    def __init__(self, routes: Routes, *, ordered: bool = True) -> None:
+    def __init__(self, routes: MessageRoutes, *, ordered: bool = True) -> None:
         self._routes = routes
         self._ordered = ordered
-        self._delivery = Delivery(routes)
+        self._delivery = RabbitDelivery(routes)
         self._count = 0
 
     def send_events(self, events: pa.RecordBatch) -> None:
@@ -66,7 +66,7 @@ class RabbitSender(EventSender):
 class RabbitChunkWriter(EventChunkWriter):
     """Rows of one snapshot have no order among each other."""
 
-    routes: Routes
+    routes: MessageRoutes
 
     def sender(self) -> RabbitSender:
         return RabbitSender(self.routes, ordered=False)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.backoff import Backoff
-from penstock.destination.search.client import Answer, SearchClient, part
+from penstock.destination.search.client import SearchAnswer, SearchClient, part
 from penstock.destination.search.failures import BUSY, failure, reason
 from penstock.model.errors import DestinationError, DestinationUnavailable
 
@@ -32,7 +32,7 @@ class GenerationClosed(Exception):
 
 
 @dataclass
-class Outcome:
+class BulkOutcome:
     """What became of each line: 2xx, 404 of a delete, 409, or what the server refused it with."""
 
     status: npt.NDArray[np.int64]
@@ -53,11 +53,11 @@ class BulkSender:
         self._index = index
         self._query = {"filter_path": _SHOWN, **({"require_alias": "true"} if is_alias else {})}
 
-    def send(self, lines: pa.Array) -> Outcome:
+    def send(self, lines: pa.Array) -> BulkOutcome:
         """Returns when each has an answer that stays. Raises GenerationClosed, DestinationError
         where the server refuses all, DestinationUnavailable where nothing got through for long.
         """
-        outcome = Outcome(np.zeros(len(lines), np.int64))
+        outcome = BulkOutcome(np.zeros(len(lines), np.int64))
         pieces = list(_pieces(lines, self._client.options.bulk_size))
         side_by_side = min(self._client.options.requests, len(pieces))
         if side_by_side <= 1:
@@ -77,7 +77,7 @@ class BulkSender:
                 raise
         return outcome
 
-    def _send(self, lines: pa.Array, rows: npt.NDArray[np.int64], outcome: Outcome) -> None:
+    def _send(self, lines: pa.Array, rows: npt.NDArray[np.int64], outcome: BulkOutcome) -> None:
         """Send some of the lines until each has its answer."""
         pauses = Backoff(first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
         give_up = time.monotonic() + self._client.options.timeout
@@ -98,7 +98,7 @@ class BulkSender:
             outcome.resent += len(rows)
 
     def _attempt(
-        self, content: pa.Array, rows: npt.NDArray[np.int64], outcome: Outcome
+        self, content: pa.Array, rows: npt.NDArray[np.int64], outcome: BulkOutcome
     ) -> tuple[npt.NDArray[np.int64], DestinationError | None]:
         """One request; which of the rows are left, and why."""
         try:
@@ -116,7 +116,7 @@ class BulkSender:
         return rows, failure(self._client.options.url, _DOING, answer.status, answer.body)
 
     def _halved(
-        self, content: pa.Array, rows: npt.NDArray[np.int64], outcome: Outcome
+        self, content: pa.Array, rows: npt.NDArray[np.int64], outcome: BulkOutcome
     ) -> npt.NDArray[np.int64]:
         """Send each half by itself; one document alone is refused."""
         if len(rows) == 1:
@@ -124,7 +124,7 @@ class BulkSender:
             outcome.reasons[int(rows[0])] = "it is larger than the server takes"
             return rows[:0]
         for half in np.array_split(np.arange(len(rows)), 2):
-            some = Outcome(np.zeros(len(rows), np.int64))
+            some = BulkOutcome(np.zeros(len(rows), np.int64))
             self._send(content, half, some)
             outcome.status[rows[half]] = some.status[half]
             outcome.resent += some.resent
@@ -132,7 +132,7 @@ class BulkSender:
         return rows[:0]
 
     def _judge(
-        self, answer: Answer, rows: npt.NDArray[np.int64], outcome: Outcome
+        self, answer: SearchAnswer, rows: npt.NDArray[np.int64], outcome: BulkOutcome
     ) -> npt.NDArray[np.int64]:
         """Note what became of each, and return those that are to be sent again."""
         again = []

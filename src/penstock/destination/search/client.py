@@ -36,7 +36,7 @@ _pools: dict[str, urllib3.PoolManager] = {}
 
 
 @dataclass(frozen=True)
-class Answer:
+class SearchAnswer:
     """What the server said."""
 
     status: int
@@ -64,7 +64,7 @@ class SearchClient:
         is_long: bool = False,
         is_exact: bool = False,
         query: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> SearchAnswer:
         """Make a request that may be made twice, and wait while the server is busy. ``body`` is
         JSON, or bytes that are; ``is_exact`` keeps the digits of numbers. Raises DestinationError
         for an answer that is neither a success nor ``allowed``, DestinationUnavailable where there
@@ -97,7 +97,7 @@ class SearchClient:
         is_long: bool = False,
         is_exact: bool = False,
         query: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> SearchAnswer:
         """Make one request. Raises DestinationUnavailable where there is no answer."""
         kind = "application/json"
         if isinstance(body, bytes | memoryview):
@@ -122,10 +122,10 @@ class SearchClient:
             raise unavailable(message) from None
         try:
             read = read_exactly if is_exact else json.loads
-            return Answer(answer.status, read(content) if content else {})
+            return SearchAnswer(answer.status, read(content) if content else {})
         except ValueError:
             text = content[:500].decode(errors="replace")
-            return Answer(answer.status if answer.status >= 300 else 502, {"error": text})
+            return SearchAnswer(answer.status if answer.status >= 300 else 502, {"error": text})
 
     @cached_property
     def _headers(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from penstock.destination.families.versioned.documents import (
     mask,
     version_is_below,
 )
-from penstock.destination.search.bulk import BulkSender, GenerationClosed, Outcome
+from penstock.destination.search.bulk import BulkOutcome, BulkSender, GenerationClosed
 from penstock.destination.search.client import SearchClient, part
 from penstock.destination.search.dead_letters import DeadLetters
 from penstock.destination.search.document_lines import (
@@ -134,7 +134,7 @@ class SearchDocuments(DocumentStore):
 
     # -- writes ----------------------------------------------------------------------------------
 
-    def _send(self, at: Generation, lines: pa.Array) -> Outcome:
+    def _send(self, at: Generation, lines: pa.Array) -> BulkOutcome:
         outcome = BulkSender(self._client, at.writers).send(lines)
         self.resent += outcome.resent
         failpoint("search.sent")
@@ -167,7 +167,12 @@ class SearchDocuments(DocumentStore):
             self._send(at, lines)
 
     def _refuse(
-        self, at: Generation, target: Target, rows: pa.Table, outcome: Outcome, refused: list[int]
+        self,
+        at: Generation,
+        target: Target,
+        rows: pa.Table,
+        outcome: BulkOutcome,
+        refused: list[int],
     ) -> None:
         """Keep them elsewhere; what stood under their ids is no longer what the source has."""
         texts = documents_of(target.columns, rows).to_pylist()

@@ -23,7 +23,7 @@ from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import ViewFile, outbox_storage, slim
 from penstock.destination.webhooks.outbox_index import OutboxIndex, files_from_json, files_to_json
 from penstock.destination.webhooks.views import Asked, AskedViews
-from penstock.destination.webhooks.writers import OutboxChunkWriter, OutboxWriter, View
+from penstock.destination.webhooks.writers import EventView, OutboxChunkWriter, OutboxWriter
 from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationError, DestinationUnavailable, LogError, LogUnavailable
 from penstock.model.table_definition import TableDefinition
@@ -32,7 +32,7 @@ from penstock.transform.filter import Filter
 
 if TYPE_CHECKING:
     from penstock.destination.contract import TaskWriter
-    from penstock.destination.webhooks.delivery.service import Service
+    from penstock.destination.webhooks.delivery.service import WebhookService
 
 FORMATS = ("penstock", "debezium", "cloudevents")
 # Receivers have limits of their own; what is larger than max_body is refused for each of them.
@@ -71,7 +71,7 @@ class WebhooksDestination(AppendDestination, KeepsDeadLetters):
         self._committing = threading.Lock()
         self._prefix = ""
         self._tables: dict[str, list[str]] = {}
-        self._service: Service | None = None
+        self._service: WebhookService | None = None
 
     def check(self) -> Sequence[str]:
         self._database.check()
@@ -88,9 +88,9 @@ class WebhooksDestination(AppendDestination, KeepsDeadLetters):
             left = [name for name, _ in self._storage.list() if name not in committed]
             self._storage.delete(*(n for n in left if n.partition("-")[0] < self._prefix))
         if self.options.deliver == "run":
-            from penstock.destination.webhooks.delivery.service import Service
+            from penstock.destination.webhooks.delivery.service import WebhookService
 
-            self._service = Service(self.options, self.pipeline)
+            self._service = WebhookService(self.options, self.pipeline)
             self._service.start()
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
@@ -177,11 +177,11 @@ class WebhooksDestination(AppendDestination, KeepsDeadLetters):
             self._service = None
         self._database.close()
 
-    def _views(self) -> tuple[View, ...]:
+    def _views(self) -> tuple[EventView, ...]:
         """One for each pair of format and conditions that somebody waits for."""
         return tuple(self._view(name, asked) for name, asked in self._asked.now().items())
 
-    def _view(self, name: str, asked: Asked) -> View:
+    def _view(self, name: str, asked: Asked) -> EventView:
         wanted = FilterConfig.model_validate(
             {
                 "tables": {"include": asked.tables},
@@ -195,7 +195,7 @@ class WebhooksDestination(AppendDestination, KeepsDeadLetters):
         encoder = Encoder(
             self._formats[asked.format].format(), LaneOptions(by=self.options.order), oversize
         )
-        return View(name, Filter(wanted), conditions, encoder)
+        return EventView(name, Filter(wanted), conditions, encoder)
 
     def _set_aside(self, told: Sequence[Mapping[str, Mapping[str, str]]]) -> None:
         """Subscriptions whose conditions do not suit a table: nothing was encoded for them."""

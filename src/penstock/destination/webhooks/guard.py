@@ -44,7 +44,7 @@ class AddressRefused(OSError):
         )
 
 
-class Guard:
+class AddressGuard:
     """Refuses what is not a public address, unless one of ``allow`` holds it."""
 
     def __init__(self, allow: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.destination.webhooks.delivery.request import Answer, Request, Requests
+from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request, Requests
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.subscription import Kept, NewSubscription, parse_subscription
@@ -40,7 +40,7 @@ async def add(
     return await asyncio.to_thread(subscriptions.one, made), told
 
 
-async def test(options: WebhooksOptions, requests: Requests, kept: Kept) -> Answer:
+async def test(options: WebhooksOptions, requests: Requests, kept: Kept) -> EndpointAnswer:
     """Send an event that says nothing, whatever the subscription's state."""
     keys = KeptSecrets(options.secret_key).keys(kept.secrets)
     return await _send_test(requests, kept.wanted, keys)
@@ -61,7 +61,7 @@ def rotate(
     return subscriptions.rotate(kept.id, entries), told
 
 
-async def _send_test(requests: Requests, wanted: Any, keys: list[bytes]) -> Answer:
+async def _send_test(requests: Requests, wanted: Any, keys: list[bytes]) -> EndpointAnswer:
     body = {"type": "penstock.test", "timestamp": datetime.now(UTC).isoformat(), "data": {}}
     if wanted.format == "cloudevents":
         body = {

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, SecretStr
 from pydantic_core import PydanticCustomError
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.config.metrics_config import Address, AddressText
+from penstock.config.metrics_config import AddressText, ListenAddress
 from penstock.config.quantities import Duration, Size
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.encode.debezium.options import DebeziumOptions
@@ -68,7 +68,7 @@ class ApiOptions(DestinationOptions):
     """Where subscriptions are managed over HTTP; ``token`` is what callers have to know."""
 
     token: Annotated[SecretStr, AfterValidator(_token)]
-    listen: AddressText = Address("127.0.0.1", 8720)
+    listen: AddressText = ListenAddress("127.0.0.1", 8720)
 
 
 class RetryOptions(DestinationOptions):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.changelog.storage.contract import Storage
 from penstock.changelog.storage.opened import open_storage
 from penstock.decode.row_values import READ_ORDINAL
-from penstock.destination.webhooks.outbox_index import StagedFile
+from penstock.destination.webhooks.outbox_index import OutboxFile
 
 # A file is read whole by whoever delivers: small enough to hold some of them.
 FILE_BYTES = 4 * 2**20
@@ -95,7 +95,7 @@ class ViewFile:
         self._prefix = prefix
         self._held: list[pa.RecordBatch] = []
         self._size = 0
-        self.files: list[StagedFile] = []
+        self.files: list[OutboxFile] = []
 
     def add(self, events: pa.RecordBatch) -> None:
         # Rows of one change set can be many: a file is to stay small.
@@ -115,7 +115,7 @@ class ViewFile:
         rows = sum(map(len, self._held))
         name = f"{self._prefix}-{uuid.uuid4().hex}{_SUFFIX}"
         self._storage.write(name, data, durable=True)
-        self.files.append(StagedFile(self._view, name, rows, len(data)))
+        self.files.append(OutboxFile(self._view, name, rows, len(data)))
         self._held, self._size = [], 0
 
 
@@ -136,7 +136,7 @@ Kind = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Segment:
+class OutboxSegment:
     """One file of the outbox in memory; ``rows_of`` has the rows of each kind."""
 
     number: int
@@ -148,13 +148,13 @@ class Segment:
         return int(self.events.nbytes)
 
 
-def read_segment(storage: Storage, number: int, file: str) -> Segment | None:
+def read_segment(storage: Storage, number: int, file: str) -> OutboxSegment | None:
     """None where the file is gone."""
     data = storage.read_bytes(file)
     if data is None:
         return None
     events = pa.ipc.open_stream(data).read_all().combine_chunks()
-    return Segment(number, events, _rows_of(events))
+    return OutboxSegment(number, events, _rows_of(events))
 
 
 def _rows_of(events: pa.Table) -> dict[Kind, Rows]:

@@ -15,7 +15,7 @@ from penstock.model.watermarks import Watermarks
 
 
 @dataclass(frozen=True)
-class StagedFile:
+class OutboxFile:
     """Events that a task has written: those of one view, in position order."""
 
     view: str
@@ -24,12 +24,12 @@ class StagedFile:
     bytes: int
 
 
-def files_to_json(files: Sequence[StagedFile]) -> list[dict[str, Any]]:
+def files_to_json(files: Sequence[OutboxFile]) -> list[dict[str, Any]]:
     return [asdict(file) for file in files]
 
 
-def files_from_json(value: Sequence[Mapping[str, Any]]) -> list[StagedFile]:
-    return [StagedFile(**entry) for entry in value]
+def files_from_json(value: Sequence[Mapping[str, Any]]) -> list[OutboxFile]:
+    return [OutboxFile(**entry) for entry in value]
 
 
 class OutboxIndex:
@@ -70,7 +70,7 @@ class OutboxIndex:
             ).fetchall()
         return {file for (file,) in rows}
 
-    def commit(self, files: Sequence[StagedFile], watermarks: Watermarks) -> None:
+    def commit(self, files: Sequence[OutboxFile], watermarks: Watermarks) -> None:
         """Add segments, and move the position, in one step. Raises Fenced."""
         with self._database.transaction("committing to the outbox") as conn:
             self._add(conn, files)
@@ -80,7 +80,7 @@ class OutboxIndex:
                 [Json(kept.to_json()), self._database.pipeline],
             )
 
-    def commit_chunk(self, table: str, chunk: str, files: Sequence[StagedFile]) -> None:
+    def commit_chunk(self, table: str, chunk: str, files: Sequence[OutboxFile]) -> None:
         """Add the segments of a chunk, unless it is there already. Raises Fenced."""
         with self._database.transaction("committing a chunk to the outbox") as conn:
             self._check_driver(conn)
@@ -122,7 +122,7 @@ class OutboxIndex:
                 remedy="stop this one, or the other; what this one did not commit is left to it",
             )
 
-    def _add(self, conn: Connection, files: Sequence[StagedFile]) -> None:
+    def _add(self, conn: Connection, files: Sequence[OutboxFile]) -> None:
         """Number and add segments, under the lock of the pipeline's row."""
         self._check_driver(conn)
         if not files:

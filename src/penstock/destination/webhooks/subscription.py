@@ -67,7 +67,7 @@ def _rows(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-class Subscription(BaseModel):
+class WebhookSubscription(BaseModel):
     """What is asked for, by API and command line alike. ``filter`` has conditions by table."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -97,24 +97,24 @@ class Subscription(BaseModel):
         return TablePatterns(self.tables)
 
 
-class NewSubscription(Subscription):
+class NewSubscription(WebhookSubscription):
     """``secret`` None: one is made. ``verify``: the receiver has to answer a first event."""
 
     secret: Annotated[str | None, Field(max_length=200), AfterValidator(_secret)] = None
     verify: bool = True
 
-    def without_secret(self) -> Subscription:
-        return Subscription.model_validate(self.model_dump(exclude={"secret", "verify"}))
+    def without_secret(self) -> WebhookSubscription:
+        return WebhookSubscription.model_validate(self.model_dump(exclude={"secret", "verify"}))
 
 
 @dataclass(frozen=True)
-class Place:
+class OutboxPlace:
     """The next event that a subscription lacks: a segment of the outbox, and a row there."""
 
     segment: int
     row: int = 0
 
-    def __lt__(self, other: Place) -> bool:
+    def __lt__(self, other: OutboxPlace) -> bool:
         return (self.segment, self.row) < (other.segment, other.row)
 
 
@@ -123,11 +123,11 @@ class Kept:
     """A subscription as the database keeps it. ``generation`` rises when a person changes it."""
 
     id: str
-    wanted: Subscription
+    wanted: WebhookSubscription
     secrets: tuple[dict[str, Any], ...]
     state: State
     reason: str
-    place: Place
+    place: OutboxPlace
     generation: int
     delivered: int = 0
     failing_since: datetime | None = None

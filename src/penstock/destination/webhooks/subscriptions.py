@@ -13,7 +13,7 @@ from psycopg.types.json import Json
 
 from penstock.config.table_patterns import parse_pattern, split_name
 from penstock.destination.webhooks.database import Connection, Database
-from penstock.destination.webhooks.subscription import Kept, Place, Subscription
+from penstock.destination.webhooks.subscription import Kept, OutboxPlace, WebhookSubscription
 from penstock.model.errors import ConfigError, DestinationError
 
 MOST = 10_000
@@ -36,7 +36,7 @@ class Subscriptions:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, wanted: Subscription, entry: Mapping[str, Any]) -> str:
+    def add(self, wanted: WebhookSubscription, entry: Mapping[str, Any]) -> str:
         """It begins with what is committed from now on. Raises ConfigError for unknown tables."""
         made = f"sub_{secrets.token_hex(8)}"
         with self._database.transaction("adding a subscription") as conn:
@@ -172,7 +172,7 @@ class Subscriptions:
             [self._pipeline],
         )
 
-    def _check_counts(self, conn: Connection, wanted: Subscription) -> None:
+    def _check_counts(self, conn: Connection, wanted: WebhookSubscription) -> None:
         """Under the lock of the pipeline's row."""
         rows = conn.execute(
             "SELECT view, count(*) FROM penstock.webhook_subscription WHERE pipeline = %s"
@@ -189,7 +189,7 @@ class Subscriptions:
             )
 
 
-def check_tables(wanted: Subscription, known: Mapping[str, Sequence[str]]) -> None:
+def check_tables(wanted: WebhookSubscription, known: Mapping[str, Sequence[str]]) -> None:
     """Raises ConfigError for tables that the pipeline does not know. Before its first run it knows
     none, and everything is taken.
     """
@@ -216,11 +216,11 @@ def _kept(row: tuple[Any, ...], letters: Mapping[str, int]) -> Kept:
     delivered, failing_since, last_error, created_at = rest
     return Kept(
         name,
-        Subscription.model_validate_json(wanted),
+        WebhookSubscription.model_validate_json(wanted),
         tuple(json.loads(entries)),
         state,
         reason,
-        Place(segment, place),
+        OutboxPlace(segment, place),
         generation,
         delivered,
         failing_since,

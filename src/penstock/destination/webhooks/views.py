@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.config.filter_config import Operation
 from penstock.destination.webhooks.database import Database
-from penstock.destination.webhooks.subscription import EventFormatName, Subscription
+from penstock.destination.webhooks.subscription import EventFormatName, WebhookSubscription
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class AskedViews:
                 " WHERE pipeline = %s AND state <> 'disabled'",
                 [self._database.pipeline],
             ).fetchall()
-        self._views = _views([Subscription.model_validate_json(text) for (text,) in found])
+        self._views = _views([WebhookSubscription.model_validate_json(text) for (text,) in found])
         self._version = version
         return self._views
 
@@ -62,8 +62,8 @@ class AskedViews:
             )
 
 
-def _views(wanted: list[Subscription]) -> dict[str, Asked]:
-    views: dict[str, list[Subscription]] = {}
+def _views(wanted: list[WebhookSubscription]) -> dict[str, Asked]:
+    views: dict[str, list[WebhookSubscription]] = {}
     for each in wanted:
         views.setdefault(each.view, []).append(each)
     return {

@@ -14,7 +14,7 @@ from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
 from penstock.destination.families.queue.events import Encoder
 from penstock.destination.webhooks.outbox import ViewFile, slim
-from penstock.destination.webhooks.outbox_index import StagedFile, files_to_json
+from penstock.destination.webhooks.outbox_index import OutboxFile, files_to_json
 from penstock.failpoints import failpoint
 from penstock.model.errors import ConfigError
 from penstock.model.table_rows import ChunkReader, TableRows
@@ -22,7 +22,7 @@ from penstock.transform.filter import Filter
 
 
 @dataclass(frozen=True)
-class View:
+class EventView:
     """What some subscriptions have in common: format and filter. ``wanted`` lets pass what one of
     them asks for, and knows no conditions; ``conditions`` has those.
     """
@@ -47,7 +47,7 @@ class View:
 
 @dataclass(frozen=True)
 class _Written:
-    files: list[StagedFile]
+    files: list[OutboxFile]
     unfit: dict[str, str]
     """Why the conditions of a view do not suit a table: it alone gets nothing."""
 
@@ -58,11 +58,11 @@ class _Written:
 class _Views:
     """Files of all views, of one task."""
 
-    def __init__(self, storage: Storage, prefix: str, views: Sequence[View]) -> None:
+    def __init__(self, storage: Storage, prefix: str, views: Sequence[EventView]) -> None:
         self._views = [(view, ViewFile(storage, view.name, prefix)) for view in views]
         self._unfit: dict[str, str] = {}
 
-    def add(self, encode: Callable[[View], pa.RecordBatch | None]) -> int:
+    def add(self, encode: Callable[[EventView], pa.RecordBatch | None]) -> int:
         """Bytes of what was added."""
         size = 0
         for view, file in self._views:
@@ -96,7 +96,7 @@ class OutboxWriter(TaskWriter):
 
     storage: Storage
     prefix: str
-    views: tuple[View, ...]
+    views: tuple[EventView, ...]
 
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
         files = _Views(self.storage, self.prefix, self.views)
@@ -117,7 +117,7 @@ class OutboxChunkWriter(ChunkWriter):
 
     storage: Storage
     prefix: str
-    views: tuple[View, ...]
+    views: tuple[EventView, ...]
 
     def write(self, rows: ChunkReader) -> ChunkReceipt:
         files = _Views(self.storage, self.prefix, self.views)
@@ -128,7 +128,7 @@ class OutboxChunkWriter(ChunkWriter):
             for piece in rows.texts():
 
                 def encode(
-                    view: View, piece: TableRows = piece, first: int = count
+                    view: EventView, piece: TableRows = piece, first: int = count
                 ) -> pa.RecordBatch | None:
                     events = view.copied(piece)
                     return None if events is None else slim(events, apart, first)

@@ -68,7 +68,7 @@ class Replays:
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandRequest:
     """One request for a change."""
 
     service: Service
@@ -101,10 +101,12 @@ def _command(
     idempotency_key: Annotated[
         str | None, Header(max_length=200, description="The same key again does nothing twice.")
     ] = None,
-) -> Command:
+) -> CommandRequest:
     address = request.client.host if request.client else ""
     actor = Actor(_identity(request), address)
-    return Command(service, actor, request.app.state.replays, request.url.path, idempotency_key)
+    return CommandRequest(
+        service, actor, request.app.state.replays, request.url.path, idempotency_key
+    )
 
 
 def _pipeline(
@@ -115,7 +117,7 @@ def _pipeline(
 
 
 ServiceOf = Annotated[Service, Depends(_service)]
-CommandOf = Annotated[Command, Depends(_command)]
+CommandOf = Annotated[CommandRequest, Depends(_command)]
 PipelineOf = Annotated[PipelineFile, Depends(_pipeline)]
 
 

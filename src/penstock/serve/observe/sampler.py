@@ -15,7 +15,7 @@ from penstock.cadence import paced
 from penstock.metrics.summary import TIMES, TOTALS
 from penstock.serve.catalogue import Catalogue
 from penstock.serve.observe.series import Series
-from penstock.serve.supervise.supervisor import Supervisor
+from penstock.serve.supervise.supervisor import RunSupervisor
 
 SAMPLE_SECONDS = paced(2.0)
 _ANSWER_SECONDS = 5.0
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 class Sampler:
     """``summary`` is what a pipeline last said of itself; None where it says nothing."""
 
-    def __init__(self, catalogue: Catalogue, supervisor: Supervisor) -> None:
+    def __init__(self, catalogue: Catalogue, supervisor: RunSupervisor) -> None:
         self._catalogue = catalogue
         self._supervisor = supervisor
         self._series: dict[str, Series] = {}

@@ -49,7 +49,7 @@ _PAGE_HEADERS = {
 
 
 @dataclass(frozen=True)
-class Trust:
+class Trusted:
     """Whom the guard believes. ``proxies`` are addresses whose header ``proxy_header`` names the
     user; what comes from elsewhere is not let in where there are any.
     """
@@ -78,7 +78,7 @@ class Guard:
     """An ASGI application around another one."""
 
     def __init__(
-        self, app: App, trust: Trust, audit: Audit, failures: Failures | None = None
+        self, app: App, trust: Trusted, audit: Audit, failures: Failures | None = None
     ) -> None:
         self._app = app
         self._trust = trust

@@ -82,7 +82,7 @@ class _Kept:
     error: str = ""
 
 
-class Supervisor:
+class RunSupervisor:
     """One thread looks after all pipelines; others ask and command. May be used by any thread."""
 
     def __init__(

@@ -34,7 +34,7 @@ class LiteralOptions(NoOptions):
     value: Text
 
 
-class Literal(Transformer):
+class Constant(Transformer):
     """The same value everywhere."""
 
     options_model = LiteralOptions

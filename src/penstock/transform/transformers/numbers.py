@@ -159,7 +159,7 @@ class BucketOptions(NoOptions):
     bounds: list[float] | None = Field(default=None, min_length=1)
 
 
-class Bucket(Transformer):
+class NumberRange(Transformer):
     """The range that a number lies in, as text (``30-39``); among numbers, where it begins."""
 
     options_model = BucketOptions

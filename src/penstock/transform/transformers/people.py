@@ -132,7 +132,7 @@ class FullName(Transformer):
         return self.cut(joined(words(drawn, first, 0), " ", words(drawn, last, 1)))
 
 
-class Address(Transformer):
+class StreetAddress(Transformer):
     """House number and street; ``street`` alone without a number."""
 
     options_model = WordOptions
@@ -164,7 +164,7 @@ class Address(Transformer):
         return self.cut(joined(*parts))
 
 
-class FormatOptions(WordOptions):
+class PatternOptions(WordOptions):
     """``format``: ``#`` stands for a digit, ``@`` for a letter; the locale's own without it."""
 
     format: str | None = Field(default=None, min_length=1, max_length=64)
@@ -173,7 +173,7 @@ class FormatOptions(WordOptions):
 class _Formatted(Transformer):
     """Digits and letters in a format."""
 
-    options_model = FormatOptions
+    options_model = PatternOptions
     takes_nulls = True
     kind: str = ""
 

@@ -150,7 +150,7 @@ class CutOptions(NoOptions):
     side: Literal["first", "last"] = "first"
 
 
-class Cut(Transformer):
+class CutOff(Transformer):
     """Texts cut off, so that many rows share one: the first digits of a postal code, say."""
 
     options_model = CutOptions

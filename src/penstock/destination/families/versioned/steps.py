@@ -28,14 +28,16 @@ Ints = npt.NDArray[np.int64]
 Kind = Literal["put", "move"]
 
 
-class Step(NamedTuple):
+class DocumentStep(NamedTuple):
     """Changes, by their places, that can be written at once: folded by key, or each a move."""
 
     kind: Kind
     places: Ints
 
 
-def write_steps(target: Target, places: Sequence[int], changes: TableChanges) -> Iterator[Step]:
+def write_steps(
+    target: Target, places: Sequence[int], changes: TableChanges
+) -> Iterator[DocumentStep]:
     """The steps, in their order."""
     values = RowValues(changes)
     unset = np.zeros(len(changes), bool)
@@ -44,7 +46,7 @@ def write_steps(target: Target, places: Sequence[int], changes: TableChanges) ->
         unset |= False if found is None else found
     everything = np.arange(len(changes))
     if not unset.any():
-        yield Step("put", everything)
+        yield DocumentStep("put", everything)
         return
     key = [places[index] for index in target.key]
     news = [values.text(column) for column in key]
@@ -52,7 +54,7 @@ def write_steps(target: Target, places: Sequence[int], changes: TableChanges) ->
     moved = moves(changes, olds, news)
     odd = moved & unset
     if not odd.any():
-        yield Step("put", everything)
+        yield DocumentStep("put", everything)
         return
     old, new = document_ids(olds), document_ids(news)
     # Under which id each change finds its row.
@@ -60,7 +62,7 @@ def write_steps(target: Target, places: Sequence[int], changes: TableChanges) ->
     groups = _groups(old, new, moved, odd)
     tied = mask(pc.is_in(ids, pa.array(groups, pa.string())))
     if not tied.all():
-        yield Step("put", np.flatnonzero(~tied))
+        yield DocumentStep("put", np.flatnonzero(~tied))
     yield from _rounds(np.flatnonzero(tied), ids, odd, groups)
 
 
@@ -87,7 +89,7 @@ def _groups(
 
 def _rounds(
     places: Ints, ids: pa.Array, odd: npt.NDArray[np.bool_], groups: dict[str, str]
-) -> Iterator[Step]:
+) -> Iterator[DocumentStep]:
     last: dict[str, tuple[int, Kind]] = {}
     steps: dict[tuple[int, Kind], list[int]] = {}
     for place, key in zip(places.tolist(), ids.take(pa.array(places)).to_pylist(), strict=True):
@@ -98,4 +100,4 @@ def _rounds(
         last[groups[key]] = number, kind
         steps.setdefault((number, kind), []).append(place)
     for (_, kind), found in sorted(steps.items()):
-        yield Step(kind, np.array(found, np.int64))
+        yield DocumentStep(kind, np.array(found, np.int64))

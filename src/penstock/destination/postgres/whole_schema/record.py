@@ -26,7 +26,7 @@ Phase = Literal["before", "after", "whole"]
 
 
 @dataclass(frozen=True)
-class Identity:
+class IdentityColumn:
     """An identity column that is ALWAYS at the source; here it takes the source's values."""
 
     schema: str
@@ -42,7 +42,7 @@ class SchemaRecord:
 
     dump: SchemaDump
     phase: Phase
-    always: tuple[Identity, ...]
+    always: tuple[IdentityColumn, ...]
 
 
 def is_recorded(conn: Connection) -> bool:
@@ -61,14 +61,14 @@ def read_record(conn: Connection, pipeline: str) -> SchemaRecord | None:
         return None
     lsn, archive, facts, phase, always = row
     dump = SchemaDump(bytes(archive), lsn, DumpFacts.from_json(facts))
-    return SchemaRecord(dump, phase, tuple(Identity(**each) for each in always))
+    return SchemaRecord(dump, phase, tuple(IdentityColumn(**each) for each in always))
 
 
 def add_record(
     conn: Connection,
     pipeline: str,
     dump: SchemaDump,
-    always: Sequence[Identity],
+    always: Sequence[IdentityColumn],
     refused: Sequence[Unrestored],
 ) -> None:
     conn.execute(

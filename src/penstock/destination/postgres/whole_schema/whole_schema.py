@@ -28,7 +28,7 @@ from penstock.destination.postgres.whole_schema import record
 from penstock.destination.postgres.whole_schema.archived_indexes import ArchivedIndexes
 from penstock.destination.postgres.whole_schema.follow import follow_changes, schema_changes
 from penstock.destination.postgres.whole_schema.kinds import comes_after, wanted_entries
-from penstock.destination.postgres.whole_schema.record import Identity, SchemaRecord
+from penstock.destination.postgres.whole_schema.record import IdentityColumn, SchemaRecord
 from penstock.destination.postgres.whole_schema.roles import make_roles
 from penstock.destination.postgres.whole_schema.scripts import Scripts, attempt, restore
 from penstock.destination.postgres.whole_schema.sequence_values import set_sequences
@@ -398,15 +398,15 @@ def _made_targets(conn: Connection, tables: Sequence[TableDefinition]) -> list[T
     ]
 
 
-def _take_values(conn: Connection, targets: Sequence[int]) -> list[Identity]:
+def _take_values(conn: Connection, targets: Sequence[int]) -> list[IdentityColumn]:
     """Let identity columns that are ALWAYS take values of the source."""
-    columns = [Identity(*row) for row in conn.execute(_ALWAYS, [list(targets)])]
+    columns = [IdentityColumn(*row) for row in conn.execute(_ALWAYS, [list(targets)])]
     for column in columns:
         conn.execute(_set_identity(column, "BY DEFAULT"))
     return columns
 
 
-def _set_identity(column: Identity, how: str) -> sql.Composed:
+def _set_identity(column: IdentityColumn, how: str) -> sql.Composed:
     return sql.SQL("ALTER TABLE {} ALTER COLUMN {} SET GENERATED {}").format(
         sql.Identifier(column.schema, column.table), sql.Identifier(column.column), sql.SQL(how)
     )

@@ -14,13 +14,13 @@ from typing import ParamSpec, TypeVar
 from penstock.cadence import paced
 from penstock.changelog.storage.contract import Storage
 from penstock.destination.webhooks.database import Database
-from penstock.destination.webhooks.delivery.progress import Progress, Saved, SegmentEntry
+from penstock.destination.webhooks.delivery.progress import DeliveryProgress, Saved, SegmentEntry
 from penstock.destination.webhooks.delivery.request import Requests
-from penstock.destination.webhooks.delivery.worker import Event, Worker, in_order
+from penstock.destination.webhooks.delivery.worker import DueEvent, Worker, in_order
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.options import WebhooksOptions
-from penstock.destination.webhooks.outbox import Kind, Rows, Segment, read_segment
-from penstock.destination.webhooks.subscription import Kept, Place
+from penstock.destination.webhooks.outbox import Kind, OutboxSegment, Rows, read_segment
+from penstock.destination.webhooks.subscription import Kept, OutboxPlace
 from penstock.destination.webhooks.subscriptions import Subscriptions
 from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationUnavailable
@@ -47,7 +47,7 @@ class Deliverer:
         self, options: WebhooksOptions, database: Database, storage: Storage, requests: Requests
     ) -> None:
         self._options = options
-        self._progress = Progress(database)
+        self._progress = DeliveryProgress(database)
         self._subscriptions = Subscriptions(database)
         self._storage = storage
         self._requests = requests
@@ -60,9 +60,9 @@ class Deliverer:
         self._workers: dict[str, Worker] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._takers: dict[tuple[str, Kind], list[Worker]] = {}
-        self._saved: dict[str, tuple[Place, str]] = {}
-        self._cache: OrderedDict[int, Segment] = OrderedDict()
-        self._loading: dict[int, asyncio.Task[Segment | None]] = {}
+        self._saved: dict[str, tuple[OutboxPlace, str]] = {}
+        self._cache: OrderedDict[int, OutboxSegment] = OrderedDict()
+        self._loading: dict[int, asyncio.Task[OutboxSegment | None]] = {}
         self.woken = asyncio.Event()
 
     async def run(self, stopping: asyncio.Event) -> None:
@@ -124,7 +124,7 @@ class Deliverer:
                 self._hand_out(entry.view, segment)
             self._newest = entry.number
 
-    def _hand_out(self, view: str, segment: Segment) -> None:
+    def _hand_out(self, view: str, segment: OutboxSegment) -> None:
         found: dict[Worker, list[Rows]] = {}
         for kind, rows in segment.rows_of.items():
             for worker in self._who_takes(view, kind):
@@ -172,7 +172,7 @@ class Deliverer:
         self._takers.clear()
 
     def _begin(self, kept: Kept) -> None:
-        async def keep_letter(event: Event, why: str) -> None:
+        async def keep_letter(event: DueEvent, why: str) -> None:
             await self._call(
                 self._progress.keep_letter,
                 *(kept.id, event.id, event.table, why, event.body.decode()),
@@ -229,7 +229,7 @@ class Deliverer:
             start = worker.read_at.row if entry.number == worker.read_at.segment else 0
             worker.take(segment, worker.rows(segment), start)
 
-    async def _load(self, entry: SegmentEntry) -> Segment | None:
+    async def _load(self, entry: SegmentEntry) -> OutboxSegment | None:
         found = self._cache.get(entry.number)
         if found is not None:
             self._cache.move_to_end(entry.number)
@@ -240,7 +240,7 @@ class Deliverer:
             self._loading[entry.number] = loading
         return await asyncio.shield(loading)
 
-    async def _loaded(self, entry: SegmentEntry) -> Segment | None:
+    async def _loaded(self, entry: SegmentEntry) -> OutboxSegment | None:
         try:
             found = await asyncio.to_thread(read_segment, self._storage, entry.number, entry.file)
         finally:

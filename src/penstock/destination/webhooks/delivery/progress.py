@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from penstock.destination.webhooks.database import Connection, Database
-from penstock.destination.webhooks.subscription import Place
+from penstock.destination.webhooks.subscription import OutboxPlace
 from penstock.model.errors import Fenced
 
 
@@ -27,7 +27,7 @@ class Saved:
 
     id: str
     generation: int
-    place: Place
+    place: OutboxPlace
     delivered: int
     failing_since: datetime | None
     last_error: str
@@ -58,7 +58,7 @@ RETURNING id
 """
 
 
-class Progress:
+class DeliveryProgress:
     """Of one deliverer. A later one's number fences it."""
 
     def __init__(self, database: Database) -> None:

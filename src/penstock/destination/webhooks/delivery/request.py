@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from penstock.destination.webhooks.guard import AddressRefused, Guard
+from penstock.destination.webhooks.guard import AddressGuard, AddressRefused
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.signing import signed_headers
 
@@ -32,7 +32,7 @@ Verdict = Literal["delivered", "later", "away", "refused", "gone"]
 
 
 @dataclass(frozen=True)
-class Answer:
+class EndpointAnswer:
     """``wait`` is how many seconds the receiver asked for."""
 
     verdict: Verdict
@@ -63,7 +63,7 @@ class Requests:
             limit=0,
             limit_per_host=0,
             ttl_dns_cache=_DNS_SECONDS,
-            socket_factory=Guard(options.allow).socket,
+            socket_factory=AddressGuard(options.allow).socket,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -74,11 +74,11 @@ class Requests:
             headers={"User-Agent": "penstock"},
         )
 
-    async def send(self, request: Request) -> Answer:
+    async def send(self, request: Request) -> EndpointAnswer:
         if urlsplit(request.url).scheme != "https" and not self._options.http:
-            return Answer("refused", "the URL is not https, and destination.http is false")
+            return EndpointAnswer("refused", "the URL is not https, and destination.http is false")
         if len(request.body) > self._options.max_body:
-            return Answer(
+            return EndpointAnswer(
                 "refused",
                 f"the event has {len(request.body):,} bytes, and destination.max_body is "
                 f"{self._options.max_body:,}",
@@ -101,16 +101,18 @@ class Requests:
                 text = await response.content.read(_MOST_ANSWER)
                 return _meaning(response, text)
         except TimeoutError:
-            return Answer("away", f"no answer within {self._options.timeout:g} s")
+            return EndpointAnswer("away", f"no answer within {self._options.timeout:g} s")
         except aiohttp.ClientConnectorError as error:
             refused = _refused(error)
             if refused is not None:
-                return Answer("refused", refused)
-            return Answer("away", f"no connection: {error.os_error.strerror or error.os_error}")
+                return EndpointAnswer("refused", refused)
+            return EndpointAnswer(
+                "away", f"no connection: {error.os_error.strerror or error.os_error}"
+            )
         except aiohttp.InvalidURL:
-            return Answer("refused", "the URL cannot be used")
+            return EndpointAnswer("refused", "the URL cannot be used")
         except (aiohttp.ClientError, OSError, ValueError, asyncio.IncompleteReadError) as error:
-            return Answer("away", f"no proper answer: {type(error).__name__} {error}"[:300])
+            return EndpointAnswer("away", f"no proper answer: {type(error).__name__} {error}"[:300])
 
     async def close(self) -> None:
         await self._session.close()
@@ -130,21 +132,21 @@ def _refused(error: BaseException) -> str | None:
     return None
 
 
-def _meaning(response: aiohttp.ClientResponse, text: bytes) -> Answer:
+def _meaning(response: aiohttp.ClientResponse, text: bytes) -> EndpointAnswer:
     status = response.status
     if 200 <= status < 300:
-        return Answer("delivered")
+        return EndpointAnswer("delivered")
     shown = " ".join(text[:_SHOWN_ANSWER].decode("utf-8", "replace").split())
     why = f"the receiver answered {status}" + (
         f": {shown}" if shown.isprintable() and shown else ""
     )
     if status == 410:
-        return Answer("gone", why)
+        return EndpointAnswer("gone", why)
     if status >= 500 or status in _LATER:
-        return Answer("later", why, _retry_after(response.headers.get("Retry-After", "")))
+        return EndpointAnswer("later", why, _retry_after(response.headers.get("Retry-After", "")))
     if 300 <= status < 400:
         why = f"the receiver answered {status}; redirects are not followed"
-    return Answer("refused", why)
+    return EndpointAnswer("refused", why)
 
 
 def _retry_after(text: str) -> float:

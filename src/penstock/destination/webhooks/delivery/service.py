@@ -21,7 +21,7 @@ _THREADS = 64
 _log = logging.getLogger(__name__)
 
 
-class Service:
+class WebhookService:
     """Runs from ``start`` to ``stop``. For `penstock run` and `penstock webhooks serve`."""
 
     def __init__(self, options: WebhooksOptions, pipeline: str) -> None:

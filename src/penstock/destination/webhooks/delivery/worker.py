@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
-from penstock.destination.webhooks.delivery.request import Answer, Request
+from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request
 from penstock.destination.webhooks.options import WebhooksOptions
-from penstock.destination.webhooks.outbox import Kind, Rows, Segment, message_id
-from penstock.destination.webhooks.subscription import Kept, Place
+from penstock.destination.webhooks.outbox import Kind, OutboxSegment, Rows, message_id
+from penstock.destination.webhooks.subscription import Kept, OutboxPlace
 from penstock.failpoints import failpoint
 from penstock.model.errors import ConfigError, PenstockError
 
@@ -32,14 +32,14 @@ _KEYS_SECONDS = 10.0
 
 Keys = Callable[[Kept], Sequence[bytes]]
 """The secrets to sign with now. Raises ConfigError where one cannot be had."""
-KeepLetter = Callable[["Event", str], Awaitable[None]]
+KeepLetter = Callable[["DueEvent", str], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Event:
+class DueEvent:
     """One request to come. ``lane``: those of a lane are sent one after another."""
 
-    place: Place
+    place: OutboxPlace
     id: str
     table: str
     lane: int
@@ -57,7 +57,7 @@ class Worker:
         kept: Kept,
         options: WebhooksOptions,
         keys: Keys,
-        send: Callable[[Request], Awaitable[Answer]],
+        send: Callable[[Request], Awaitable[EndpointAnswer]],
         keep_letter: KeepLetter,
     ) -> None:
         self.kept = kept
@@ -74,9 +74,9 @@ class Worker:
         self.delivered = 0
         self.failing_since = kept.failing_since
         self.last_error = kept.last_error
-        self._pending: dict[Place, Event] = {}
+        self._pending: dict[OutboxPlace, DueEvent] = {}
         self._bytes = 0
-        self._lanes: dict[int, deque[Event]] = {}
+        self._lanes: dict[int, deque[DueEvent]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._reachable = asyncio.Event()
         self._reachable.set()
@@ -100,17 +100,17 @@ class Worker:
             self._matching[kind] = found
         return found
 
-    def rows(self, segment: Segment) -> list[int]:
+    def rows(self, segment: OutboxSegment) -> list[int]:
         """The rows of a segment that are for it."""
         return in_order([rows for kind, rows in segment.rows_of.items() if self.wants(kind)])
 
-    def take(self, segment: Segment, rows: Sequence[int], start: int = 0) -> None:
+    def take(self, segment: OutboxSegment, rows: Sequence[int], start: int = 0) -> None:
         """Take what there is room for. What does not fit it reads by itself, later."""
         rows = [row for row in rows if row >= start]
         room = max(0, WINDOW_EVENTS - len(self._pending))
         some = rows[:room]
         held = len(self._pending)
-        end: Place | None = None
+        end: OutboxPlace | None = None
         for event in self._events(segment, some):
             if self._pending and self._bytes + len(event.body) > WINDOW_BYTES:
                 end = event.place
@@ -120,19 +120,19 @@ class Worker:
             self._lanes.setdefault(event.lane, deque()).append(event)
             self._start(event.lane)
         if end is None and len(rows) > len(some):
-            end = Place(segment.number, rows[len(some)])
+            end = OutboxPlace(segment.number, rows[len(some)])
         if end is not None:
             self.is_behind = True
             self.read_at = end
         else:
-            self.read_at = Place(segment.number + 1)
+            self.read_at = OutboxPlace(segment.number + 1)
         if end is not None and len(self._pending) == held:
             # There is room again when something has left; until then a look is in vain.
             self.room.clear()
         else:
             self._look_for_room()
 
-    def _events(self, segment: Segment, rows: Sequence[int]) -> list[Event]:
+    def _events(self, segment: OutboxSegment, rows: Sequence[int]) -> list[DueEvent]:
         if not rows:
             return []
         some = segment.events.take(pa.array(rows))
@@ -143,8 +143,8 @@ class Worker:
         values = some.column("value").to_pylist()
         lanes = self.kept.wanted.concurrency
         return [
-            Event(
-                Place(segment.number, row),
+            DueEvent(
+                OutboxPlace(segment.number, row),
                 message_id(lsn, ordinal, part, apart),
                 f"{schema}.{table}",
                 hashed % lanes,
@@ -155,11 +155,11 @@ class Worker:
             )
         ]
 
-    def position(self, newest: int) -> Place:
+    def position(self, newest: int) -> OutboxPlace:
         """Where it stands; ``newest`` is the last segment that was handed out."""
         if self._pending:
             return next(iter(self._pending))
-        return self.read_at if self.is_behind else Place(newest + 1)
+        return self.read_at if self.is_behind else OutboxPlace(newest + 1)
 
     async def rest(self) -> None:
         """Until it has all that there is, or is failing."""
@@ -183,7 +183,7 @@ class Worker:
             # Seen by whoever looks at the subscription; its backlog stays.
             self.end("paused", f"sending failed: {type(error).__name__}: {error}")
 
-    async def _send_lane(self, queue: deque[Event]) -> None:
+    async def _send_lane(self, queue: deque[DueEvent]) -> None:
         while queue and self.ended is None:
             event = queue[0]
             if not await self._deliver(event):
@@ -194,7 +194,7 @@ class Worker:
             self._bytes -= len(event.body)
             self._look_for_room()
 
-    async def _deliver(self, event: Event) -> bool:
+    async def _deliver(self, event: DueEvent) -> bool:
         """Until it is there, or kept as a dead letter; False where the subscription ends."""
         pause, began = self._options.retry.first, time.monotonic()
         while True:
@@ -223,7 +223,7 @@ class Worker:
                     await self._keep_letter(event, answer.why)
                     return True
                 except PenstockError as error:
-                    answer = Answer("later", error.message)
+                    answer = EndpointAnswer("later", error.message)
             if self._gives_up(answer, time.monotonic() - began):
                 return False
             if answer.verdict == "away" and self._prober not in (None, event.lane):
@@ -237,19 +237,19 @@ class Worker:
             pause = min(pause * 2, self._options.retry.longest)
             await asyncio.sleep(wait * jitter)
 
-    async def _attempt(self, event: Event) -> Answer:
+    async def _attempt(self, event: DueEvent) -> EndpointAnswer:
         now = time.monotonic()
         if now > self._keys_until:
             try:
                 self._signing = self._keys(self.kept)
             except ConfigError as error:
-                return Answer("away", error.message)
+                return EndpointAnswer("away", error.message)
             self._keys_until = now + _KEYS_SECONDS
         wanted = self.kept.wanted
         request = Request(wanted.url, wanted.format, event.id, event.body, self._signing)
         return await self._send(request)
 
-    def _gives_up(self, answer: Answer, tried: float) -> bool:
+    def _gives_up(self, answer: EndpointAnswer, tried: float) -> bool:
         """``tried``: for how many seconds this event was."""
         now = datetime.now(UTC)
         self.failing_since = self.failing_since or now

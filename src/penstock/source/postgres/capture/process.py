@@ -14,7 +14,7 @@ import psycopg
 
 from penstock.backoff import Backoff
 from penstock.cadence import paced
-from penstock.changelog.changelog import ChangeLog, Identity
+from penstock.changelog.changelog import ChangeLog, LogIdentity
 from penstock.changelog.writer import LogWriter
 from penstock.config.models import PipelineConfig
 from penstock.model.error_transport import error_to_json
@@ -177,7 +177,8 @@ def _stream(
     seen = stream.identify(subscription.uuid)
     source = seen.identity
     log.claim_identity(
-        Identity(source.system_id, source.timeline, source.database, subscription.slot), seen.left
+        LogIdentity(source.system_id, source.timeline, source.database, subscription.slot),
+        seen.left,
     )
     readers = {name: log.reader(own) for name, own in config.deliveries.items()}
     for name, reader in readers.items():

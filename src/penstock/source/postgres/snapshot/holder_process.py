@@ -34,7 +34,7 @@ from penstock.source.postgres.snapshot.held_snapshot import (
     SnapshotFile,
     process_start,
 )
-from penstock.source.postgres.snapshot.shared_read import Readers, exported_snapshot
+from penstock.source.postgres.snapshot.shared_read import SnapshotReaders, exported_snapshot
 from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot, without_timeouts
 from penstock.source.postgres.source_errors import source_errors
 
@@ -145,11 +145,11 @@ def _held(conn: psycopg.Connection[Any], name: str, lsn: int) -> HeldSnapshot:
 
 def _readers(
     url: ConnectionUrl, options: argparse.Namespace, held: HeldSnapshot
-) -> AbstractContextManager[Readers | None]:
+) -> AbstractContextManager[SnapshotReaders | None]:
     if options.idle_seconds is None:
         return nullcontext()
     return closing(
-        Readers(
+        SnapshotReaders(
             url,
             options.application,
             held.name,
@@ -167,7 +167,7 @@ class _Watch:
         self,
         conn: psycopg.Connection[Any],
         file: SnapshotFile,
-        readers: Readers | None,
+        readers: SnapshotReaders | None,
         options: argparse.Namespace,
     ) -> None:
         self._conn = conn

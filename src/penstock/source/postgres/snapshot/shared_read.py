@@ -71,7 +71,7 @@ def exported_snapshot(
         yield conn, row[0]
 
 
-class Readers:
+class SnapshotReaders:
     """The holder's view of the readers of its snapshot."""
 
     def __init__(
