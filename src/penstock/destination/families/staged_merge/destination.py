@@ -31,7 +31,7 @@ from penstock.destination.families.staged_merge.joined_rows import (
     removed,
 )
 from penstock.destination.families.staged_merge.receipt import Mark, MergeBatch, StagedChunk
-from penstock.destination.families.staged_merge.stage import FileStage
+from penstock.destination.families.staged_merge.stage import ChunkStage, FileStage
 from penstock.destination.families.staged_merge.task_writer import (
     StagedChunkWriter,
     StagedWriter,
@@ -101,9 +101,9 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         """Add the rows of a chunk. Where there are no transactions, one that is there already adds
         nothing: the last one may not be in the ledger yet.
         """
-        self.load(target, self.chunk_stage(target).get(chunk.file), over=chunk.again)
+        self.load(target, self.stage.get(chunk.file), over=chunk.again)
 
-    def chunk_stage(self, target: Target) -> FileStage:
+    def chunk_stage(self, target: Target) -> ChunkStage:
         """Where tasks put chunks. A member that adds the files themselves has a place of its own,
         whose ``remove`` leaves them.
         """

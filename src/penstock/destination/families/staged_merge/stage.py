@@ -15,12 +15,8 @@ from penstock.destination.families import durable
 from penstock.model.errors import BatchAgain
 
 
-class FileStage(ABC):
-    """Arrow files under names that nobody else has. Pickled to the executors.
-
-    It also has one note, which is overwritten: what the driver wants to remember without waking the
-    destination.
-    """
+class ChunkStage(ABC):
+    """Files under names that nobody else has. Pickled to the executors."""
 
     @abstractmethod
     def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
@@ -29,12 +25,20 @@ class FileStage(ABC):
         """
 
     @abstractmethod
-    def get(self, name: str) -> pa.Table:
-        """Read a file. Raises BatchAgain where it is gone."""
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files that are needed no longer, as far as they are there."""
+
+
+class FileStage(ChunkStage):
+    """Arrow files that the driver reads.
+
+    It also has one note, which is overwritten: what the driver wants to remember without waking the
+    destination.
+    """
 
     @abstractmethod
-    def remove(self, names: Sequence[str]) -> None:
-        """Remove files, as far as they are there."""
+    def get(self, name: str) -> pa.Table:
+        """Read a file. Raises BatchAgain where it is gone."""
 
     @abstractmethod
     def clean(self) -> None:

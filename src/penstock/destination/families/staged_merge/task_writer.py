@@ -20,7 +20,7 @@ from penstock.destination.families.staged_merge.receipt import (
     Run,
     StagedChunk,
 )
-from penstock.destination.families.staged_merge.stage import FileStage
+from penstock.destination.families.staged_merge.stage import ChunkStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping, RowPlaces
 from penstock.destination.families.target import Target, target_of
 from penstock.model.errors import unreadable_alone
@@ -37,7 +37,7 @@ PARK = ord("P")
 class StagedWriter(TaskWriter):
     """Stages the changes of the tables that it knows; all others were excluded by the pipeline."""
 
-    stage: FileStage
+    stage: ChunkStage
     targets: Mapping[int, Target]
     replayed: frozenset[int] = frozenset()
     typing: ColumnTyping | None = None
@@ -174,7 +174,7 @@ def row_texts(columns: list[pa.Array], count: int) -> pa.Array:
 class StagedChunkWriter(ChunkWriter):
     """Stages chunks of one table. ``copy`` tells this copy of the table from earlier ones."""
 
-    stage: FileStage
+    stage: ChunkStage
     target: Target
     copy: str
     again: bool
