@@ -140,14 +140,18 @@ def test_segments_that_all_readers_passed_are_removed(
         # With no reader nothing goes; with two, only what both passed.
         pipeline.log.set_reader("quick", end)
         pipeline.log.set_reader("slow", middle)
+        passed = set(segments) - needed
         wait_until(
-            lambda: set(pipeline.log.list().segments) == needed, "what both passed is removed"
+            lambda: passed.isdisjoint(pipeline.log.list().segments), "what both passed is removed"
         )
+        assert needed <= set(pipeline.log.list().segments)
         assert ids(pipeline, middle.commit_lsn) == [6, 7, 8, 9, 10]
         pipeline.log.set_reader("slow", end)
         wait_until(lambda: len(pipeline.log.list().segments) == 1, "the rest is removed")
-    # The last one stays: it says where the log ends.
-    assert pipeline.log.list().frontier == end
+    # The last one stays: it says where the log ends. That may be further on where others write.
+    last = pipeline.log.list().frontier
+    assert last is not None
+    assert last >= end
     insert(pipeline, 11, 11)
     pipeline.capture_all()
     assert ids(pipeline, end.commit_lsn) == [11]
