@@ -42,9 +42,11 @@ def _installed() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
-    """Tests that are not marked `release` use the one that is there, or are skipped."""
+    """Tests that are not marked `release` use the one that is there, or are skipped. It goes with
+    its module: as long as Playwright's event loop runs, no other test can have one of its own.
+    """
     items = [
         item for item in request.session.items if "browser" in getattr(item, "fixturenames", ())
     ]

@@ -27,8 +27,8 @@ _SECOND_SESSION = (
     "test_verify",
 )
 
-# Its last test judges what the others have seen.
-_IN_ORDER = ("test_debezium_golden",)
+# The last test of the one judges what the others have seen; those of the other share an archive.
+_IN_ORDER = ("test_debezium_golden", "test_cluster")
 
 
 class Groups(LoadScopeScheduling):  # type: ignore[misc]

@@ -60,7 +60,7 @@ def _line(message: Message) -> dict[str, Any]:
 
 
 class TestKafka(DestinationContract):
-    @pytest.fixture(params=["plain", "transactional"])
+    @pytest.fixture(params=[pytest.param("plain", marks=pytest.mark.release), "transactional"])
     def adapter(
         self, request: pytest.FixtureRequest, kafka_server: KafkaServer
     ) -> Iterator[Adapter]:

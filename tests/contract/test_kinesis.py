@@ -61,7 +61,7 @@ def _claimed(event: dict[str, Any]) -> dict[str, Any]:
 
 
 class TestKinesis(DestinationContract):
-    @pytest.fixture(params=["plain", "aggregated"])
+    @pytest.fixture(params=[pytest.param("plain", marks=pytest.mark.release), "aggregated"])
     def adapter(
         self, request: pytest.FixtureRequest, kinesis_server: KinesisServer, tmp_path: Path
     ) -> Iterator[Adapter]:

@@ -21,6 +21,11 @@ from tests.fix_pipeline import wait_until
 # Long enough for a start of Spark on a machine that is busy with other things.
 PATIENCE = 300.0
 
+_TESTS = Path(__file__).parents[1]
+# Its tasks run in the driver (tests/threads_engine.py): for tests of what processes do to each
+# other and to a destination.
+WITHOUT_SPARK = {"PYTHONPATH": f"{_TESTS / 'without_spark'}{os.pathsep}{_TESTS.parent}"}
+
 Part = Literal["capture", "worker", "worker daemon", "stream reader", "JVM", "snapshot holder"]
 
 # All processes of a run inherit it, wherever they stand in the tree and whoever is their parent.

@@ -6,7 +6,7 @@ same: it walks those that are the destination's own, and before a release all of
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,7 @@ from tests.crash.into_rabbitmq import IntoRabbitMq
 from tests.crash.into_search import IntoSearch
 from tests.crash.into_webhooks import IntoWebhooks
 from tests.crash.passed_failpoints import is_of_copies, passed_failpoints
-from tests.crash.penstock_run import PATIENCE
+from tests.crash.penstock_run import PATIENCE, WITHOUT_SPARK
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 from tests.kafka_server import KafkaServer
@@ -212,12 +212,12 @@ def die_at_own(
     injured: InjuredPipeline, destination: str, folder: Path, but: Collection[str] = ()
 ) -> None:
     """Its processes die where the destination's own failpoints are, its driver once more, and the
-    next run delivers the rest."""
+    next run delivers the rest. Without Spark: tasks die with their driver."""
     own = {name for name in passed_failpoints(destination) if name.startswith(f"{destination}.")}
-    die_at(injured, own - {*but}, folder)
+    die_at(injured, own - {*but}, folder, WITHOUT_SPARK)
     injured.wait_load(20)
     injured.load.stop()
-    injured.catch_up()
+    injured.catch_up(WITHOUT_SPARK)
 
 
 def die_at_each(injured: InjuredPipeline, names: set[str], folder: Path) -> None:
@@ -228,12 +228,18 @@ def die_at_each(injured: InjuredPipeline, names: set[str], folder: Path) -> None
     injured.run.stop()
 
 
-def die_at(injured: InjuredPipeline, names: set[str], folder: Path) -> None:
+def die_at(
+    injured: InjuredPipeline,
+    names: set[str],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+) -> None:
     """Its driver dies as often as they end it, meanwhile capture and tasks, and in the end the
     driver again."""
     fired = folder / "fired"
     fired.mkdir()
     kills = {
+        **(environment or {}),
         "PENSTOCK_FAILPOINTS": ",".join(f"{name}=kill:{PASSES.get(name, 1)}" for name in names),
         "PENSTOCK_FAILPOINT_DIR": str(fired),
     }

@@ -5,7 +5,6 @@ But for one test the drivers do without Spark: it is the processes that count he
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from collections.abc import Iterator
@@ -18,14 +17,11 @@ import yaml
 
 from penstock.config import load_pipeline
 from penstock.destination.files.folding import fold
-from tests.crash.penstock_run import PATIENCE, PenstockRun
+from tests.crash.penstock_run import PATIENCE, WITHOUT_SPARK, PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.http_get import http_get
 
 NOBODY = "postgresql://postgres@127.0.0.1:9/nowhere"
-
-_TESTS = Path(__file__).parents[1]
-WITHOUT_SPARK = {"PYTHONPATH": f"{_TESTS / 'without_spark'}{os.pathsep}{_TESTS.parent}"}
 
 
 class ManyRun:

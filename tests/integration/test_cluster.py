@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive = tmp_path_factory.mktemp("packed") / "penstock_env.tar.gz"
-    pack(archive)
+    assert pack(archive) > 10
     return archive
 
 
@@ -69,6 +70,22 @@ def spark_on(cluster: SparkCluster, environment: Path | None) -> dict[str, Any]:
     conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
     archive = {} if environment is None else {"environment": str(environment)}
     return {"master": cluster.master, "conf": conf, **archive}
+
+
+def test_the_archive_holds_what_tasks_import_and_little_else(
+    environment: Path, tmp_path: Path
+) -> None:
+    with tarfile.open(environment) as tar:
+        tar.extractall(tmp_path / "env", filter="fully_trusted")  # noqa: S202
+    packages = {path.name for path in (tmp_path / "env").glob("lib/*/site-packages/*")}
+    assert {"penstock", "pyarrow", "psycopg", "psycopg_binary", "obstore"} <= packages
+    assert not {"pyspark", "pytest", "mypy", "hypothesis", "pip"} & packages
+    python = tmp_path / "env" / "bin" / "python"
+    code = "import penstock.decode.changes as it; print(it.__file__)"
+    done = subprocess.run(
+        [str(python), "-I", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith(str(tmp_path / "env"))
 
 
 def test_a_pipeline_on_isolated_workers(

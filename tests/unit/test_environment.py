@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from penstock.model.errors import ConfigError
 from penstock.spark import class_archive, environment
-
-
-def test_the_archive_holds_what_tasks_import_and_little_else(tmp_path: Path) -> None:
-    archive = tmp_path / "env.tar.gz"
-    assert environment.pack(archive) > 10
-    with tarfile.open(archive) as tar:
-        tar.extractall(tmp_path / "env", filter="fully_trusted")  # noqa: S202
-    packages = {path.name for path in (tmp_path / "env").glob("lib/*/site-packages/*")}
-    assert {"penstock", "pyarrow", "psycopg", "psycopg_binary", "obstore"} <= packages
-    assert not {"pyspark", "pytest", "mypy", "hypothesis", "pip"} & packages
-    python = tmp_path / "env" / "bin" / "python"
-    code = "import penstock.decode.changes as it; print(it.__file__)"
-    done = subprocess.run(
-        [str(python), "-I", "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith(str(tmp_path / "env"))
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

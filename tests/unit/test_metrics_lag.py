@@ -70,10 +70,10 @@ def test_a_clock_that_is_ahead_at_the_source_makes_no_lag_negative(lag: Lag) -> 
 
 
 def test_a_backlog_of_days_takes_little_memory_and_is_told_rightly(lag: Lag, clock: Clock) -> None:
-    for lsn in range(1, 100_001):
+    for lsn in range(1, 10_001):
         lag.source_is_at(lsn)
         clock.now += 1
     assert len(lag._looks) <= 2000
-    assert lag.seconds == 100_000
-    lag.delivered(99_999)
+    assert lag.seconds == 10_000
+    lag.delivered(9_999)
     assert (lag.bytes, lag.seconds <= 200) == (1, True)

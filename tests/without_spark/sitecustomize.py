@@ -6,7 +6,7 @@ threads_engine.py.
 
 import sys
 
-if "run" in sys.orig_argv and "--only" in sys.orig_argv:
+if "run" in sys.orig_argv:
     import penstock.spark.engine
     from tests.threads_engine import ThreadsEngine
 
