@@ -29,6 +29,9 @@ BUNDLED_VERSION = 18
 MAVEN_VERSIONS = {14: "14.24.0", 15: "15.19.0", 16: "16.15.0", 17: "17.11.0"}
 SETTINGS = {
     "fsync": "off",
+    # A crash of the machine takes them anyway: databases are made and dropped by the thousand.
+    "full_page_writes": "off",
+    "wal_init_zero": "off",
     "max_connections": "200",
     "max_replication_slots": "50",
     "max_wal_senders": "50",

@@ -128,7 +128,11 @@ class EmbeddedPostgres:
     def create_database(self, name: str) -> str:
         """Create an empty database and return its URL."""
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            # Cheaper than through the WAL, which is the default from 15 on.
+            has_strategies = connection.info.server_version >= 150000
+            strategy = sql.SQL("STRATEGY FILE_COPY" if has_strategies else "")
+            create = sql.SQL("CREATE DATABASE {} {}").format(sql.Identifier(name), strategy)
+            connection.execute(create)
         return self.url(name)
 
     def start(self) -> None:
