@@ -94,7 +94,9 @@ class Transformer(ABC):
 
     @property
     def key_name(self) -> str:
-        """Which key it draws with: the same for all columns of a domain."""
+        """Which key it draws with: the same for all columns of a domain. A class that is renamed
+        keeps its old name here, or all that it gives is another.
+        """
         return type(self).__name__
 
     @property

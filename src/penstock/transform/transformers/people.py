@@ -132,7 +132,7 @@ class FullName(Transformer):
         return self.cut(joined(words(drawn, first, 0), " ", words(drawn, last, 1)))
 
 
-class StreetAddress(Transformer):
+class Address(Transformer):
     """House number and street; ``street`` alone without a number."""
 
     options_model = WordOptions

@@ -15,7 +15,7 @@ GROUP: Final = "penstock.transformers"
 
 _MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     "constants": {
-        "literal": "Literal",
+        "literal": "Constant",
         "null": "Null",
         "choice": "Choice",
         "boolean": "Boolean",
@@ -40,7 +40,7 @@ _MODULES: Final[Mapping[str, Mapping[str, str]]] = {
         "float": "Float",
         "noise": "Noise",
         "round": "Round",
-        "bucket": "Bucket",
+        "bucket": "NumberRange",
     },
     "times": {
         "date": "Date",
@@ -59,7 +59,7 @@ _MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "places": {"truncate_ip": "TruncateIp", "geo_noise": "GeoNoise"},
     "documents": {"json": "Json", "hstore": "Hstore", "array": "Array"},
-    "templates": {"template": "Template", "cut": "Cut"},
+    "templates": {"template": "Template", "cut": "CutOff"},
 }
 _SHIPPED = {
     name: (module, kind) for module, kinds in _MODULES.items() for name, kind in kinds.items()
