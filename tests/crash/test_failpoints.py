@@ -49,6 +49,10 @@ PASSES = {
     "driver.committed": 10,
 }
 IN_TASKS = ("task.read", "task.written")
+WITHOUT_AND_WITH_SPARK = [
+    pytest.param(WITHOUT_SPARK, id="without Spark"),
+    pytest.param({}, id="on Spark", marks=pytest.mark.release),
+]
 
 
 def test_every_one_belongs_to_a_run() -> None:
@@ -78,10 +82,14 @@ def test_killed_at_each_failpoint_into_files(
         injured.check_all()
 
 
-def test_killed_at_each_failpoint_into_postgres(fresh_server: FreshServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", WITHOUT_AND_WITH_SPARK)
+def test_killed_at_each_failpoint_into_postgres(
+    fresh_server: FreshServer, tmp_path: Path, environment: Mapping[str, str]
+) -> None:
+    """Where tasks die with their driver, tasks of Spark fail at the end at least."""
     servers = fresh_server(**SERVER_SETTINGS), fresh_server(**SERVER_SETTINGS)
     with IntoPostgres(*servers, tmp_path, seed=3) as injured:
-        die_at_each(injured, set(passed_failpoints("postgres")), tmp_path)
+        die_at_each(injured, set(passed_failpoints("postgres")), tmp_path, environment)
         fail_in_tasks(injured, set(IN_TASKS), tmp_path)
         injured.check_all()
 
@@ -220,10 +228,15 @@ def die_at_own(
     injured.catch_up(WITHOUT_SPARK)
 
 
-def die_at_each(injured: InjuredPipeline, names: set[str], folder: Path) -> None:
+def die_at_each(
+    injured: InjuredPipeline,
+    names: set[str],
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+) -> None:
     """One pipeline dies at all of them, and delivers afterwards."""
-    die_at(injured, names, folder)
-    injured.start()
+    die_at(injured, names, folder, environment)
+    injured.start(**(environment or {}))
     injured.wait_delivering()
     injured.run.stop()
 

@@ -8,12 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import psutil
 import psycopg
 import pytest
 
 from penstock.destination.files.committed_files import list_files
+from tests.crash.penstock_run import WITHOUT_SPARK
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
 
@@ -23,13 +25,16 @@ def shop(pipeline: PipelineUnderTest) -> PipelineUnderTest:
     return pipeline
 
 
-def start(shop: PipelineUnderTest, *arguments: str) -> subprocess.Popen[str]:
+def start(
+    shop: PipelineUnderTest, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "penstock", "run", str(shop.file), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **(environment or {})},
         start_new_session=True,
     )
 
@@ -42,7 +47,7 @@ def test_until_caught_up_to_stdout(shop: PipelineUnderTest) -> None:
         conn.execute("INSERT INTO items VALUES (1, 'a'), (2, NULL)")
         conn.execute("UPDATE items SET name = 'ü' WHERE id = 2")
         conn.execute("DELETE FROM items WHERE id = 1")
-    process = start(shop, "--until-caught-up")
+    process = start(shop, "--until-caught-up", environment=WITHOUT_SPARK)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
     # Changes alone are on standard output, so that another program can read it.

@@ -72,6 +72,7 @@ def spark_on(cluster: SparkCluster, environment: Path | None) -> dict[str, Any]:
     return {"master": cluster.master, "conf": conf, **archive}
 
 
+@pytest.mark.release
 def test_the_archive_holds_what_tasks_import_and_little_else(
     environment: Path, tmp_path: Path
 ) -> None:

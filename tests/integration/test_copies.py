@@ -15,10 +15,16 @@ from penstock.source.postgres.snapshot.held_snapshot import read_snapshot
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.pipelines import engine_on
+from tests.threads_engine import Threads
 
 
 @pytest.fixture
-def copied(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> CopiedTables:
+def copied(pipeline: PipelineUnderTest, target_url: str, threads: Threads) -> CopiedTables:
+    return CopiedTables(pipeline, target_url, threads)
+
+
+@pytest.fixture
+def on_spark(pipeline: PipelineUnderTest, target_url: str, spark: SparkSession) -> CopiedTables:
     return CopiedTables(pipeline, target_url, spark)
 
 
@@ -52,15 +58,15 @@ def test_tables_with_rows_come_whole(copied: CopiedTables) -> None:
     assert not any("public.a: " in text for text in copied.said)
 
 
-def test_nothing_is_lost_or_doubled_under_writes(copied: CopiedTables) -> None:
-    copied.fill("items")
-    copied.configure(chunk_bytes="512KiB")
-    with Writers(copied.pipeline.url) as writers, copied.running() as future:
-        copied.wait(future, lambda: "ready" in copied.phases().values(), "the table is ready")
+def test_nothing_is_lost_or_doubled_under_writes(on_spark: CopiedTables) -> None:
+    on_spark.fill("items")
+    on_spark.configure(chunk_bytes="512KiB")
+    with Writers(on_spark.pipeline.url) as writers, on_spark.running() as future:
+        on_spark.wait(future, lambda: "ready" in on_spark.phases().values(), "the table is ready")
         seen = writers.written
-        copied.wait(future, lambda: writers.written > seen + 20, "some more is written")
-    copied.run_until_caught_up()
-    assert copied.is_equal("items")
+        on_spark.wait(future, lambda: writers.written > seen + 20, "some more is written")
+    on_spark.run_until_caught_up()
+    assert on_spark.is_equal("items")
 
 
 def test_tables_come_and_go_while_it_runs(copied: CopiedTables) -> None:

@@ -29,6 +29,7 @@ from tests.fix_pipeline import PipelineUnderTest
 from tests.kafka_messages import place, read_topics
 from tests.kafka_server import KafkaServer
 from tests.pipelines import pipeline_on
+from tests.threads_engine import Threads
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "transactional"])
@@ -52,10 +53,10 @@ def shop(
     return pipeline
 
 
-def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> Registry:
+def catch_up(shop: PipelineUnderTest, tasks: SparkSession | Threads) -> Registry:
     """What was counted."""
     metrics = Metrics(shop.name)
-    pipeline = pipeline_on(spark, shop.config, shop.file, metrics)
+    pipeline = pipeline_on(tasks, shop.config, shop.file, metrics)
     pipeline.run(lambda: False, until_caught_up=True)
     return metrics.registry
 
@@ -108,7 +109,7 @@ def test_rows_changes_and_schema_changes(
 
 @pytest.mark.parametrize("copy", [True, False])
 def test_columns_keep_their_numbers_and_schema_events_have_topics_of_their_tables(
-    pipeline: PipelineUnderTest, kafka_server: KafkaServer, spark: SparkSession, *, copy: bool
+    pipeline: PipelineUnderTest, kafka_server: KafkaServer, threads: Threads, *, copy: bool
 ) -> None:
     """Rows before and behind a rename in one transaction, and a table that is renamed; all of it
     while the pipeline is stopped.
@@ -124,7 +125,7 @@ def test_columns_keep_their_numbers_and_schema_events_have_topics_of_their_table
     )
     pipeline.execute("CREATE TABLE items (gone int, id int PRIMARY KEY, name text)")
     pipeline.execute("ALTER TABLE items DROP COLUMN gone")
-    catch_up(pipeline, spark)
+    catch_up(pipeline, threads)
     with psycopg.connect(pipeline.url) as conn:
         conn.execute("INSERT INTO items VALUES (1, 'a')")
         conn.execute("ALTER TABLE items RENAME COLUMN name TO title")
@@ -132,7 +133,7 @@ def test_columns_keep_their_numbers_and_schema_events_have_topics_of_their_table
         conn.commit()
         conn.execute("ALTER TABLE items RENAME TO goods")
         conn.execute("INSERT INTO goods VALUES (3, 'c')")
-    catch_up(pipeline, spark)
+    catch_up(pipeline, threads)
     rows = values(messages(pipeline, kafka_server, "public.items"))
     rows += values(messages(pipeline, kafka_server, "public.goods"))
     assert [row["columns"] for row in rows] == [
@@ -210,7 +211,7 @@ def test_large_batches_keep_the_order_of_every_key(
     indirect=True,
 )
 def test_a_row_of_20_mb(
-    shop: PipelineUnderTest, kafka_server: KafkaServer, spark: SparkSession, tmp_path: Path
+    shop: PipelineUnderTest, kafka_server: KafkaServer, threads: Threads, tmp_path: Path
 ) -> None:
     """An error as it stands; put aside, or delivered whole, where that is configured."""
     size = 20_000_000
@@ -219,13 +220,13 @@ def test_a_row_of_20_mb(
         given = {**shop.config.destination_options, **options}
         shop.configure(destination={"type": "kafka", **given}, copy=True)
 
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     shop.execute("INSERT INTO notes VALUES (1, repeat('x', 20000000))")
     with pytest.raises(PenstockError, match=r"table public\.notes at .* has 20,0.* bytes") as error:
-        catch_up(shop, spark)
+        catch_up(shop, threads)
     assert "claim_check" in error.value.remedy
     configure(oversize={"claim_check": str(tmp_path / "claims")})
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     (check,) = values(messages(shop, kafka_server, "public.notes"))
     content = Path(check["claim_check"]["path"]).read_bytes()
     assert hashlib.sha256(content).hexdigest() == check["claim_check"]["sha256"]
@@ -237,6 +238,6 @@ def test_a_row_of_20_mb(
         topics={"partitions": 1, "config": {"max.message.bytes": 25_000_000}},
     )
     shop.execute("UPDATE notes SET body = body || 'y'")
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     (line,) = values(messages(shop, kafka_server, "large"))
     assert line["new"]["body"] == "x" * size + "y"

@@ -23,6 +23,7 @@ from tests.kinesis_records import StoredRecord, check_order, place, read_streams
 from tests.kinesis_server import KinesisServer
 from tests.pipelines import pipeline_on
 from tests.queue_events import Event
+from tests.threads_engine import Threads
 
 _LARGE = 20 * 10**6
 
@@ -49,10 +50,10 @@ def configure(pipeline: PipelineUnderTest, server: KinesisServer, **options: Any
     )
 
 
-def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> int:
+def catch_up(shop: PipelineUnderTest, tasks: SparkSession | Threads) -> int:
     """How many messages were counted as sent again."""
     metrics = Metrics(shop.name)
-    run = pipeline_on(spark, shop.config, shop.file, metrics)
+    run = pipeline_on(tasks, shop.config, shop.file, metrics)
     run.run(lambda: False, until_caught_up=True)
     return int(metrics.registry.total(RESENT))
 
@@ -92,13 +93,13 @@ def test_rows_changes_and_schema_changes(
 def test_strict_order_per_key_while_two_of_five_records_fail(
     shop: PipelineUnderTest,
     kinesis_server: KinesisServer,
-    spark: SparkSession,
+    threads: Threads,
     *,
     aggregate: bool,
 ) -> None:
     configure(shop, kinesis_server, lanes={"by": "key", "count": 4}, aggregate=aggregate)
     kinesis_server.proxy.set(Faults(records=0.4, calls=0.1), seed=11)
-    resent = catch_up(shop, spark)
+    resent = catch_up(shop, threads)
     count, rounds = 150, 8
     with psycopg.connect(shop.url) as conn:
         conn.execute("INSERT INTO notes SELECT n, 'first' FROM generate_series(1, %s) n", [count])
@@ -106,7 +107,7 @@ def test_strict_order_per_key_while_two_of_five_records_fail(
             conn.execute("UPDATE notes SET body = %s", [f"round {number}"])
             conn.commit()
         conn.execute("DELETE FROM notes WHERE id <= 10")
-    resent += catch_up(shop, spark)
+    resent += catch_up(shop, threads)
     happened = kinesis_server.proxy.counts
     assert resent >= happened["failed"]
     assert happened["failed"] > 0.3 * happened["records"] > 0
@@ -128,16 +129,16 @@ def test_strict_order_per_key_while_two_of_five_records_fail(
 
 
 def test_answers_that_are_lost(
-    shop: PipelineUnderTest, kinesis_server: KinesisServer, spark: SparkSession
+    shop: PipelineUnderTest, kinesis_server: KinesisServer, threads: Threads
 ) -> None:
     """What was there already comes again, in order."""
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     kinesis_server.proxy.set(Faults(records=0.2, answers=0.3, connections=0.2), seed=5)
     with psycopg.connect(shop.url) as conn:
         for number in range(10):
             conn.execute("UPDATE items SET name = %s", [f"round {number}"])
             conn.commit()
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     assert kinesis_server.proxy.counts["lost"] > 0
     found = events(stored(shop, kinesis_server))
     updates = {(place(e), e["key"]["id"]) for e in found if e["op"] == "update"}
@@ -145,28 +146,28 @@ def test_answers_that_are_lost(
 
 
 def test_a_stream_a_table_and_debezium(
-    shop: PipelineUnderTest, kinesis_server: KinesisServer, spark: SparkSession
+    shop: PipelineUnderTest, kinesis_server: KinesisServer, threads: Threads
 ) -> None:
     configure(shop, kinesis_server, stream="{pipeline}.{table}", format="debezium")
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     shop.execute("DELETE FROM items WHERE id = 1")
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     found = read_streams(kinesis_server, lambda name: name == f"{shop.name}.items")
     # No tombstone behind the delete.
     assert sorted(json.loads(record.data)["op"] for record in found) == ["d", *("r" * 5)]
 
 
 def test_a_row_of_20_mb(
-    shop: PipelineUnderTest, kinesis_server: KinesisServer, spark: SparkSession, tmp_path: Path
+    shop: PipelineUnderTest, kinesis_server: KinesisServer, threads: Threads, tmp_path: Path
 ) -> None:
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     shop.execute("INSERT INTO notes VALUES (1, repeat('x', 20000000))")
     with pytest.raises(PenstockError, match=r"table public\.notes at .* has 20,0.* bytes") as error:
-        catch_up(shop, spark)
+        catch_up(shop, threads)
     assert "claim_check" in error.value.remedy
     claims = tmp_path / "claims"
     configure(shop, kinesis_server, oversize={"claim_check": str(claims)})
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     (event,) = (e for e in events(stored(shop, kinesis_server)) if e["table"] == "notes")
     assert event["key"] == {"id": "1"}
     content = Path(event["claim_check"]["path"]).read_bytes()

@@ -10,7 +10,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
 
 from penstock.destination.ducklake.lake import Lake
 from penstock.destination.ducklake.options import DucklakeOptions
@@ -18,6 +17,7 @@ from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
 from tests.lake_rows import expect_same_in_delta, expect_same_in_ducklake
+from tests.threads_engine import Threads
 
 
 class LakePipeline(CopiedTables):
@@ -53,9 +53,9 @@ def lake(
     request: pytest.FixtureRequest,
     pipeline: PipelineUnderTest,
     target_url: str,
-    spark: SparkSession,
+    threads: Threads,
 ) -> Iterator[LakePipeline]:
-    lake = LakePipeline(pipeline, target_url, spark)
+    lake = LakePipeline(pipeline, target_url, threads)
     lake.name = request.param
     yield lake
     lake.close()

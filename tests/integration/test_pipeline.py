@@ -126,40 +126,38 @@ def test_a_second_run_goes_on_where_the_first_stopped(
 
 
 def test_it_ends_also_when_there_is_nothing_for_it(
-    shop: PipelineUnderTest, spark: SparkSession
+    shop: PipelineUnderTest, threads: Threads
 ) -> None:
     shop.execute("CREATE TABLE later (id int)", "INSERT INTO later VALUES (1)")
     target = shop.wal_end()
-    assert catch_up(shop, spark).end_lsn >= target
+    assert catch_up(shop, threads).end_lsn >= target
     assert delivered(shop) == []
     # The slot follows: unpublished tables must not hold WAL back.
-    assert catch_up(shop, spark).end_lsn >= target
+    assert catch_up(shop, threads).end_lsn >= target
     assert shop.confirmed >= target
 
 
-def test_the_change_log_is_deleted_between_runs(
-    shop: PipelineUnderTest, spark: SparkSession
-) -> None:
+def test_the_change_log_is_deleted_between_runs(shop: PipelineUnderTest, threads: Threads) -> None:
     insert(shop, 1, 2)
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     insert(shop, 3)
     # Captured, but not delivered: only the log has it, and nothing of it is confirmed.
     with shop.capturing() as capture:
         shop.sync(capture)
     shutil.rmtree(shop.log.root.path)
     insert(shop, 4)
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     assert delivered(shop) == inserts(1, 2, 3, 4)
 
 
 def test_a_second_run_beside_the_first_is_refused(
-    shop: PipelineUnderTest, spark: SparkSession
+    shop: PipelineUnderTest, threads: Threads
 ) -> None:
-    with running(shop, spark) as future:
+    with running(shop, threads) as future:
         insert(shop, 1)
         wait_for(shop, future, 1)
         with pytest.raises(SourceError, match=f"Pipeline {shop.name} is busy: its run lock"):
-            catch_up(shop, spark)
+            catch_up(shop, threads)
         # The first one does not notice.
         insert(shop, 2)
         wait_for(shop, future, 2)
@@ -167,9 +165,9 @@ def test_a_second_run_beside_the_first_is_refused(
     assert delivered(shop) == inserts(1, 2)
 
 
-def test_a_killed_capture_is_started_again(shop: PipelineUnderTest, spark: SparkSession) -> None:
+def test_a_killed_capture_is_started_again(shop: PipelineUnderTest, threads: Threads) -> None:
     said: list[str] = []
-    with running(shop, spark, said.append) as future:
+    with running(shop, threads, said.append) as future:
         insert(shop, 1)
         wait_for(shop, future, 1)
         os.kill((shop.log.capture_report() or {})["pid"], signal.SIGKILL)
@@ -182,20 +180,20 @@ def test_a_killed_capture_is_started_again(shop: PipelineUnderTest, spark: Spark
 
 
 def test_a_lost_slot_ends_the_run_with_its_reason(
-    shop: PipelineUnderTest, spark: SparkSession
+    shop: PipelineUnderTest, threads: Threads
 ) -> None:
     insert(shop, 1)
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     shop.execute(f"SELECT pg_drop_replication_slot('{shop.slot().name}')")
     # Something to wait for: else the run may be done before capture has looked for its slot.
     insert(shop, 2)
     with pytest.raises(SlotError, match="does not exist"):
-        catch_up(shop, spark)
+        catch_up(shop, threads)
     assert delivered(shop) == inserts(1)
 
 
 def test_damage_in_the_log_ends_the_run_and_names_the_file(
-    shop: PipelineUnderTest, spark: SparkSession
+    shop: PipelineUnderTest, threads: Threads
 ) -> None:
     insert(shop, 1)
     shop.capture_all()
@@ -205,10 +203,10 @@ def test_damage_in_the_log_ends_the_run_and_names_the_file(
     content[len(content) // 2] ^= 1
     segment.write_bytes(content)
     with pytest.raises(Exception, match="is torn, truncated or altered") as caught:
-        catch_up(shop, spark)
+        catch_up(shop, threads)
     assert type(caught.value).__name__ == "CorruptSegment"
     assert str(name) in str(caught.value)
     # Nothing was confirmed, so the remedy that the message gives works.
     shutil.rmtree(shop.log.root.path)
-    catch_up(shop, spark)
+    catch_up(shop, threads)
     assert delivered(shop) == inserts(1)

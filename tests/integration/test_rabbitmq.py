@@ -17,6 +17,7 @@ from tests.fix_pipeline import PipelineUnderTest
 from tests.pipelines import pipeline_on
 from tests.rabbitmq_messages import BoundQueue, StoredMessage, check_order
 from tests.rabbitmq_server import RabbitServer
+from tests.threads_engine import Threads
 
 
 @pytest.fixture
@@ -34,9 +35,9 @@ def configure(pipeline: PipelineUnderTest, server: RabbitServer, **options: Any)
     )
 
 
-def catch_up(shop: PipelineUnderTest, spark: SparkSession) -> Metrics:
+def catch_up(shop: PipelineUnderTest, tasks: SparkSession | Threads) -> Metrics:
     metrics = Metrics(shop.name)
-    pipeline_on(spark, shop.config, shop.file, metrics).run(lambda: False, until_caught_up=True)
+    pipeline_on(tasks, shop.config, shop.file, metrics).run(lambda: False, until_caught_up=True)
     return metrics
 
 
@@ -70,15 +71,15 @@ def test_rows_changes_and_schema_changes(
 
 
 def test_debezium_and_messages_that_reach_nobody(
-    shop: PipelineUnderTest, rabbit_server: RabbitServer, spark: SparkSession
+    shop: PipelineUnderTest, rabbit_server: RabbitServer, threads: Threads
 ) -> None:
     configure(shop, rabbit_server, format="debezium", unroutable="count")
-    metrics = catch_up(shop, spark)
+    metrics = catch_up(shop, threads)
     assert metrics.registry.total(UNROUTABLE) == 5
     assert metrics.registry.total(RESENT) == 0
     queue = BoundQueue(rabbit_server, shop.name)
     shop.execute("DELETE FROM items WHERE id = 1")
-    assert catch_up(shop, spark).registry.total(UNROUTABLE) == 0
+    assert catch_up(shop, threads).registry.total(UNROUTABLE) == 0
     # No tombstone behind the delete.
     (message,) = queue.messages()
     assert json.loads(message.body)["op"] == "d"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from penstock.destination.search.client import SearchClient
 from penstock.destination.search.names import table_index
@@ -14,15 +13,16 @@ from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.opensearch_server import OpenSearchServer
 from tests.search_documents import expect_same_rows
+from tests.threads_engine import Threads
 
 
 class IntoOpenSearch(CopiedTables):
     """A pipeline into a search server."""
 
     def __init__(
-        self, pipeline: PipelineUnderTest, spark: SparkSession, server: OpenSearchServer
+        self, pipeline: PipelineUnderTest, threads: Threads, server: OpenSearchServer
     ) -> None:
-        super().__init__(pipeline, "", spark)
+        super().__init__(pipeline, "", threads)
         self.options = SearchOptions(url=server.url, replicas=0)
         self.client = SearchClient(self.options)
 
@@ -51,9 +51,9 @@ class IntoOpenSearch(CopiedTables):
 
 @pytest.fixture
 def into(
-    pipeline: PipelineUnderTest, spark: SparkSession, opensearch_server: OpenSearchServer
+    pipeline: PipelineUnderTest, threads: Threads, opensearch_server: OpenSearchServer
 ) -> IntoOpenSearch:
-    return IntoOpenSearch(pipeline, spark, opensearch_server)
+    return IntoOpenSearch(pipeline, threads, opensearch_server)
 
 
 def test_a_copy_changes_and_other_schemas(into: IntoOpenSearch) -> None:

@@ -23,6 +23,7 @@ from penstock.verify.verification import verify
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.transformed_rows import expected_rows, rows_at
 from tests.pipelines import engine_on, logged, pipeline_on
+from tests.threads_engine import Threads
 
 KEY = "a key of the tests, of which nobody makes use"
 PLANTED = "pl4nted"
@@ -67,11 +68,11 @@ def configure(pipeline: PipelineUnderTest, destination: dict[str, Any], key: str
     pipeline.also(transform={"key": key, "rules": RULES})
 
 
-def catch_up(pipeline: PipelineUnderTest, spark: SparkSession, said: list[str]) -> None:
+def catch_up(pipeline: PipelineUnderTest, tasks: SparkSession | Threads, said: list[str]) -> None:
     """Run to the end; ``said`` is what was logged."""
     metrics = Metrics(pipeline.name)
     with logged(said.append):
-        run = pipeline_on(spark, pipeline.config, pipeline.file, metrics)
+        run = pipeline_on(tasks, pipeline.config, pipeline.file, metrics)
         run.run(lambda: False, until_caught_up=True)
     assert PLANTED not in metrics.registry.exposition().decode()
 
@@ -180,9 +181,7 @@ def written(pipeline: PipelineUnderTest) -> str:
     )
 
 
-def test_another_key_strict_mode_and_leaks(
-    pipeline: PipelineUnderTest, spark: SparkSession
-) -> None:
+def test_another_key_strict_mode_and_leaks(pipeline: PipelineUnderTest, threads: Threads) -> None:
     """Into files, which keep all that they ever got: values, schema events, defaults, messages."""
     pipeline.execute(
         "CREATE TABLE loose (a text, b text)",
@@ -198,7 +197,7 @@ def test_another_key_strict_mode_and_leaks(
     pipeline.configure(destination=out, copy=True)
     pipeline.also(transform={"key": KEY, "rules": rules})
     said: list[str] = []
-    catch_up(pipeline, spark, said)
+    catch_up(pipeline, threads, said)
     pipeline.execute(
         f"UPDATE t1 SET email = '{PLANTED}' || id || 'b', id = id + 5000 WHERE id % 2 = 0",
         "DELETE FROM t1 WHERE id % 3 = 0",
@@ -209,7 +208,7 @@ def test_another_key_strict_mode_and_leaks(
         "INSERT INTO t1 (id) VALUES (10001)",
         f"SELECT pg_logical_emit_message(true, 'app', '{PLANTED}')",
     )
-    catch_up(pipeline, spark, said)
+    catch_up(pipeline, threads, said)
     lines = [
         json.loads(line)
         for file in list_files(pipeline.folder / "out", pipeline.name)
@@ -220,7 +219,7 @@ def test_another_key_strict_mode_and_leaks(
     # Another key: rows that came under the old one are copied anew.
     copied = len([line for line in lines if line["op"] == "read"])
     pipeline.also(transform={"key": KEY[::-1], "rules": rules})
-    catch_up(pipeline, spark, said)
+    catch_up(pipeline, threads, said)
     assert any("its rules or the key are others" in line for line in said)
     again = [
         json.loads(line)
@@ -234,7 +233,7 @@ def test_another_key_strict_mode_and_leaks(
         f"UPDATE t1 SET phone = '{PLANTED}4'",
     )
     with pytest.raises(PenstockError, match=r"without a rule|has no rule"):
-        catch_up(pipeline, spark, said)
+        catch_up(pipeline, threads, said)
     assert PLANTED not in written(pipeline)
     assert all(PLANTED not in line for line in said)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from penstock.changelog.barrier import Barrier, BarrierWatch
-from penstock.changelog.changelog import ChangeLog, ReaderState
+from penstock.changelog.changelog import ChangeLog, Listing, ReaderState
+from penstock.changelog.segment_name import SegmentName
 from penstock.metrics.health import Health
+from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
 from penstock.source.postgres.capture.keeper import Awaited, Limits, LogKeeper
 from penstock.source.postgres.capture.link import Link
@@ -144,3 +147,29 @@ def test_checkpoints_of_two_drivers_are_apart() -> None:
     names = {checkpoint_prefix("log", name) for name in (None, "shop.a", "shop.b")}
     assert len(names) == 3
     assert not any(a != b and b.startswith(a) for a in names for b in names)
+
+
+def segment(number: int, *, after: int, last: int, is_open: bool) -> SegmentName:
+    return SegmentName(number, 1, after, last, last, 1, is_open, 0)
+
+
+def test_a_transaction_that_only_begins_in_a_large_segment_is_not_too_large(
+    tmp_path: Path,
+) -> None:
+    """The segment holds others, which were delivered: no wait would free it, and more may come."""
+    log = ChangeLog(str(tmp_path / "log"))
+    log.set_reader("shop", Frontier(20, 20))
+    whole = segment(1, after=10, last=20, is_open=True)
+    part = segment(2, after=20, last=20, is_open=True)
+
+    def kept(sizes: dict[SegmentName, int]) -> LogKeeper:
+        listing = Listing(tuple(sizes), sizes)
+        writer: Any = SimpleNamespace(listing=listing, total_bytes=listing.total_bytes)
+        made = LogKeeper(log, writer, Limits(100, 3600.0), dict, Link())
+        made.look()
+        return made
+
+    assert not kept({whole: 150}).is_full()
+    assert not kept({whole: 150, part: 60}).is_full()
+    with pytest.raises(LogError, match="one transaction takes more room"):
+        kept({whole: 150, part: 120}).is_full()

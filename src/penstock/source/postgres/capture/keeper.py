@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from types import TracebackType
 from typing import Any, Self
 
@@ -207,10 +208,10 @@ class LogKeeper:
     def _check_transaction_size(self, listing: Listing) -> None:
         """Readers can pass a transaction only once it is whole: waiting for them would be for ever.
 
-        Where the log ends between transactions, what is left is its last segment alone, which says
-        where it ends: then capture goes on.
+        Otherwise capture goes on. What is left then is one segment, which says where the log ends,
+        and perhaps the beginning of a transaction.
         """
-        if listing.segments[-1].is_open:
+        if _unfinished_bytes(listing) >= self._limits.max_bytes:
             raise LogError(
                 f"one transaction takes more room than change_log.max_bytes "
                 f"({self._limits.max_bytes} bytes) allows; its first part was written after "
@@ -218,6 +219,14 @@ class LogKeeper:
                 remedy="raise change_log.max_bytes above the size of the largest transaction, and "
                 "start again: Postgres sends it again, whole",
             )
+
+
+def _unfinished_bytes(listing: Listing) -> int:
+    """What the last transaction takes by itself, if it is not whole yet: segments with nothing
+    else in them.
+    """
+    own = takewhile(lambda segment: segment.is_unfinished, reversed(listing.segments))
+    return sum(listing.sizes[segment] for segment in own)
 
 
 def _can_shrink(listing: Listing, readers: Sequence[Frontier]) -> bool:
