@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.backoff import Backoff
-from penstock.destination.contract import TaskWriter
 from penstock.destination.protocols import TablesFailAlone
 from penstock.metrics.written import JobResult
 from penstock.model.error_policy import Action, decide
@@ -172,11 +171,8 @@ class Stream:
         )
 
         def floors_at(start: Frontier) -> Floors:
-            return joins.floors_at(start, lambda: self._committer.is_unsure or self._stopping())
-
-        def writer() -> TaskWriter:
             health.batch(+1)
-            return destination.writer()
+            return joins.floors_at(start, lambda: self._committer.is_unsure or self._stopping())
 
         def commit(job: JobResult, frontier: Frontier) -> None:
             try:
@@ -190,7 +186,7 @@ class Stream:
         query = self._context.engine.query(
             standing.start(part.set_aside),
             self._context.config.batch.max_age or abilities.batch_age,
-            QueryPart(writer, floors_at, commit, str(feed.path) if feed else None),
+            QueryPart(destination.writer, floors_at, commit, str(feed.path) if feed else None),
         )
         self._parts.joins.query = joins
         try:
