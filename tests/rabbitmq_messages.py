@@ -55,15 +55,17 @@ class BoundQueue:
         """All so far, in the queue's order."""
         with closing(self._server.connect()) as connection:
             channel = connection.channel()
-            last = 0
-            while True:
-                method, properties, body = channel.basic_get(self.name)
-                if method is None:
-                    break
-                self._read.append(StoredMessage(method.routing_key, properties, body))
-                last = method.delivery_tag
-            if last:
-                channel.basic_ack(last, multiple=True)
+            channel.basic_qos(prefetch_count=1000)
+            while count := channel.queue_declare(self.name, passive=True).method.message_count:
+                for method, properties, body in channel.consume(self.name):
+                    self._read.append(StoredMessage(method.routing_key, properties, body))
+                    count -= 1
+                    if count % 500 == 0:
+                        channel.basic_ack(method.delivery_tag, multiple=True)
+                    if not count:
+                        break
+                # What came meanwhile goes back, to where it was.
+                channel.cancel()
         return list(self._read)
 
 

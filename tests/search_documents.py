@@ -62,7 +62,7 @@ def expect_same_rows(url: str, options: SearchOptions, pipeline: str, tables: Se
         here = source_documents(url, table)
         count += len(here)
         name = table_index(options, pipeline, "public", table)
-        there = sorted(_shown(document) for document in shown_documents(options, name))
+        there = sorted(shown(document) for document in shown_documents(options, name))
         missing = [row for row in here if row not in set(there)]
         more = [row for row in there if row not in set(here)]
         assert here == there, (
@@ -79,13 +79,14 @@ def source_documents(url: str, table: str) -> list[str]:
         found = conn.execute(
             sql.SQL("SELECT to_jsonb(t)::text FROM {} t").format(sql.Identifier("public", table))
         ).fetchall()
-    return sorted(_shown(read_exactly(text)) for (text,) in found)
+    return sorted(shown(read_exactly(text)) for (text,) in found)
 
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)(?:Z|\+00:00)")
 
 
-def _shown(document: Any) -> str:
+def shown(document: Any) -> str:
+    """A document as a text that is the same for the same values."""
     return repr(_plain(document))
 
 
@@ -102,7 +103,9 @@ def _plain(value: Any) -> Any:
             return [_plain(element) for element in value]
         case bool() | None:
             return value
-        case int() | Decimal():
+        case int():
+            return str(value)
+        case Decimal():
             return format(value, "f")
         case str() if found := _TIME.fullmatch(value):
             return f"{found[1]}Z"

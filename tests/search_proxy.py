@@ -47,6 +47,10 @@ class SearchProxy:
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
 
+            def handle(self) -> None:
+                with suppress(ConnectionError):  # the caller was killed
+                    super().handle()
+
             def _pass(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 kind = self.headers.get("Content-Type") or _JSON

@@ -212,8 +212,8 @@ class ThreadsQuery:
         if (end == self._at and not is_first) or self._stopping.is_set():
             return False
         shares = self._reader.partitions(self._at.to_json(), end.to_json())
-        writer = self._part.writer()
         floors = self._part.floors_at(self._at)
+        writer = self._part.writer()
         pointers = [share.pointers for share in shares if isinstance(share, _Share)]
         result = self._engine.run(pointers, end, (floors,), writer)
         self._at = end

@@ -33,7 +33,13 @@ class IntoSearch(InjuredPipeline):
     failpoints = passed_failpoints("search")
 
     def __init__(
-        self, server: EmbeddedPostgres, search: OpenSearchServer, folder: Path, seed: int
+        self,
+        server: EmbeddedPostgres,
+        search: OpenSearchServer,
+        folder: Path,
+        seed: int,
+        *,
+        timeout: str = "60s",
     ) -> None:
         super().__init__(server, folder, seed)
         self.load = Workload(self.url, seed, pause=_PAUSE_SECONDS)
@@ -46,8 +52,7 @@ class IntoSearch(InjuredPipeline):
                 "type": "search",
                 "url": self.proxy.url,
                 "replicas": 0,
-                # Shorter than the server is away: what is under way has to be given up as well.
-                "timeout": "5s",
+                "timeout": timeout,
                 "bulk_size": "64 KiB",
             },
             batch=SHORT_BATCHES,

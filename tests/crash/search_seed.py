@@ -14,6 +14,8 @@ from tests.opensearch_server import OpenSearchServer
 from tests.search_proxy import Faults
 
 _LONGEST_SECONDS = 8.0
+# Shorter than the server is away: what is under way has to be given up as well.
+_TIMEOUT = "5s"
 
 
 def _killed(injured: IntoSearch, amount: float) -> str:
@@ -65,6 +67,6 @@ def run_into(
     """Fails unless documents equal rows in the end."""
     with (
         OpenSearchServer() as search,
-        IntoSearch(server, search, folder, int(report.seed)) as injured,
+        IntoSearch(server, search, folder, int(report.seed), timeout=_TIMEOUT) as injured,
     ):
         run_queue_seed(report, count, injured, FAULTS, say)

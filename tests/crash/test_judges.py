@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import psycopg
 import pytest
 
@@ -10,6 +12,7 @@ from tests.crash.invariant_reader import InvariantReader
 from tests.crash.row_texts import expect_same_rows
 from tests.fix_pipeline import wait_until
 from tests.fix_postgres import drop_database
+from tests.search_documents import shown
 from tests.workload import run_transactions
 from tests.workload_tables import TABLES, create_tables
 
@@ -89,3 +92,11 @@ def test_the_comparison_finds_what_differs(
             expect_same_rows(database, pg_server.url(copy), TABLES)
     finally:
         drop_database(pg_server, copy)
+
+
+def test_documents_are_compared_digit_by_digit() -> None:
+    big = 2**60
+    assert shown({"n": 0}) == shown({"n": "0"})
+    assert shown({"n": big}) == shown({"n": str(big)})
+    assert shown({"n": big}) != shown({"n": big + 1})
+    assert shown({"n": Decimal("1.50")}) != shown({"n": "1.5"})

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -9,7 +12,12 @@ import pytest
 from psycopg.rows import dict_row
 
 from penstock.destination import memory_tables, memory_versioned
-from tests.fix_pipeline import PipelineUnderTest
+from penstock.model.lsn import Frontier
+from penstock.pipeline.copy.finish_copies import FinishCopies
+from penstock.pipeline.copy.replay import Replay
+from penstock.pipeline.run.joins import Joins
+from penstock.spark.query import _Commits
+from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.threads_engine import Threads
 
@@ -102,6 +110,52 @@ def test_rows_change_while_they_are_copied(member: Member) -> None:
         assert writers.written
     member.run_until_caught_up()
     member.expect_equal("items")
+
+
+def test_a_table_joins_the_stream_after_what_comes_before(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream brings a change that does not say all of its row, and the row itself is still to
+    be replayed."""
+    join, point, replay, commit = FinishCopies._join, Joins.point, Replay.bring_to, _Commits.begin
+    is_written = threading.Event()
+
+    def insert_before(self: FinishCopies, tables: Mapping[int, Frontier]) -> bool:
+        member.pipeline.execute("INSERT INTO items VALUES (-1, 'new', repeat('x', 9000))")
+        lsn = member.pipeline.wal_end()
+        committer = self._committer
+        wait_until(lambda: committer.standing.frontier.end_lsn >= lsn, "the stream has passed it")
+        return join(self, tables)
+
+    def update_behind(joins: Joins, *arguments: Any) -> Frontier | None:
+        def update() -> None:
+            wait_until(lambda: bool(joins._asking), "it asks to join")
+            is_written.clear()
+            member.pipeline.execute("UPDATE items SET note = 'other' WHERE id = -1")
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(update)
+            return point(joins, *arguments)
+
+    def replay_late(self: Replay, *arguments: Any) -> None:
+        # Nobody may write meanwhile what comes behind the point.
+        is_written.wait(1)
+        replay(self, *arguments)
+
+    def written(self: _Commits, *arguments: Any) -> None:
+        is_written.set()
+        commit(self, *arguments)
+
+    monkeypatch.setattr(FinishCopies, "_join", insert_before)
+    monkeypatch.setattr(Joins, "point", update_behind)
+    monkeypatch.setattr(Replay, "bring_to", replay_late)
+    monkeypatch.setattr(_Commits, "begin", written)
+    member.fill("items")
+    member.configure()
+    member.run_until_caught_up()
+    member.run_until_caught_up()
+    member.expect_equal("items")
+    assert not any("set aside" in text for text in member.said)
 
 
 @pytest.mark.release

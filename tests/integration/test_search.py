@@ -99,7 +99,7 @@ def test_a_copy_changes_and_other_schemas(into: IntoOpenSearch) -> None:
     assert len(into.generations("gone")) == 1
 
 
-@pytest.mark.release  # not seen green yet: see docs/destinations/search.md
+@pytest.mark.release
 def test_rows_change_while_they_are_copied(into: IntoOpenSearch) -> None:
     into.fill("items")
     into.configure(chunk_bytes="256KiB", parallelism=1)

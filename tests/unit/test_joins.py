@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
@@ -89,3 +89,39 @@ def test_who_finishes_copies_may_be_told_to_stop() -> None:
     with pytest.raises(Stop):
         joins.point({7: Frontier(15, 16)}, check)
     assert joins.floors_at(Frontier(30, 40)) is OLD
+
+
+def test_a_batch_that_writes_at_once_waits_for_those_that_join() -> None:
+    """What it does not say of a row is read from what the replay leaves."""
+    joins = Joins(OLD, at_once=True)
+    with ThreadPoolExecutor(2) as pool:
+        point = pool.submit(joins.point, {7: Frontier(15, 16)}, nothing)
+        wait_until(lambda: bool(joins._asking), "it asks")
+        batch = pool.submit(joins.floors_at, Frontier(30, 40))
+        assert point.result(120) == Frontier(30, 40)
+        # The batch before it is committed meanwhile: the replay needs that.
+        joins.wait_for(Frontier(30, 40), lambda: False)
+        assert not wait([batch], timeout=0.3).done
+        assert joins.join([7], nothing)
+        assert batch.result(120).tables == {7: 30}
+    assert joins.floors_at(Frontier(50, 60)).tables == {7: 30}
+
+
+@pytest.mark.parametrize("is_told_to_stop", [True, False])
+def test_a_batch_that_writes_at_once_comes_without_those_that_do_not_join(
+    is_told_to_stop: bool,
+) -> None:
+    joins = Joins(OLD, at_once=True)
+    with ThreadPoolExecutor(2) as pool:
+        point = pool.submit(joins.point, {7: Frontier(15, 16)}, nothing)
+        wait_until(lambda: bool(joins._asking), "it asks")
+        batch = pool.submit(joins.floors_at, Frontier(30, 40), lambda: is_told_to_stop)
+        if not is_told_to_stop:
+            assert point.result(120) == Frontier(30, 40)
+            joins.end()
+        assert batch.result(120) is OLD
+    # Nothing is committed as if it had brought them on.
+    assert not joins.join([7], pytest.fail)
+    with pytest.raises(BatchAgain):
+        joins.wait_for(Frontier(50, 60), lambda: False)
+    assert joins.floors_at(Frontier(50, 60)) is OLD

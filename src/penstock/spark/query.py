@@ -197,8 +197,8 @@ class PipelineQuery:
                 return
             began = time.monotonic()
             try:
-                writer = self._part.writer()
                 floors = self._part.floors_at(self._read_up_to)
+                writer = self._part.writer()
                 changes_of = ChangesOf(self._log, floors, *self._steps)
                 if isinstance(writer, LanedWriter) and _has_several_tasks(batch):
                     receipts_of = by_lanes(batch, writer, changes_of)

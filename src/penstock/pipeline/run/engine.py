@@ -44,12 +44,13 @@ class Query(Protocol):
 
 @dataclass(frozen=True)
 class QueryPart:
-    """What a query asks the driver for: ``writer`` and ``floors_at`` by the thread that begins its
-    batches, ``commit`` by the one that commits them.
+    """What a query asks the driver for: first ``floors_at``, then ``writer`` by the thread that
+    begins its batches, ``commit`` by the one that commits them.
     """
 
     writer: Callable[[], TaskWriter]
     floors_at: Callable[[Frontier], Floors]
+    """Once for each batch, with where it begins. May wait for tables that join there."""
     commit: Callable[[JobResult, Frontier], None]
     feed: str | None = None
     """The file in which new segments of the log are told (changelog/feed.py), if there is one."""

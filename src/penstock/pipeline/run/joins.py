@@ -4,6 +4,9 @@ A batch is staged with the tables that were known when it began. So a table join
 a batch begins: that batch and all after it bring its changes, and what lies before the point is
 replayed. Nothing behind the point is committed until the replay has got there. A query that had to
 be started anew for it would keep all tables waiting for seconds.
+
+Where tasks write rows at once, nothing behind the point may be written before that either: a change
+that does not say all of its row takes the rest from what stands there. So the batch itself waits.
 """
 
 from __future__ import annotations
@@ -21,11 +24,13 @@ _TURN_SECONDS = 0.1
 
 class Joins:
     """One query's. Used by the thread that begins its batches, the one that commits them, and the
-    one that finishes copies.
+    one that finishes copies. ``at_once``: what a task of the destination writes is there before
+    it is committed.
     """
 
-    def __init__(self, floors: Floors) -> None:
+    def __init__(self, floors: Floors, *, at_once: bool = False) -> None:
         self._floors = floors
+        self._at_once = at_once
         self._asking: dict[int, Frontier] = {}
         self._points: dict[int, Frontier] = {}
         self._is_over = False
@@ -33,15 +38,31 @@ class Joins:
 
     # -- who begins batches ------------------------------------------------------------------------
 
-    def floors_at(self, start: Frontier) -> Floors:
-        """For a batch that begins at ``start``; tables that ask to join do so here."""
+    def floors_at(self, start: Frontier, give_up: Callable[[], bool] = lambda: False) -> Floors:
+        """For a batch that begins at ``start``; tables that ask to join do so here.
+
+        Where tasks write at once it returns when they have got there. If they cannot, or not while
+        this one waits (``give_up``), they do not join at all: the batch comes without them, and
+        its commit raises BatchAgain.
+        """
         with self._changed:
             if self._asking:
-                self._floors = _with(self._floors, self._asking, start)
+                joined = _with(self._floors, self._asking, start)
                 self._points |= dict.fromkeys(self._asking, start)
                 self._asking = {}
                 self._changed.notify_all()
+                if self._at_once and not self._have_joined(give_up):
+                    return self._floors
+                self._floors = joined
             return self._floors
+
+    def _have_joined(self, give_up: Callable[[], bool]) -> bool:
+        """Wait for those that have a point. False where the query is over before that."""
+        while self._points and not self._is_over:
+            if give_up():
+                self.end()
+            self._changed.wait(_TURN_SECONDS)
+        return not self._points
 
     # -- who commits them --------------------------------------------------------------------------
 

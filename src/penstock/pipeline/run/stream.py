@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.backoff import Backoff
-from penstock.destination.contract import TaskWriter
 from penstock.destination.protocols import TablesFailAlone
 from penstock.metrics.written import JobResult
 from penstock.model.error_policy import Action, decide
@@ -165,11 +164,15 @@ class Stream:
     def _query(self) -> Iterator[Query]:
         standing, part = self._committer.standing, self._tables.part
         health = self._metrics.health
-        joins = Joins(Floors.of_stream(standing, part.set_aside, part.known))
+        abilities = self._context.destination.capabilities
+        joins = Joins(
+            Floors.of_stream(standing, part.set_aside, part.known),
+            at_once=abilities.sends_at_once and abilities.merges,
+        )
 
-        def writer() -> TaskWriter:
+        def floors_at(start: Frontier) -> Floors:
             health.batch(+1)
-            return destination.writer()
+            return joins.floors_at(start, lambda: self._committer.is_unsure or self._stopping())
 
         def commit(job: JobResult, frontier: Frontier) -> None:
             try:
@@ -182,8 +185,8 @@ class Stream:
         destination, feed = self._context.destination, self._context.feed
         query = self._context.engine.query(
             standing.start(part.set_aside),
-            self._context.config.batch.max_age or destination.capabilities.batch_age,
-            QueryPart(writer, joins.floors_at, commit, str(feed.path) if feed else None),
+            self._context.config.batch.max_age or abilities.batch_age,
+            QueryPart(destination.writer, floors_at, commit, str(feed.path) if feed else None),
         )
         self._parts.joins.query = joins
         try:
