@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from penstock.cadence import paced
 from penstock.config import PipelineConfig
@@ -124,6 +124,7 @@ class TablesLook:
 
     def __init__(self, config: PipelineConfig) -> None:
         self._store: PostgresStore = pipeline_store(config)
+        self._destination = config.destination_name
         self._exists = False
 
     def __call__(self) -> list[TableSummary]:
@@ -132,7 +133,7 @@ class TablesLook:
             if not self._exists:
                 return []
         try:
-            return read_summaries(self._store)
+            return read_summaries(self._store, self._destination)
         except PenstockError:
             # The store may have been removed: look for it again.
             self._exists = False
@@ -144,7 +145,7 @@ class TablesLook:
 
 @dataclass
 class PipelineLooks:
-    """What is asked about one pipeline, for as long as its file stays the same."""
+    """What is asked about one destination of a pipeline, for as long as its file stays the same."""
 
     config: PipelineConfig
     tables: Look[list[TableSummary]]
@@ -190,11 +191,3 @@ def _made(config: PipelineConfig, pool: Executor) -> PipelineLooks:
 def _source(config: PipelineConfig) -> SourceStatus:
     with connect(config.source.url, application_name=f"penstock {config.name} serve") as conn:
         return read_source_status(conn, config.name)
-
-
-def log_status(config: PipelineConfig) -> dict[str, Any]:
-    """What the change log holds. Raises LogError."""
-    from penstock.changelog.changelog import ChangeLog
-    from penstock.changelog.status import read_log_status
-
-    return read_log_status(ChangeLog.of(config.change_log)).to_json()

@@ -39,7 +39,7 @@ _CHARTS: dict[str, tuple[str, dict[str, str]]] = {
 
 async def show_charts(person: Acting, file: PipelineFile) -> None:
     """Refreshes by itself."""
-    series = person.service.sampler.series(file.name)
+    series = person.service.sampler.series(file.name, file.destination)
     with ui.row().classes("items-center gap-2"):
         span = ui.toggle(_SPANS, value=15).props('no-caps flat aria-label="Span of time"')
         empty = ui.label("There are no figures yet: they come while the pipeline runs.")

@@ -70,7 +70,9 @@ def _show(person: Acting, file: PipelineFile, kind: JobKind, label: str, text: s
 
 
 def _latest(person: Acting, file: PipelineFile, kind: JobKind) -> JobView | None:
-    return next((job for job in person.service.jobs.of(file.name) if job.kind == kind), None)
+    of = (kind, file.destination)
+    jobs = person.service.jobs.of(file.name)
+    return next((job for job in jobs if (job.kind, job.destination) == of), None)
 
 
 def _show_job(job: JobView | None) -> None:

@@ -36,7 +36,11 @@ def install_pages(
 
     @ui.page("/pipelines/{name}")
     async def pipeline(
-        request: Request, name: str, mode: str = "auto", tab: str = "tables"
+        request: Request,
+        name: str,
+        mode: str = "auto",
+        tab: str = "tables",
+        destination: str | None = None,
     ) -> None:
         person = acting(request)
         frame(person.actor.identity, name, mode)
@@ -46,7 +50,7 @@ def install_pages(
             note(error.message, bad=True)
             ui.link("All pipelines", "/").classes("ps-link")
             return
-        await show_pipeline(person, file, tab)
+        await show_pipeline(person, file, tab, destination)
 
     ui.run_with(
         application,

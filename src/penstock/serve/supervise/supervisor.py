@@ -188,9 +188,9 @@ class RunSupervisor:
                 self._tell(file, "start_failed", kept.error, level="error")
 
     def _begin(self, file: PipelineFile, kept: _Kept) -> None:
-        config = file.require_config()
+        file.require_config()
         kept.log.shorten()
-        kept.child = start_run(config, file.path, self._folder.pipeline_log(file.name))
+        kept.child = start_run(file.views, file.path, self._folder.pipeline_log(file.name))
         kept.process = ProcessIdentity.of(kept.child.pid)
         kept.began_at, kept.adopted, kept.stopping, kept.due = datetime.now(UTC), False, False, None
         self._write(file, kept)
