@@ -60,6 +60,8 @@ def _shown_destination(view: PipelineConfig, shown: dict[str, Any]) -> dict[str,
 def _shown_view(config: PipelineConfig, written: Any) -> dict[str, Any]:
     """The file as if this were its only destination."""
     values = config.model_dump(mode="json", exclude={"destination"}, by_alias=True)
+    # As people write it.
+    values["source"]["copy"] = values["source"]["copy"] or False
     kind = config.destination_type
     options: BaseModel = options_model(kind).model_validate(config.destination_options)
     destination = {"type": kind, **options.model_dump(mode="json", by_alias=True)}
