@@ -126,14 +126,21 @@ class TablesLook:
         self._store: PostgresStore = pipeline_store(config)
         self._destination = config.destination_name
         self._exists = False
+        self._stamp = ""
+        self._seen: list[TableSummary] = []
 
     def __call__(self) -> list[TableSummary]:
+        """Reads them only where something changed, or where copies are under way."""
         if not self._exists:
             self._exists = self._store.exists()
             if not self._exists:
                 return []
         try:
-            return read_summaries(self._store, self._destination)
+            stamp = self._store.table_stamp()
+            if stamp != self._stamp or any(table.copy is not None for table in self._seen):
+                self._seen = read_summaries(self._store, self._destination)
+                self._stamp = stamp
+            return self._seen
         except PenstockError:
             # The store may have been removed: look for it again.
             self._exists = False

@@ -11,6 +11,7 @@ from penstock.cadence import paced
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.observe.series import Point
 from penstock.serve.page.acting import Acting
+from penstock.serve.page.frame import repeat
 
 _REFRESH_SECONDS = paced(4.0)
 _MOST_POINTS = 240
@@ -66,7 +67,7 @@ async def show_charts(person: Acting, file: PipelineFile) -> None:
 
     span.on_value_change(refresh)
     refresh()
-    ui.timer(_REFRESH_SECONDS, refresh)
+    repeat(_REFRESH_SECONDS, refresh)
 
 
 def _data(points: list[Point], key: str, unit: str) -> list[list[float]]:

@@ -14,7 +14,7 @@ from penstock.serve.page.configuration_tab import show_configuration
 from penstock.serve.page.dead_letters_tab import show_dead_letters
 from penstock.serve.page.events_tab import show_events
 from penstock.serve.page.flow import make_flow
-from penstock.serve.page.frame import badge, heading, note
+from penstock.serve.page.frame import badge, heading, note, repeat
 from penstock.serve.page.jobs_tab import show_checks, show_verification
 from penstock.serve.page.schema_tab import show_schema
 from penstock.serve.page.tables_tab import show_tables
@@ -74,7 +74,7 @@ async def show_pipeline(
         refresh_flow(person.service.overview(file))
 
     refresh()
-    ui.timer(_REFRESH_SECONDS, refresh)
+    repeat(_REFRESH_SECONDS, refresh)
 
 
 def _make_choice(file: PipelineFile, destination: str | None) -> ui.select | None:
@@ -129,7 +129,7 @@ def _show_head(person: Acting, file: PipelineFile) -> None:
         if shown != [_signature(service.overview(file))]:
             head.refresh()
 
-    ui.timer(_REFRESH_SECONDS, look)
+    repeat(_REFRESH_SECONDS, look)
 
 
 def _signature(view: Overview) -> object:

@@ -200,7 +200,8 @@ class RunSupervisor:
         """Notice a process that ended, and one that somebody else started."""
         if kept.process is not None and not self._lives(kept):
             self._ended(file, kept)
-        if file.config is None:
+        if file.config is None or (kept.process is not None and kept.metrics is not None):
+            # What lives has said all that its record says.
             return
         record = running(file.config)
         if record is None:
