@@ -171,7 +171,7 @@ def test_a_living_pipeline_with_two_destinations(
     page.get_by_role("button", name="Start").click()
     with pipeline_store(warehouse) as to_warehouse, pipeline_store(lake) as to_lake:
         for store in (to_warehouse, to_lake):
-            wait_until(lambda store=store: phases(store) == {"ready"}, "all are ready", 600)
+            wait_until(partial(is_ready, store), "all are ready", 600)
         expect(page.get_by_text("healthy", exact=True)).to_be_visible()
         flow = page.get_by_label("Flow of rows")
         expect(flow).to_contain_text("warehouse: postgres")
@@ -259,6 +259,10 @@ def phases(store: PostgresStore) -> set[str]:
         return set()
     store.load_table_states()
     return {state.phase for state in store.get_table_states().values()}
+
+
+def is_ready(store: PostgresStore) -> bool:
+    return phases(store) == {"ready"}
 
 
 def steer_tables(page: Page, store: PostgresStore) -> None:

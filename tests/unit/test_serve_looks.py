@@ -53,7 +53,6 @@ def test_nobody_waits_for_what_is_known(clock: Clock, pool: ThreadPoolExecutor) 
         return asked[-1]
 
     look = Look(ask, 2.0, pool)
-    assert look.known is None
     assert look.get() == look.get() == 0
     clock.now += 2.5
     # It is asked anew, once, while everybody gets what is known.
