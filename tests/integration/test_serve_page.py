@@ -370,9 +370,11 @@ def retry_an_error(
         expect(page.locator("tr", has_text="public.orders")).to_contain_text("short")
         conn.execute("ALTER TABLE orders DROP CONSTRAINT short")
         press(page, "public.orders", "Retry")
-        wait_until(lambda: phases(store) == {"ready"}, "it goes on", 400)
-        found = conn.execute("SELECT note FROM orders WHERE id = 6000").fetchone()
-        assert found == ("much longer",)
+        arrived = "SELECT note FROM orders WHERE id = 6000"
+        wait_until(
+            lambda: conn.execute(arrived).fetchone() == ("much longer",), "the row came", 400
+        )
+        wait_until(lambda: is_ready(store), "the table goes on", 400)
 
 
 def verify_and_check(page: Page) -> None:
