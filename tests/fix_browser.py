@@ -55,7 +55,8 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Without the sandbox: tests run as root in containers, which have little shared memory.
         made = playwright.chromium.launch(
-            executable_path=_installed(), args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=_installed(),
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
         )
         yield made
         made.close()
