@@ -55,8 +55,11 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        # Without the sandbox: tests run as root in containers.
-        made = playwright.chromium.launch(executable_path=_installed(), args=["--no-sandbox"])
+        # Without the sandbox: tests run as root in containers, which have little shared memory.
+        made = playwright.chromium.launch(
+            executable_path=_installed(),
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+        )
         yield made
         made.close()
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.config import load_pipeline
+from penstock.config import load_deliveries, load_pipeline
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import DataSync, Errored, Init, Ready, TableState
 from penstock.store import PostgresStore, pipeline_store
@@ -68,7 +68,7 @@ def served(penstock: CommandLine, tmp_path: Path) -> Iterator[Served]:
     options = ServeOptions((penstock.file,), state, starts=False, page=False)
     parts = make_parts(options, PORT)
     parts.service.supervisor.turn()
-    name = load_pipeline(penstock.file).name
+    name = load_deliveries(penstock.file)[0].name
     yield Served(
         parts,
         name,

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import psycopg
@@ -30,6 +31,10 @@ from penstock.destination.postgres.own_tables import ensure_own_tables
 from penstock.model.errors import DestinationError, PenstockError, SourceError
 from penstock.model.lsn import Frontier
 from tests.folded_compare import compare, read_key, read_source
+
+if TYPE_CHECKING:
+    # Loaded by those alone who ask for a browser.
+    from playwright.sync_api import Browser
 
 # With the Spark checkpoint in TMPDIR as well, where nobody else's files are.
 _DEMO = """
@@ -112,6 +117,33 @@ def folder() -> Iterator[Path]:
     yield path
     shutil.rmtree(path, ignore_errors=True)
     path.with_suffix(".stderr").unlink(missing_ok=True)
+
+
+@pytest.mark.release
+@pytest.mark.slow
+def test_a_newcomer_sees_rows_flow(folder: Path, browser: Browser) -> None:
+    """With --page, in a real browser, while the demo runs as always."""
+    from playwright.sync_api import expect
+
+    demo = Demo(folder, "--page", "--seconds", "25")
+    try:
+        demo.read_until("The page:")
+        address = re.search(r"http://\S+", demo.lines[-1])
+        assert address is not None
+        page = browser.new_page()
+        page.goto(address[0])
+        page.get_by_role("link", name="shop").click(timeout=120_000)
+        orders = page.locator("tr", has_text="public.orders")
+        expect(orders).to_contain_text("ready", timeout=300_000)
+        flows = re.compile(r"[1-9].*/s")
+        expect(page.locator(".ps-rate").last).to_contain_text(flows, timeout=300_000)
+        page.close()
+        assert demo.wait() == 0, demo.errors.read_text()
+        demo.assert_no_process_left()
+    finally:
+        if demo.process.poll() is None:
+            demo.process.terminate()
+            demo.process.wait()
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from penstock.config import ConnectionUrl
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import StoreError, StoreUnavailable
+from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Errored, Init, Ready
 from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import PostgresStore
@@ -50,6 +51,35 @@ def end_connections_of_the_store(url: str) -> None:
         " WHERE application_name = 'penstock shop store' AND datname = current_database()",
     )
     assert ended == [(True,)]
+
+
+def test_a_stamp_tells_of_every_change(postgres: PostgresStore, database: str) -> None:
+    plan = CopyPlan(TABLE, ("id",), None, (Chunk(TABLE, 0, TABLE, "public", "t", 1, 0, 1, 8),))
+    changes = (
+        lambda: postgres.update_table_state(TABLE, Init()),
+        lambda: postgres.update_table_state(TABLE, Ready()),
+        lambda: postgres.update_table_state(TABLE, ERROR),
+        lambda: postgres.update_table_state(TABLE, Errored("another", "widen it")),
+        lambda: postgres.retry_table(TABLE),
+        lambda: postgres.rollback_table_state(TABLE),
+        lambda: postgres.store_table_schema(TableDefinition(TABLE, "public", "t", "d", ()), 1),
+        lambda: postgres.store_table_schema(TableDefinition(TABLE, "public", "u", "d", ()), 1),
+        lambda: postgres.set_wish(TABLE, "paused"),
+        lambda: postgres.set_wish(TABLE, "cancelled"),
+        lambda: postgres.set_wish(TABLE, None),
+        lambda: postgres.set_notes(TABLE, ["no index"]),
+        lambda: postgres.start_copy(TABLE, plan, 1),
+        lambda: postgres.start_copy(TABLE, plan, 1),
+    )
+    seen = [postgres.table_stamp()]
+    for change in changes:
+        change()
+        seen += [postgres.table_stamp()]
+        assert postgres.table_stamp() == seen[-1]
+    # The last state is the first one again but for its time, and so is what is wanted.
+    assert len(set(seen)) == len(seen) - 1
+    with PostgresStore(ConnectionUrl(database), "other") as other:
+        assert other.table_stamp() == seen[0]
 
 
 def test_a_crash_in_the_middle_leaves_the_state_before(

@@ -88,7 +88,8 @@ class TestReads:
         (found,) = served.reader.get("/v1/pipelines").json()["pipelines"]
         assert found["name"] == served.name
         assert found["process"]["state"] == found["health"] == "stopped"
-        assert found["destinations"] == [{"name": "discard", "type": "discard"}]
+        (destination,) = found["destinations"]
+        assert (destination["name"], destination["type"]) == (served.name, "discard")
 
     def test_the_status_of_one(self, served: Served, recorded: PostgresStore) -> None:
         found = served.reader.get(served.place).json()

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 
 import psutil
 import psycopg
 import pytest
+import yaml
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from penstock.changelog.changelog import ChangeLog
+from penstock.config import load_deliveries
+from penstock.operations.dead_letters import list_letters
 from penstock.operations.run_record import running
 from penstock.serve.supervise.pipeline_process import send_signal
 from penstock.store import PostgresStore, pipeline_store
@@ -106,20 +114,23 @@ def test_a_living_pipeline(
     with pipeline_store(pipeline.config) as store:
         wait_until(lambda: phases(store) == {"ready"}, "all tables are ready", 600)
         expect(page.get_by_text("healthy", exact=True)).to_be_visible()
-        pipeline.execute("INSERT INTO orders SELECT n, 'y' FROM generate_series(5001, 6000) n")
         expect(page.locator("tr", has_text="public.orders")).to_contain_text("ready")
 
-        # The server dies; the pipeline does not notice, and the page comes back by itself.
-        port = int(server.base.rpartition(":")[2])
-        server.kill()
-        again = serve(str(pipeline.file), port=port)
-        assert wait_until(lambda: running(pipeline.config), "it still runs") == first
-        page.wait_for_timeout(1000)
-        page.reload()
-        expect(page.get_by_text("healthy", exact=True)).to_be_visible()
-        assert str(first.process.pid) in page.content()
+        # The server dies under load; the pipeline does not notice, and the page comes back by
+        # itself.
+        with rows_written(pipeline, first=5001, last=6000):
+            port = int(server.base.rpartition(":")[2])
+            page.evaluate("window.isOld = true")
+            server.kill()
+            again = serve(str(pipeline.file), port=port)
+            assert wait_until(lambda: running(pipeline.config), "it still runs") == first
+            page.wait_for_function("window.isOld === undefined", timeout=300_000)
+            expect(page.get_by_text("healthy", exact=True)).to_be_visible()
+            assert str(first.process.pid) in page.content()
 
         steer_tables(page, store)
+        steer_a_copy(page, store, pipeline)
+        retry_an_error(page, store, pipeline, target_url)
         verify_and_check(page)
         look_everywhere(watched, again, pipeline.name)
         page.goto(f"{again.base}/pipelines/{pipeline.name}")
@@ -132,11 +143,126 @@ def test_a_living_pipeline(
     watched.expect_clean()
 
 
+@pytest.mark.release
+@pytest.mark.slow
+@pytest.mark.usefixtures("ended")
+def test_a_living_pipeline_with_two_destinations(
+    pipeline: PipelineUnderTest, target_url: str, serve: Serve, visit: Visit
+) -> None:
+    """Each is shown and steered by its name; what it refused is looked at and discarded."""
+    pipeline.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
+        "INSERT INTO orders SELECT n, 'x' FROM generate_series(1, 500) n",
+    )
+    pipeline.configure(copy=True, include=("public.*",), tables={"reconcile": "1s"})
+    pipeline.also(spark={"master": "local[1, 4]"})
+    content = yaml.safe_load(pipeline.file.read_text())
+    del content["destination"]
+    content["destinations"] = {
+        "warehouse": {"type": "postgres", "url": target_url, "dead_letter": True},
+        "lake": {"type": "files", "path": str(pipeline.folder / "lake"), "format": "ndjson"},
+    }
+    pipeline.file.write_text(yaml.safe_dump(content, sort_keys=False))
+    warehouse, lake = load_deliveries(pipeline.file)
+    server = serve(str(pipeline.file), "--no-start")
+    watched = visit(server)
+    page = watched.page
+    page.get_by_role("link", name=pipeline.name).click()
+    page.get_by_role("button", name="Start").click()
+    with pipeline_store(warehouse) as to_warehouse, pipeline_store(lake) as to_lake:
+        for store in (to_warehouse, to_lake):
+            wait_until(partial(is_ready, store), "all are ready", 600)
+        expect(page.get_by_text("healthy", exact=True)).to_be_visible()
+        flow = page.get_by_label("Flow of rows")
+        expect(flow).to_contain_text("warehouse: postgres")
+        expect(flow).to_contain_text("lake: files")
+        watched.shot("two-destinations")
+
+        # The lake is copied anew; the warehouse is not.
+        to_warehouse.open()
+        to_lake.open()
+        orders = to_lake.find_table("public", "orders")
+        assert orders is not None
+        since = to_warehouse.get_state_since(orders), to_lake.get_state_since(orders)
+        page.goto(f"{server.base}/pipelines/{pipeline.name}?destination=lake")
+        choose(page, "public.orders")
+        page.get_by_role("button", name="Copy anew").click()
+        page.get_by_role("dialog").get_by_role("button", name="Copy anew").click()
+
+        def copied_anew() -> bool:
+            return phases(to_lake) == {"ready"} and to_lake.get_state_since(orders) != since[1]
+
+        wait_until(copied_anew, "the lake was copied anew", 400)
+        assert phases(to_warehouse) == {"ready"}
+        assert to_warehouse.get_state_since(orders) == since[0]
+
+        refuse_and_discard(page, server, pipeline, target_url)
+    page.goto(f"{server.base}/pipelines/{pipeline.name}")
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    wait_until(lambda: running(pipeline.config) is None, "the pipeline has stopped", 400)
+    page.goto(f"{server.base}/pipelines/{pipeline.name}?tab=configuration")
+    page.get_by_role("button", name="Give up destination lake").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("lake")
+    dialog.get_by_role("button", name="Give up").click()
+    log = ChangeLog.of(lake.change_log)
+    wait_until(lambda: list(log.all_readers()) == [warehouse.delivery], "the lake is gone", 400)
+    watched.expect_clean()
+
+
+def refuse_and_discard(
+    page: Page, server: ServeProcess, pipeline: PipelineUnderTest, target_url: str
+) -> None:
+    """A row that one destination refuses is kept there: copied anew with its table, discarded."""
+    with psycopg.connect(target_url, autocommit=True) as conn:
+        conn.execute("ALTER TABLE orders ADD CONSTRAINT short CHECK (length(note) < 5) NOT VALID")
+        pipeline.execute("INSERT INTO orders VALUES (501, 'much longer')")
+        letters = partial(list_letters, load_deliveries(pipeline.file)[0])
+        wait_until(lambda: len(letters()) == 1, "the row is kept", 400)
+        page.goto(f"{server.base}/pipelines/{pipeline.name}?tab=dead-letters")
+        expect(page.locator("tr", has_text="public.orders")).to_contain_text("short")
+        conn.execute("ALTER TABLE orders DROP CONSTRAINT short")
+        choose(page, "public.orders")
+        page.get_by_role("button", name="Copy their tables anew").click()
+        page.get_by_role("dialog").get_by_role("button", name="Copy anew").click()
+        arrived = "SELECT note FROM orders WHERE id = 501"
+        wait_until(
+            lambda: conn.execute(arrived).fetchone() == ("much longer",), "the row came again", 400
+        )
+        # It is still chosen after another look.
+        page.get_by_role("button", name="Look again").click()
+        page.get_by_role("button", name="Discard").click()
+        page.get_by_role("dialog").get_by_role("button", name="Discard").click()
+        wait_until(lambda: not letters(), "the letter is gone")
+        expect(page.get_by_text("No refused rows are kept")).to_be_visible()
+
+
+@contextmanager
+def rows_written(pipeline: PipelineUnderTest, *, first: int, last: int) -> Iterator[None]:
+    """All of these orders are written, one a transaction: some of them beside the block."""
+
+    def write() -> None:
+        with psycopg.connect(pipeline.url, autocommit=True) as conn:
+            for number in range(first, last + 1):
+                conn.execute("INSERT INTO orders VALUES (%s, 'y')", [number])
+                time.sleep(0.01)
+
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(write)
+        yield
+        written.result()
+
+
 def phases(store: PostgresStore) -> set[str]:
     if not store.exists():
         return set()
     store.load_table_states()
     return {state.phase for state in store.get_table_states().values()}
+
+
+def is_ready(store: PostgresStore) -> bool:
+    return phases(store) == {"ready"}
 
 
 def steer_tables(page: Page, store: PostgresStore) -> None:
@@ -162,11 +288,6 @@ def steer_tables(page: Page, store: PostgresStore) -> None:
         choose(page, "public.items")
         page.get_by_role("button", name=button, exact=True).click()
         expect(page.get_by_text("nothing was changed").first).to_be_visible()
-    page.goto(page.url)
-    choose(page, "public.items")
-    page.get_by_role("button", name="Cancel copy").click()
-    page.get_by_role("dialog").get_by_role("button", name="Cancel copy").click()
-    expect(page.get_by_text("nothing was changed").first).to_be_visible()
 
     page.goto(page.url)
     page.get_by_role("button", name="Add table").click()
@@ -198,6 +319,62 @@ def steer_tables(page: Page, store: PostgresStore) -> None:
     page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
     expect(page.get_by_text("ready -> ").first).to_be_visible()
     wait_until(lambda: phases(store) == {"ready"}, "the step was taken again", 400)
+
+
+def press(page: Page, table: str, button: str, *, asks: bool = False) -> None:
+    page.goto(page.url)
+    choose(page, table)
+    page.get_by_role("button", name=button, exact=True).click()
+    if asks:
+        page.get_by_role("dialog").get_by_role("button", name=button).click()
+
+
+def steer_a_copy(page: Page, store: PostgresStore, pipeline: PipelineUnderTest) -> None:
+    """A copy that waits for a lock is paused, resumed and given up."""
+    orders = store.find_table("public", "orders")
+    assert orders is not None
+
+    def copies() -> bool:
+        store.load_table_states()
+        state = store.get_table_state(orders)
+        return state is not None and state.phase in ("init", "data_sync")
+
+    with psycopg.connect(pipeline.url) as conn:
+        conn.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        press(page, "public.orders", "Copy anew", asks=True)
+        wait_until(copies, "the copy waits", 400)
+        press(page, "public.orders", "Pause")
+        wait_until(lambda: store.load_wishes() == {orders: "paused"}, "it is paused")
+        expect(page.get_by_text("paused", exact=True)).to_be_visible()
+        press(page, "public.orders", "Resume")
+        wait_until(lambda: store.load_wishes() == {}, "it goes on")
+        press(page, "public.orders", "Cancel copy", asks=True)
+        wait_until(lambda: store.load_wishes() == {orders: "cancelled"}, "it is given up")
+    expect(page.get_by_text("cancelled", exact=True)).to_be_visible()
+    press(page, "public.orders", "Copy anew", asks=True)
+    wait_until(
+        lambda: store.load_wishes() == {} and phases(store) == {"ready"}, "it was copied anew", 400
+    )
+
+
+def retry_an_error(
+    page: Page, store: PostgresStore, pipeline: PipelineUnderTest, target_url: str
+) -> None:
+    """A table that stopped at a row which its target refuses goes on once that was mended."""
+    refuse = "ALTER TABLE orders ADD CONSTRAINT short CHECK (length(note) < 5) NOT VALID"
+    with psycopg.connect(target_url, autocommit=True) as conn:
+        conn.execute(refuse.encode())
+        pipeline.execute("UPDATE orders SET note = 'much longer' WHERE id = 6000")
+        wait_until(lambda: "errored" in phases(store), "the row is refused", 400)
+        expect(page.locator("tr", has_text="public.orders")).to_contain_text("errored")
+        expect(page.locator("tr", has_text="public.orders")).to_contain_text("short")
+        conn.execute("ALTER TABLE orders DROP CONSTRAINT short")
+        press(page, "public.orders", "Retry")
+        arrived = "SELECT note FROM orders WHERE id = 6000"
+        wait_until(
+            lambda: conn.execute(arrived).fetchone() == ("much longer",), "the row came", 400
+        )
+        wait_until(lambda: is_ready(store), "the table goes on", 400)
 
 
 def verify_and_check(page: Page) -> None:

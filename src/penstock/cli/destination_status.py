@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.terminal import say
 from penstock.model.lsn import format_lsn
 from penstock.model.quantity_text import bytes_text
+from penstock.operations.log_readers import unnamed_readers
 
 if TYPE_CHECKING:
     from penstock.changelog.status import LogStatus
@@ -39,18 +40,6 @@ def destination_json(config: PipelineConfig, log: LogStatus, tables: TableStatus
         "waiting_bytes": log.waiting.get(config.delivery),
         "tables": tables.to_json(),
     }
-
-
-def unnamed_readers(config: PipelineConfig, log: LogStatus) -> list[str]:
-    """Destinations that read the log once, and that the file does not name any more, as the file
-    called them. The log is kept for them as for any other.
-    """
-    named = set(config.deliveries.values())
-    return sorted(
-        name.removeprefix(f"{config.name}.")
-        for name in log.readers
-        if name not in named and (name == config.name or name.startswith(f"{config.name}."))
-    )
 
 
 def show_unnamed(config: PipelineConfig, log: LogStatus) -> None:

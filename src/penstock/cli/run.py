@@ -166,7 +166,8 @@ def _run_one(
             url = stack.enter_context(shown_metrics(metrics, shown, write))
             if tie is None:
                 # Who started us is the one to be found.
-                stack.enter_context(recorded_run(config, file, url))
+                whole = len(config.deliveries) == 1
+                stack.enter_context(recorded_run(config, file, url, whole=whole))
             if tie is not None and url is not None:
                 tie.say_metrics(url)
             what = "Spark" if no_capture else "Spark and capture"

@@ -11,12 +11,12 @@ from penstock.cli.destination_status import (
     destination_json,
     show_destination,
     show_unnamed,
-    unnamed_readers,
 )
 from penstock.cli.pipeline_argument import OneDestination, PipelineFile, chosen_deliveries
 from penstock.cli.terminal import say
 from penstock.model.lsn import format_lsn
 from penstock.model.quantity_text import bytes_text
+from penstock.operations.log_readers import unnamed_readers
 
 if TYPE_CHECKING:
     from penstock.changelog.status import LogStatus

@@ -48,15 +48,19 @@ def load_pipeline(
     return choose(found, only, str(path))
 
 
-def choose(found: Sequence[PipelineConfig], only: str | None, file: str) -> PipelineConfig:
-    """The destination called ``only``; the one that there is, if nobody says which."""
+def choose(
+    found: Sequence[PipelineConfig], only: str | None, file: str, option: str = "--only"
+) -> PipelineConfig:
+    """The destination called ``only``; the one that there is, if nobody says which. ``option`` is
+    how it is said which one is meant.
+    """
     names = [config.destination_name for config in found]
     if only is None:
         if len(found) == 1:
             return found[0]
         raise ConfigError(
             f"{file} has {len(found)} destinations, and this is about one of them.",
-            remedy=f"Say which: --only {names[0]} (or {', '.join(names[1:])}).",
+            remedy=f"Say which: {option} {names[0]} (or {', '.join(names[1:])}).",
         )
     if not found[0].is_one_of_many:
         if only == found[0].name:

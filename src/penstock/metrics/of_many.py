@@ -20,6 +20,9 @@ from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.registry import Registry
 from penstock.metrics.summary import together
 
+NOT_BEGUN = "it has not begun yet"
+"""Why a destination is not well whose process is only being started."""
+
 _ASK_SECONDS = 5.0
 
 
@@ -35,7 +38,7 @@ class ManyMetrics:
         self._places: dict[str, str | None] = {}
         self._ended: dict[str, str] = {}
         for name in destinations:
-            self.ended(name, "it has not begun yet")
+            self.ended(name, NOT_BEGUN)
 
     def runs_at(self, destination: str, url: str) -> None:
         """Its process has told where it can be asked."""

@@ -35,6 +35,8 @@ TOTALS = {
 
 _LONGEST = ("lag_bytes", "lag_seconds")
 
+_OF_CAPTURE = tuple(key for key, metric in TOTALS.items() if metric in c.OF_CAPTURE)
+
 TIMES = {"batch": c.BATCH_SECONDS, "commit": c.COMMIT_SECONDS, "wait": c.BATCH_WAIT}
 """Histograms: their sum is in the answer as ``…_seconds``."""
 
@@ -68,3 +70,11 @@ def together(own: dict[str, Any], others: Mapping[str, dict[str, Any]]) -> dict[
     for each in all_of:
         phases.update(each["tables"])
     return {**own, **found, "tables": dict(phases), "destinations": dict(others)}
+
+
+def of_destination(whole: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Of what ``together`` gave, what concerns one destination: its own counts, and those of the
+    capture that all share. None where its process said nothing.
+    """
+    own = whole.get("destinations", {}).get(name)
+    return None if own is None else {**own, **{key: whole[key] for key in _OF_CAPTURE}}

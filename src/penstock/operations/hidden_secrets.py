@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from penstock.config.destinations import DESTINATIONS_KEY, OWN_KEYS, split
 from penstock.config.load import options_model
 from penstock.config.yaml_document import read_yaml
 
@@ -25,12 +27,41 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _USER_IN_URL = re.compile(r"(?<=://)[^/\s@]*@")
 
 
-def shown_configuration(config: PipelineConfig, file: Path) -> dict[str, Any]:
+def shown_configuration(views: Sequence[PipelineConfig], file: Path) -> dict[str, Any]:
     """Every key with its value, defaults included. Where the file names a variable of the
-    environment, that name is shown instead of what it stands for.
+    environment, that name is shown instead of what it stands for. ``views`` are the file's
+    destinations; each has what counts for it alone beside its options, wherever that is written.
     """
     written = read_yaml(file.read_text(encoding="utf-8"), str(file))
+    if not views[0].is_one_of_many:
+        return _shown_view(views[0], written)
+    as_written = {view.name: view.document for view in split(written)[0]}
+    shown = {
+        view.destination_name: _shown_view(view, as_written.get(view.destination_name))
+        for view in views
+    }
+    whole = dict(shown[views[0].destination_name])
+    whole["source"] = {key: part for key, part in whole["source"].items() if key != "copy"}
+    for key in (*OWN_KEYS, "destination"):
+        whole.pop(key, None)
+    whole[DESTINATIONS_KEY] = {
+        view.destination_name: _shown_destination(view, shown[view.destination_name])
+        for view in views
+    }
+    return whole
+
+
+def _shown_destination(view: PipelineConfig, shown: dict[str, Any]) -> dict[str, Any]:
+    own = {key: shown[key] for key in OWN_KEYS if key in shown}
+    beginning = {"from": "log" if view.replays_log else "source", "copy": shown["source"]["copy"]}
+    return {**shown["destination"], **beginning, **own}
+
+
+def _shown_view(config: PipelineConfig, written: Any) -> dict[str, Any]:
+    """The file as if this were its only destination."""
     values = config.model_dump(mode="json", exclude={"destination"}, by_alias=True)
+    # As people write it.
+    values["source"]["copy"] = values["source"]["copy"] or False
     kind = config.destination_type
     options: BaseModel = options_model(kind).model_validate(config.destination_options)
     destination = {"type": kind, **options.model_dump(mode="json", by_alias=True)}

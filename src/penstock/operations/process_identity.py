@@ -6,6 +6,7 @@ import os
 import socket
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -64,7 +65,9 @@ class ProcessIdentity:
         return True
 
 
+@cache
 def _boot() -> str:
+    """The same for as long as we live. Who looks after many processes asks very often."""
     with suppress(OSError):
         return _BOOT.read_text().strip()
     return ""

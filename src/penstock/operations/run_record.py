@@ -23,16 +23,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One `penstock run` that lives. ``metrics`` is a URL, None where none are served."""
+    """One `penstock run` that lives. ``metrics`` is a URL, None where none are served. ``whole``:
+    it runs all destinations of the file.
+    """
 
     process: ProcessIdentity
     file: str
     metrics: str | None
     began_at: datetime
+    whole: bool
 
 
 @contextmanager
-def recorded_run(config: PipelineConfig, file: Path, metrics: str | None) -> Iterator[None]:
+def recorded_run(
+    config: PipelineConfig, file: Path, metrics: str | None, *, whole: bool = True
+) -> Iterator[None]:
     """Leave the record until the block ends. `penstock run` calls it.
 
     A folder that cannot be written ends no pipeline: then nobody finds it, and that is all.
@@ -44,6 +49,7 @@ def recorded_run(config: PipelineConfig, file: Path, metrics: str | None) -> Ite
             "file": str(file.resolve()),
             "metrics": metrics,
             "began_at": datetime.now(UTC).isoformat(),
+            "whole": whole,
         }
     )
     with suppress(OSError):
@@ -60,13 +66,13 @@ def recorded_run(config: PipelineConfig, file: Path, metrics: str | None) -> Ite
 
 
 def running(config: PipelineConfig) -> RunRecord | None:
-    """The run of the pipeline that lives on this machine; the oldest where there are several,
+    """The run of the whole pipeline that lives on this machine; the oldest where there are several,
     since a second one only waits for the first one's lock.
     """
     found = []
     for path in _folder(config).glob("*.json"):
         record = _read(path)
-        if record is not None and record.process.lives:
+        if record is not None and record.whole and record.process.lives:
             found.append(record)
     return min(found, key=lambda record: record.began_at, default=None)
 
@@ -91,6 +97,7 @@ def _read(path: Path) -> RunRecord | None:
             value["file"],
             value["metrics"],
             datetime.fromisoformat(value["began_at"]),
+            value.get("whole", True) is True,
         )
     return None
 

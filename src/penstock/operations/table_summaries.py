@@ -23,6 +23,7 @@ from penstock.store import PostgresStore, Wish
 class TableSummary:
     """``name`` can be given back to a command. ``lsn`` is where the state says one. ``reason``,
     ``solution`` and ``next_try`` are those of an errored table. ``copy`` is one under way.
+    ``destination`` is whose state it is, where the pipeline has several; else it is empty.
     """
 
     oid: int
@@ -36,9 +37,10 @@ class TableSummary:
     wish: Wish | None
     notes: tuple[str, ...]
     copy: CopyView | None
+    destination: str = ""
 
 
-def read_summaries(store: PostgresStore) -> list[TableSummary]:
+def read_summaries(store: PostgresStore, destination: str = "") -> list[TableSummary]:
     """Ask the store, which is to exist; by name. Five small queries."""
     names = store.load_table_names()
     store.load_table_states()
@@ -48,12 +50,12 @@ def read_summaries(store: PostgresStore) -> list[TableSummary]:
     now, found = time.time(), []
     for oid, state in store.get_table_states().items():
         name = quoted(*names[oid]) if oid in names else f"oid {oid}"
-        found.append(_summary(store, oid, name, state, now))
+        found.append(_summary(store, oid, name, state, now, destination))
     return sorted(found, key=lambda table: table.name)
 
 
 def _summary(
-    store: PostgresStore, oid: int, name: str, state: TableState, now: float
+    store: PostgresStore, oid: int, name: str, state: TableState, now: float, destination: str
 ) -> TableSummary:
     errored = state if isinstance(state, Errored) else None
     copy = store.get_copy(oid)
@@ -69,4 +71,5 @@ def _summary(
         store.get_wish(oid),
         store.get_notes(oid),
         None if copy is None or state.phase == "ready" else copy_view(name, state.phase, copy, now),
+        destination,
     )

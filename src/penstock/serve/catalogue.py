@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.config import PipelineConfig, load_deliveries
+from penstock.config.load import choose
 from penstock.config.models import MAX_NAME_LENGTH
 from penstock.model.errors import ConfigError, PenstockError
 
@@ -18,12 +19,29 @@ _Stamp = tuple[int, int]
 
 @dataclass(frozen=True)
 class PipelineFile:
-    """One pipeline file. ``config`` is None where it cannot be used; ``problem`` then says why."""
+    """One pipeline file. ``views`` are its destinations, each with what it sees of the file; there
+    are none where the file cannot be used, and ``problem`` says why. ``destination`` is the one of
+    several that somebody chose, whose view is then the only one; empty before that.
+    """
 
     name: str
     path: Path
-    config: PipelineConfig | None
+    views: tuple[PipelineConfig, ...]
     problem: PenstockError | None = None
+    destination: str = ""
+
+    @property
+    def config(self) -> PipelineConfig | None:
+        """For what all destinations share, or for the one that was chosen."""
+        return self.views[0] if self.views else None
+
+    def only(self, destination: str | None) -> PipelineFile:
+        """The same for one destination. Raises ConfigError where there is none of that name, or
+        where there are several and nobody said which.
+        """
+        self.require_config()
+        view = choose(self.views, destination, str(self.path), "destination")
+        return replace(self, views=(view,), destination=view.destination_name)
 
     def require_config(self) -> PipelineConfig:
         """Raises ConfigError where the file cannot be used."""
@@ -91,15 +109,10 @@ def _stamp(path: Path) -> _Stamp | None:
 
 def _read(path: Path) -> PipelineFile:
     try:
-        config, *others = load_deliveries(path)
-        if others:
-            raise ConfigError(
-                f"{path} has several destinations, and `penstock serve` shows pipelines with one.",
-                remedy=f"Use the command line for it: `penstock run {path}`, `penstock status`.",
-            )
+        views = load_deliveries(path)
     except PenstockError as error:
-        return PipelineFile(_name_of(path), path, None, error)
-    return PipelineFile(config.name, path, config)
+        return PipelineFile(_name_of(path), path, (), error)
+    return PipelineFile(views[0].name, path, views)
 
 
 def _second(file: PipelineFile, first: PipelineFile) -> PipelineFile:
@@ -109,7 +122,7 @@ def _second(file: PipelineFile, first: PipelineFile) -> PipelineFile:
         remedy="Give one of them another name, or serve one of them alone.",
     )
     name = f"{_name_of(file.path)[: MAX_NAME_LENGTH - 2]}_2"
-    return PipelineFile(name, file.path, None, problem)
+    return PipelineFile(name, file.path, (), problem)
 
 
 def _name_of(path: Path) -> str:

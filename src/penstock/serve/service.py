@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.config import PipelineConfig
+from penstock.metrics.of_many import NOT_BEGUN
 from penstock.model.errors import PenstockError
 from penstock.operations.dead_letters import discard_letters
 from penstock.operations.outcome import Outcome
-from penstock.operations.table_actions import TABLE_ACTIONS
+from penstock.operations.table_actions import OF_ALL_DESTINATIONS, TABLE_ACTIONS
 from penstock.operations.table_summaries import TableSummary
 from penstock.serve.catalogue import Catalogue, PipelineFile
 from penstock.serve.observe.events import Events
@@ -49,11 +51,20 @@ class Actor:
 
 
 @dataclass(frozen=True)
-class NamedDestination:
-    """One of a pipeline's destinations."""
+class DestinationOverview:
+    """One of a pipeline's destinations. ``name`` can be given back to a request or a command; the
+    only one of a file has the pipeline's name.
+    """
 
     name: str
     type: str
+    health: str
+    reasons: tuple[str, ...]
+    lag_seconds: float | None
+    lag_bytes: int | None
+    delivered_per_second: float | None
+    copied_per_second: float | None
+    tables: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,7 @@ class Overview:
     delivered_per_second: float | None
     copied_per_second: float | None
     tables: dict[str, int]
-    destinations: tuple[NamedDestination, ...]
+    destinations: tuple[DestinationOverview, ...]
 
 
 class Service:
@@ -110,12 +121,19 @@ class Service:
             )
         return file
 
-    def looks(self, file: PipelineFile) -> PipelineLooks:
-        return self._looks.of(file.require_config())
+    def looks(self, view: PipelineConfig) -> PipelineLooks:
+        return self._looks.of(view)
 
     def tables(self, file: PipelineFile) -> list[TableSummary]:
-        """By name. Raises PenstockError where the store does not answer."""
-        return self.looks(file).tables.get()
+        """Those of all its destinations, by name. Raises PenstockError where the store does not
+        answer.
+        """
+        file.require_config()
+        found = [self.looks(view).tables.get() for view in file.views]
+        if len(found) == 1:
+            return found[0]
+        tables = [table for each in found for table in each]
+        return sorted(tables, key=lambda table: (table.name, table.destination))
 
     def overview(self, file: PipelineFile) -> Overview:
         """From what is known: asks nobody, so that a source which is away delays no list."""
@@ -126,8 +144,7 @@ class Service:
         health, reasons = _health(process, summary)
         lag_bytes = summary.get("lag_bytes")
         if lag_bytes is None and file.config is not None:
-            source = self._looks.of(file.config).source.known
-            lag_bytes = None if source is None else source.lag_bytes
+            lag_bytes = self._slot_lag(file.config)
         return Overview(
             file.name,
             str(file.path),
@@ -139,16 +156,48 @@ class Service:
             rates.get("received_per_second"),
             rates.get("delivered_per_second"),
             rates.get("copied_per_second"),
-            dict(summary.get("tables", {})) or self._known_phases(file),
-            destinations(file.config),
+            dict(summary.get("tables", {})) or self._known_phases(file.views),
+            tuple(self._destination(file, view, process) for view in file.views),
         )
 
-    def _known_phases(self, file: PipelineFile) -> dict[str, int]:
-        found: dict[str, int] = {}
-        if file.config is not None:
-            for table in self._looks.of(file.config).tables.known or ():
-                found[table.phase] = found.get(table.phase, 0) + 1
-        return found
+    def _destination(
+        self, file: PipelineFile, view: PipelineConfig, process: ProcessView
+    ) -> DestinationOverview:
+        name = view.destination_name
+        summary = self.sampler.summary(file.name, name)
+        health, reasons = _health(process, summary or {})
+        if summary is None and view.is_one_of_many:
+            # The pipeline says of a destination without a process why it has none.
+            whole = self.sampler.summary(file.name) or {}
+            with suppress(KeyError, TypeError):
+                said = whole["health"]["destinations"][name]["reasons"]
+                health, reasons = _unwell(said), tuple(said)
+        latest = self.sampler.series(file.name, name).latest
+        rates = latest.values if latest is not None else {}
+        known = summary or {}
+        lag_bytes = known.get("lag_bytes")
+        if lag_bytes is None and not view.is_one_of_many:
+            lag_bytes = self._slot_lag(view)
+        return DestinationOverview(
+            name or view.name,
+            view.destination_type,
+            health,
+            reasons,
+            known.get("lag_seconds"),
+            None if lag_bytes is None else int(lag_bytes),
+            rates.get("delivered_per_second"),
+            rates.get("copied_per_second"),
+            dict(known.get("tables", {})) or self._known_phases([view]),
+        )
+
+    def _slot_lag(self, view: PipelineConfig) -> int | None:
+        """What the source keeps for the pipeline, as far as somebody asked lately."""
+        source = self._looks.of(view).source.known
+        return None if source is None else source.lag_bytes
+
+    def _known_phases(self, views: Iterable[PipelineConfig]) -> dict[str, int]:
+        known = (self._looks.of(view).tables.known or () for view in views)
+        return dict(Counter(table.phase for tables in known for table in tables))
 
     # -- what can be done ------------------------------------------------------------------------
 
@@ -163,19 +212,24 @@ class Service:
     def tables_action(
         self, actor: Actor, file: PipelineFile, action: str, tables: Sequence[str]
     ) -> Outcome:
-        """One of TABLE_ACTIONS."""
+        """One of TABLE_ACTIONS, of the destination that ``file`` is narrowed to, unless it is the
+        affair of all.
+        """
         config = file.require_config()
+        if action not in OF_ALL_DESTINATIONS:
+            config = file.only(file.destination or None).require_config()
 
         def act() -> Outcome:
             try:
                 return TABLE_ACTIONS[action](config, file.path, tables)
             finally:
-                self._looks.of(config).tables.forget()
+                for view in self.pipeline(file.name).views:
+                    self._looks.of(view).tables.forget()
 
         return self._command(actor, file, f"tables {action}", act, tables=list(tables))
 
     def discard(self, actor: Actor, file: PipelineFile, letters: Sequence[int]) -> Sequence[int]:
-        config = file.require_config()
+        config = file.only(file.destination or None).require_config()
         return self._command(
             actor,
             file,
@@ -218,6 +272,8 @@ class Service:
     ) -> T:
         """Do it, and write down who did what, also where it failed."""
         who, outcome = actor.identity, "failed"
+        if file.destination:
+            fields["destination"] = file.destination
         try:
             done = act()
             outcome = "done"
@@ -233,13 +289,6 @@ class Service:
             text = f"{who.name}: {action}" + ("" if outcome == "done" else f" ({outcome})")
             level = "info" if outcome == "done" else "warning"
             self.events.tell(file.name, "command", text, level=level)
-
-
-def destinations(config: PipelineConfig | None) -> tuple[NamedDestination, ...]:
-    """A list, though a pipeline has one today."""
-    if config is None:
-        return ()
-    return (NamedDestination(config.destination_type, config.destination_type),)
 
 
 def unknown_job(pipeline: str, job_id: str) -> UnknownJob:
@@ -260,10 +309,15 @@ def _health(process: ProcessView, summary: dict[str, Any]) -> tuple[str, tuple[s
     with suppress(KeyError, TypeError):
         health, ready = summary["health"], summary["ready"]
         if health["reasons"]:
-            return "failing", tuple(health["reasons"])
+            return _unwell(health["reasons"]), tuple(health["reasons"])
         if ready["reasons"]:
             return "settling", tuple(ready["reasons"])
     return "healthy", ()
+
+
+def _unwell(reasons: Sequence[str]) -> str:
+    """Destinations that are only being started are not failing."""
+    return "starting" if all(reason.endswith(NOT_BEGUN) for reason in reasons) else "failing"
 
 
 def utc(moment: datetime | None) -> str | None:

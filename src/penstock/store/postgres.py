@@ -76,6 +76,28 @@ _NAMES = """
 SELECT DISTINCT ON (table_oid) table_oid, definition->>'schema', definition->>'name'
   FROM penstock.table_schema WHERE pipeline = %s ORDER BY table_oid, lsn DESC
 """
+# Sums do not depend on the order of rows, so nothing has to be sorted.
+_STAMP_PART = """
+SELECT concat_ws(' ', count(*), sum(hashtextextended(concat_ws(' ', table_oid, {columns}), 0)))
+  FROM penstock.{table} WHERE pipeline = %(pipeline)s
+"""
+_STAMP = sql.SQL("SELECT concat_ws(' ', {})").format(
+    sql.SQL(", ").join(
+        sql.SQL("({})").format(
+            sql.SQL(_STAMP_PART).format(
+                table=sql.Identifier(table),
+                columns=sql.SQL(", ").join(map(sql.Identifier, columns)),
+            )
+        )
+        for table, columns in {
+            "table_state": ("step", "since"),
+            "table_schema": ("lsn", "stored_at"),
+            "table_wish": ("wish", "since"),
+            "table_notes": ("since",),
+            "table_copy": ("copy_id",),
+        }.items()
+    )
+)
 _SET_NOTES = """
 INSERT INTO penstock.table_notes (pipeline, table_oid, notes) VALUES (%s, %s::oid, %s)
 ON CONFLICT (pipeline, table_oid) DO UPDATE SET notes = excluded.notes, since = now()
@@ -196,6 +218,14 @@ class PostgresStore(PostgresCopies, Store):
         with self._lock, self._transaction("reading the names of tables") as conn:
             rows = conn.execute(_NAMES, [self.pipeline]).fetchall()
         return {table: TableName(schema, name) for table, schema, name in rows}
+
+    def table_stamp(self) -> str:
+        """A text that is another one as soon as states, definitions, wishes or notes of tables are
+        others, or a copy is begun or forgotten. Of many tables much cheaper than reading them;
+        nothing is cached.
+        """
+        with self._lock, self._transaction("looking whether tables changed") as conn:
+            return str(_only(conn.execute(_STAMP, {"pipeline": self.pipeline})))
 
     def _write_schemas(self, definitions: Sequence[TableDefinition], lsn: int) -> None:
         values = [

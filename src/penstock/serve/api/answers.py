@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
+from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.status import read_log_status
+from penstock.config import PipelineConfig
 from penstock.destination.registry import count_dead_letters
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import format_lsn
+from penstock.operations.log_readers import unnamed_readers
 from penstock.operations.outcome import Outcome
 from penstock.operations.table_summaries import TableSummary
 from penstock.serve.api import models as m
 from penstock.serve.catalogue import PipelineFile
-from penstock.serve.observe.looks import log_status
 from penstock.serve.service import Overview, Service, utc
 from penstock.serve.supervise.jobs import JobView
 from penstock.serve.supervise.supervisor import ProcessView
+
+T = TypeVar("T")
 
 
 def process(view: ProcessView) -> m.Process:
@@ -54,47 +60,47 @@ def _overview(overview: Overview) -> dict[str, Any]:
 
 
 def status(service: Service, file: PipelineFile) -> m.PipelineStatus:
-    """Ask source, store, change log and destination; one that does not answer is a problem."""
-    problems: list[str] = []
+    """Ask source, store, change log and destinations; one that does not answer is a problem."""
+    problems = [file.problem.message] if file.problem is not None else []
+
+    def asked(ask: Callable[[], T]) -> T | None:
+        try:
+            return ask()
+        except PenstockError as error:
+            problems.append(error.message)
+            return None
+
     source = log = None
-    letters: dict[str, int] = {}
-    if file.config is None:
-        problems += [file.problem.message] if file.problem else []
-    else:
-        config, looks = file.config, service.looks(file)
-        try:
-            source = looks.source.get().to_json()
-            # Of many tables the list is an answer of its own.
-            source = {k: v for k, v in source.items() if k not in ("tables", "insert_only")}
-        except PenstockError as error:
-            problems.append(error.message)
-        try:
-            log = log_status(config)
-        except PenstockError as error:
-            problems.append(error.message)
-        try:
-            looks.tables.get()
-        except PenstockError as error:
-            problems.append(error.message)
-        try:
-            found = count_dead_letters(
-                config.destination_type, config.destination_options, config.delivery
-            )
-            letters = dict(found)
-        except PenstockError as error:
-            problems.append(error.message)
+    letters: dict[str, dict[str, int]] = {}
+    unnamed: list[str] = []
+    config = file.config
+    if config is not None:
+        source = asked(lambda: service.looks(config).source.get().to_json())
+        log = asked(lambda: read_log_status(ChangeLog.of(config.change_log)))
+        asked(lambda: service.tables(file))
+        for view in file.views:
+            found = asked(partial(_count_letters, view))
+            letters[view.destination_name or view.name] = dict(found or {})
+        unnamed = [] if log is None else unnamed_readers(config, log)
     return m.PipelineStatus(
         **_overview(service.overview(file)),
-        source=source,
-        log=log,
+        # Of many tables the list is an answer of its own.
+        source=source and {k: v for k, v in source.items() if k not in ("tables", "insert_only")},
+        log=None if log is None else log.to_json(),
         dead_letters=letters,
-        problems=problems,
+        unnamed_readers=unnamed,
+        problems=list(dict.fromkeys(problems)),
     )
+
+
+def _count_letters(view: PipelineConfig) -> Mapping[str, int]:
+    return count_dead_letters(view.destination_type, view.destination_options, view.delivery)
 
 
 def table(summary: TableSummary) -> m.TableModel:
     return m.TableModel(
         table=summary.name,
+        destination=summary.destination or None,
         oid=summary.oid,
         phase=summary.phase,
         since=utc(summary.since),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
+from penstock.destination.dead_letters import DeadLetter
 from penstock.model.errors import ConfigError
 from penstock.operations.dead_letters import get_letter, list_letters
 from penstock.serve.api import answers
 from penstock.serve.api import models as m
 from penstock.serve.api.problems import declared
-from penstock.serve.api.requests import CommandOf, PipelineOf, ServiceOf
+from penstock.serve.api.requests import CommandOf, OneOf, PipelineOf, ServiceOf
+from penstock.serve.catalogue import PipelineFile
+from penstock.serve.supervise.jobs import JobKind
 
 router = APIRouter(prefix="/v1/pipelines/{pipeline}")
 
@@ -41,17 +44,30 @@ def start_job(
     }
     if options and request.kind != "verify":
         raise ConfigError(f"{request.kind} takes none of {', '.join(_VERIFY_OPTIONS)}.")
-    if request.kind == "destroy" and request.confirm != file.name:
+    if request.kind == "destroy" and request.confirm != (request.destination or file.name):
         raise ConfigError(
             f"Destroying pipeline {file.name} was not confirmed; nothing was changed.",
-            remedy="Give the pipeline's name as `confirm`.",
+            remedy="Give the pipeline's name as `confirm`, or that of the destination.",
         )
+    of = job_target(file, request.kind, request.destination)
     job = command.once(
         request,
-        lambda: answers.job(command.service.start_job(command.actor, file, request.kind, options)),
+        lambda: answers.job(command.service.start_job(command.actor, of, request.kind, options)),
     )
     response.headers["Location"] = f"/v1/pipelines/{file.name}/jobs/{job.id}"
     return job
+
+
+def job_target(file: PipelineFile, kind: JobKind, destination: str | None) -> PipelineFile:
+    """The pipeline, or one destination of it. Raises ConfigError where that is not for the kind, or
+    where it has to be said which.
+    """
+    if kind == "init" and destination is not None:
+        raise ConfigError("init is for the whole pipeline.", remedy="Leave `destination` out.")
+    if kind == "destroy" and destination is not None:
+        # Also one that the file does not name any more.
+        return replace(file, destination=destination)
+    return file if destination is None and kind != "snapshot" else file.only(destination)
 
 
 @router.get(
@@ -99,7 +115,7 @@ def cancel_job(command: CommandOf, file: PipelineOf, job: JobId) -> m.JobModel:
     tags=["dead letters"],
 )
 def list_dead_letters(
-    file: PipelineOf,
+    file: OneOf,
     table: Annotated[str | None, Query(max_length=300)] = None,
     after: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -110,21 +126,21 @@ def list_dead_letters(
         return m.DeadLetterList(letters=[], next=None)
     letters = list_letters(file.require_config(), table=table, after=after, most=limit)
     return m.DeadLetterList(
-        letters=[m.DeadLetterModel(**asdict(letter)) for letter in letters],
+        letters=list(letters),
         next=letters[-1].id if len(letters) == limit else None,
     )
 
 
 @router.get(
     "/dead-letters/{letter}",
-    response_model=m.DeadLetterModel,
+    response_model=DeadLetter,
     operation_id="show_dead_letter",
     responses=declared(404, 409, 503),
     tags=["dead letters"],
 )
-def show_dead_letter(file: PipelineOf, letter: LetterId) -> m.DeadLetterModel:
+def show_dead_letter(file: OneOf, letter: LetterId) -> DeadLetter:
     """One of them, with its values."""
-    return m.DeadLetterModel(**asdict(get_letter(file.require_config(), letter)))
+    return get_letter(file.require_config(), letter)
 
 
 @router.post(
@@ -136,9 +152,10 @@ def show_dead_letter(file: PipelineOf, letter: LetterId) -> m.DeadLetterModel:
 )
 def discard(command: CommandOf, file: PipelineOf, request: m.DiscardRequest) -> m.Discarded:
     """Remove some for good. Ids that are not there (any more) are left out of the answer."""
+    of = file.only(request.destination)
     return command.once(
         request,
         lambda: m.Discarded(
-            discarded=list(command.service.discard(command.actor, file, request.ids))
+            discarded=list(command.service.discard(command.actor, of, request.ids))
         ),
     )

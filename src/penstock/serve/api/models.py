@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from penstock.destination.dead_letters import DeadLetter
 from penstock.serve.supervise.jobs import JobKind, JobState
 from penstock.serve.supervise.supervisor import ProcessState, Wanted
 
@@ -14,6 +15,7 @@ Phase = Literal[
 ]
 HealthWord = Literal["healthy", "settling", "starting", "failing", "stopped"]
 TableText = Annotated[str, Field(min_length=1, max_length=300)]
+DestinationText = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,40}$")]
 
 
 class _Taken(BaseModel):
@@ -38,12 +40,23 @@ class Process(BaseModel):
 
 
 class DestinationModel(BaseModel):
+    """One of the pipeline's destinations. ``name`` is what `destination` of a request takes."""
+
     name: str
     type: str
+    health: HealthWord
+    reasons: list[str]
+    lag_seconds: float | None
+    lag_bytes: int | None
+    delivered_per_second: float | None
+    copied_per_second: float | None
+    tables: dict[str, int]
 
 
 class PipelineModel(BaseModel):
-    """A pipeline at a glance. Numbers are null where they are not known at the moment."""
+    """A pipeline at a glance. Numbers are null where they are not known at the moment; of several
+    destinations they are the sum, and the longest lag.
+    """
 
     name: str
     file: str
@@ -64,12 +77,15 @@ class PipelineList(BaseModel):
 
 
 class PipelineStatus(PipelineModel):
-    """The whole status, as `penstock status --json` has it. ``problems`` name what did not
-    answer."""
+    """The whole status, as `penstock status --json` has it. ``dead_letters`` counts refused rows by
+    destination and table. ``unnamed_readers`` are destinations that the file does not name any
+    more and that the change log is still kept for. ``problems`` name what did not answer.
+    """
 
     source: dict[str, Any] | None
     log: dict[str, Any] | None
-    dead_letters: dict[str, int]
+    dead_letters: dict[str, dict[str, int]]
+    unnamed_readers: list[str]
     problems: list[str]
 
 
@@ -90,7 +106,10 @@ class CopyModel(BaseModel):
 
 
 class TableModel(BaseModel):
+    """``destination`` is whose state it is; null where the pipeline has one."""
+
     table: str
+    destination: str | None
     oid: int
     phase: Phase
     since: str | None
@@ -116,6 +135,12 @@ class TablesRequest(_Taken):
     tables: Annotated[list[TableText], Field(min_length=1, max_length=1000)]
 
 
+class TablesOfDestinationRequest(TablesRequest):
+    """``destination`` is needed where the pipeline has several."""
+
+    destination: DestinationText | None = None
+
+
 class TableOutcomeModel(BaseModel):
     table: str
     outcome: str
@@ -139,20 +164,8 @@ class SchemaHistory(BaseModel):
     versions: list[SchemaVersionModel]
 
 
-class DeadLetterModel(BaseModel):
-    id: int
-    table: str
-    op: str
-    commit_lsn: str
-    ordinal: int
-    sqlstate: str
-    cause: str
-    refused_at: str
-    values: dict[str, str | None]
-
-
 class DeadLetterList(BaseModel):
-    letters: list[DeadLetterModel]
+    letters: list[DeadLetter]
     next: int | None
 
 
@@ -160,6 +173,7 @@ class DiscardRequest(_Taken):
     ids: Annotated[
         list[Annotated[int, Field(ge=1, le=2**63 - 1)]], Field(min_length=1, max_length=1000)
     ]
+    destination: DestinationText | None = None
 
 
 class Discarded(BaseModel):
@@ -167,9 +181,13 @@ class Discarded(BaseModel):
 
 
 class JobRequest(_Taken):
-    """``confirm`` is the pipeline's name, for `destroy`. The other options are for `verify`."""
+    """``destination`` is one of several, for all kinds but `init`. ``confirm`` is for `destroy`:
+    the pipeline's name, or that of the destination which is given up alone. The other options are
+    for `verify`.
+    """
 
     kind: JobKind
+    destination: DestinationText | None = None
     confirm: str | None = Field(default=None, max_length=100)
     parallel: int | None = Field(default=None, ge=1, le=64)
     show: int | None = Field(default=None, ge=1, le=1000)
@@ -177,11 +195,13 @@ class JobRequest(_Taken):
 
 
 class JobModel(BaseModel):
-    """A long operation. ``report`` is what `check` or `verify` found, ``passed`` whether all of it
+    """A long operation. ``destination`` is the one of several that it is about, empty where it is
+    about all of them. ``report`` is what `check` or `verify` found, ``passed`` whether all of it
     is as it should be."""
 
     id: str
     pipeline: str
+    destination: str
     kind: JobKind
     state: JobState
     started_by: str

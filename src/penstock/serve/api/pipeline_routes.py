@@ -12,7 +12,7 @@ from penstock.operations.hidden_secrets import shown_configuration
 from penstock.serve.api import answers
 from penstock.serve.api import models as m
 from penstock.serve.api.problems import declared
-from penstock.serve.api.requests import CommandOf, PipelineOf, ServiceOf
+from penstock.serve.api.requests import ChosenOf, CommandOf, PipelineOf, ServiceOf
 
 router = APIRouter(prefix="/v1")
 
@@ -84,17 +84,20 @@ def stop(command: CommandOf, file: PipelineOf, request: m.StopRequest | None = N
     "/pipelines/{pipeline}/metrics",
     response_model=m.MetricSeries,
     operation_id="metrics",
-    responses=_OF_PIPELINE,
+    responses=declared(404, 409),
     tags=["metrics"],
 )
 def metrics(
     service: ServiceOf,
-    file: PipelineOf,
+    file: ChosenOf,
     minutes: Annotated[int, Query(ge=1, le=1440)] = 60,
     points: Annotated[int, Query(ge=2, le=1000)] = 300,
 ) -> m.MetricSeries:
-    """Rates, lags and times of batches over the last minutes, as far as the server has run."""
-    found = service.sampler.series(file.name).points(time.time() - 60 * minutes, points)
+    """Rates, lags and times of batches over the last minutes, as far as the server has run; of one
+    destination, or of all together.
+    """
+    series = service.sampler.series(file.name, file.destination)
+    found = series.points(time.time() - 60 * minutes, points)
     return m.MetricSeries(
         points=[
             m.MetricPoint(
@@ -115,5 +118,5 @@ def metrics(
 )
 def configuration(file: PipelineOf) -> m.Configuration:
     """The pipeline file with its defaults. Secrets are left out."""
-    config = file.require_config()
-    return m.Configuration(configuration=shown_configuration(config, file.path))
+    file.require_config()
+    return m.Configuration(configuration=shown_configuration(file.views, file.path))

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from fastapi import Depends, Header, Path, Request
+from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel
 
 from penstock.model.errors import ConfigError, PenstockError
+from penstock.serve.api.models import DestinationText
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.safety.guard import IDENTITY
 from penstock.serve.safety.identity import Identity
@@ -116,9 +117,30 @@ def _pipeline(
     return service.pipeline(pipeline)
 
 
+def _chosen(
+    service: ServiceOf,
+    file: PipelineOf,
+    destination: Annotated[
+        DestinationText | None, Query(description="One of several destinations.")
+    ] = None,
+) -> PipelineFile:
+    return file if destination is None else file.only(destination)
+
+
+def _one(file: ChosenOf) -> PipelineFile:
+    return file.only(file.destination or None)
+
+
 ServiceOf = Annotated[Service, Depends(_service)]
 CommandOf = Annotated[CommandRequest, Depends(_command)]
 PipelineOf = Annotated[PipelineFile, Depends(_pipeline)]
+"""With all its destinations."""
+
+ChosenOf = Annotated[PipelineFile, Depends(_chosen)]
+"""With the destination that the request names; with all where it names none."""
+
+OneOf = Annotated[PipelineFile, Depends(_one)]
+"""With one destination; where there are several, the request has to name it."""
 
 
 def to_cursor(text: str) -> str:

@@ -10,18 +10,23 @@ from fastapi import APIRouter, Query
 from penstock.model.errors import UnknownTable
 from penstock.operations.named_tables import parse_names, quoted
 from penstock.operations.schema_history import schema_history
-from penstock.operations.table_actions import TABLE_ACTIONS
+from penstock.operations.table_actions import OF_ALL_DESTINATIONS, TABLE_ACTIONS
+from penstock.operations.table_summaries import TableSummary
 from penstock.serve.api import answers
 from penstock.serve.api import models as m
 from penstock.serve.api.problems import declared
 from penstock.serve.api.requests import (
+    ChosenOf,
     CommandOf,
+    CommandRequest,
+    OneOf,
     PipelineOf,
     ServiceOf,
     from_cursor,
     shown,
     to_cursor,
 )
+from penstock.serve.catalogue import PipelineFile
 
 router = APIRouter(prefix="/v1/pipelines/{pipeline}", tags=["tables"])
 
@@ -42,7 +47,7 @@ _SUMMARIES = {
 @router.get("/tables", response_model=m.TableList, operation_id="list_tables", responses=_READ)
 def list_tables(
     service: ServiceOf,
-    file: PipelineOf,
+    file: ChosenOf,
     search: Annotated[str, Query(max_length=200, description="A part of the name.")] = "",
     phase: m.Phase | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
@@ -50,24 +55,31 @@ def list_tables(
         str | None, Query(max_length=1000, description="`next` of the answer before.")
     ] = None,
 ) -> m.TableList:
-    """Tables by name, with their state and how far their copies are."""
+    """Tables by name, with their state and how far their copies are. Where the pipeline has several
+    destinations, each table comes once for each, or for the one that is asked for.
+    """
     found = answers.matching_tables(service.tables(file), search, phase)
     first = 0
     if cursor is not None:
-        first = bisect_right(found, from_cursor(cursor), key=lambda table: table.name)
+        first = bisect_right(found, from_cursor(cursor), key=_place)
     page = found[first : first + limit]
     more = first + limit < len(found)
     return m.TableList(
         tables=[answers.table(table) for table in page],
         matching=len(found),
-        next=to_cursor(page[-1].name) if more else None,
+        next=to_cursor(_place(page[-1])) if more else None,
     )
+
+
+def _place(table: TableSummary) -> str:
+    """Where it stands in the list, as text. No name has such a character in it."""
+    return f"{table.name}\x00{table.destination}"
 
 
 @router.get("/table", response_model=m.TableModel, operation_id="show_table", responses=_READ)
 def show_table(
     service: ServiceOf,
-    file: PipelineOf,
+    file: OneOf,
     name: Annotated[str, Query(min_length=1, max_length=300)],
 ) -> m.TableModel:
     """One table, by its name as a command takes it."""
@@ -87,21 +99,34 @@ def show_table(
     responses=_READ,
 )
 def history(
-    file: PipelineOf, table: Annotated[str, Query(min_length=1, max_length=300)]
+    file: OneOf, table: Annotated[str, Query(min_length=1, max_length=300)]
 ) -> m.SchemaHistory:
     """Every definition that a table had, and what was different from the one before."""
     versions = schema_history(file.require_config(), table)
     return shown(m.SchemaHistory, {"table": table, "versions": versions})
 
 
+def _act(
+    action: str, command: CommandRequest, file: PipelineFile, request: m.TablesRequest
+) -> m.OutcomeModel:
+    return command.once(
+        request,
+        lambda: answers.outcome(
+            command.service.tables_action(command.actor, file, action, request.tables)
+        ),
+    )
+
+
 def _add_action(action: str) -> None:
-    def act(command: CommandOf, file: PipelineOf, request: m.TablesRequest) -> m.OutcomeModel:
-        return command.once(
-            request,
-            lambda: answers.outcome(
-                command.service.tables_action(command.actor, file, action, request.tables)
-            ),
-        )
+    def act_on_all(
+        command: CommandOf, file: PipelineOf, request: m.TablesRequest
+    ) -> m.OutcomeModel:
+        return _act(action, command, file, request)
+
+    def act_on_one(
+        command: CommandOf, file: PipelineOf, request: m.TablesOfDestinationRequest
+    ) -> m.OutcomeModel:
+        return _act(action, command, file.only(request.destination), request)
 
     route: Any = router.post(
         f"/tables/{action}",
@@ -110,7 +135,7 @@ def _add_action(action: str) -> None:
         summary=_SUMMARIES[action],
         responses=_READ,
     )
-    route(act)
+    route(act_on_all if action in OF_ALL_DESTINATIONS else act_on_one)
 
 
 for _action in TABLE_ACTIONS:

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 from penstock.cadence import paced
-from penstock.metrics.summary import TIMES, TOTALS
+from penstock.metrics.summary import TIMES, TOTALS, of_destination
 from penstock.serve.catalogue import Catalogue
 from penstock.serve.observe.series import Series
 from penstock.serve.supervise.supervisor import RunSupervisor
@@ -27,12 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 class Sampler:
-    """``summary`` is what a pipeline last said of itself; None where it says nothing."""
+    """``summary`` is what a pipeline last said of itself; None where it says nothing. With
+    ``destination``, what it said of one of several.
+    """
 
     def __init__(self, catalogue: Catalogue, supervisor: RunSupervisor) -> None:
         self._catalogue = catalogue
         self._supervisor = supervisor
-        self._series: dict[str, Series] = {}
+        self._series: dict[tuple[str, str], Series] = {}
         self._summaries: dict[str, dict[str, Any]] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="penstock-sampler", daemon=True)
@@ -47,11 +49,12 @@ class Sampler:
         if self._thread.ident is not None:
             self._thread.join(5.0)
 
-    def series(self, name: str) -> Series:
-        return self._series.setdefault(name, Series())
+    def series(self, name: str, destination: str = "") -> Series:
+        return self._series.setdefault((name, destination), Series())
 
-    def summary(self, name: str) -> dict[str, Any] | None:
-        return self._summaries.get(name)
+    def summary(self, name: str, destination: str = "") -> dict[str, Any] | None:
+        whole = self._summaries.get(name)
+        return of_destination(whole, destination) if whole and destination else whole
 
     def _run(self) -> None:
         with ThreadPoolExecutor(_AT_ONCE, "penstock-sample") as pool:
@@ -65,20 +68,28 @@ class Sampler:
         file = self._catalogue.get(name)
         url = None if file is None else self._supervisor.view(file).metrics
         said = None if url is None else self._ask(url, name)
-        series = self.series(name)
         if said is None:
             self._summaries.pop(name, None)
-            series.ended()
         else:
             self._summaries[name] = said
-            series.add(time.time(), said)
+        names = () if file is None else tuple(view.destination_name for view in file.views)
+        for destination in dict.fromkeys(("", *names)):
+            series, of_it = self.series(name, destination), self.summary(name, destination)
+            if of_it is None:
+                series.ended()
+            else:
+                series.add(time.time(), of_it)
 
     def _ask(self, url: str, name: str) -> dict[str, Any] | None:
         """None where nobody answers, or somebody else does: the port may be another's by now."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, AttributeError):
             with self._opener.open(f"{url}/summary", timeout=_ANSWER_SECONDS) as answer:
                 said = json.loads(answer.read(_MOST_BYTES))
             if isinstance(said, dict) and said.get("pipeline") == name:
-                numbers = all(isinstance(said.get(key), int | float) for key in _NUMBERS)
-                return said if numbers else None
+                each = (said, *said.get("destinations", {}).values())
+                return said if all(map(_has_numbers, each)) else None
         return None
+
+
+def _has_numbers(said: Any) -> bool:
+    return all(isinstance(said.get(key), int | float) for key in _NUMBERS)

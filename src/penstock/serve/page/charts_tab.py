@@ -11,6 +11,7 @@ from penstock.cadence import paced
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.observe.series import Point
 from penstock.serve.page.acting import Acting
+from penstock.serve.page.frame import repeat
 
 _REFRESH_SECONDS = paced(4.0)
 _MOST_POINTS = 240
@@ -39,7 +40,7 @@ _CHARTS: dict[str, tuple[str, dict[str, str]]] = {
 
 async def show_charts(person: Acting, file: PipelineFile) -> None:
     """Refreshes by itself."""
-    series = person.service.sampler.series(file.name)
+    series = person.service.sampler.series(file.name, file.destination)
     with ui.row().classes("items-center gap-2"):
         span = ui.toggle(_SPANS, value=15).props('no-caps flat aria-label="Span of time"')
         empty = ui.label("There are no figures yet: they come while the pipeline runs.")
@@ -66,7 +67,7 @@ async def show_charts(person: Acting, file: PipelineFile) -> None:
 
     span.on_value_change(refresh)
     refresh()
-    ui.timer(_REFRESH_SECONDS, refresh)
+    repeat(_REFRESH_SECONDS, refresh)
 
 
 def _data(points: list[Point], key: str, unit: str) -> list[list[float]]:

@@ -55,12 +55,17 @@ async def show_dead_letters(person: Acting, file: PipelineFile) -> None:
             }
             for letter in letters or ()
         ]
-        table.selected = []
+        # Those that are still there stay chosen.
+        kept = {row["id"] for row in table.selected}
+        table.selected = [row for row in table.rows if row["id"] in kept]
 
     async def throw_away() -> None:
         ids = [row["id"] for row in table.selected]
+        if not ids:
+            ui.notify("Choose rows first.")
+            return
         text = "They are removed for good; the destination goes on without these rows."
-        if ids and await confirm(f"Discard {len(ids)} refused rows?", text, "Discard"):
+        if await confirm(f"Discard {len(ids)} refused rows?", text, "Discard"):
             gone = await person.act(lambda: person.service.discard(person.actor, file, ids))
             if gone is not None:
                 ui.notify(f"Discarded {len(gone)}.")
@@ -68,8 +73,11 @@ async def show_dead_letters(person: Acting, file: PipelineFile) -> None:
 
     async def copy_anew() -> None:
         names = sorted({row["table"] for row in table.selected})
+        if not names:
+            ui.notify("Choose rows first.")
+            return
         text = "Mend the cause first. Rows at the destination are replaced by a new copy."
-        if names and await confirm(f"Copy {', '.join(names[:3])} anew?", text, "Copy anew"):
+        if await confirm(f"Copy {', '.join(names[:3])} anew?", text, "Copy anew"):
             done = await person.act(
                 lambda: person.service.tables_action(person.actor, file, "resync", names)
             )

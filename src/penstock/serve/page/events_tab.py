@@ -8,6 +8,7 @@ from penstock.cadence import paced
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.observe.events import Event
 from penstock.serve.page.acting import Acting
+from penstock.serve.page.frame import repeat
 from penstock.serve.page.words import clock_text
 
 _REFRESH_SECONDS = paced(2.0)
@@ -27,7 +28,7 @@ async def show_events(person: Acting, file: PipelineFile) -> None:
             log.push(_line(event))
 
     refresh()
-    ui.timer(_REFRESH_SECONDS, refresh)
+    repeat(_REFRESH_SECONDS, refresh)
 
 
 def _line(event: Event) -> str:

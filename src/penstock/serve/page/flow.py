@@ -9,8 +9,8 @@ from nicegui import ui
 
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.page.acting import Acting
-from penstock.serve.page.words import UNKNOWN, rate_text, seconds_text, size_text
-from penstock.serve.service import Overview
+from penstock.serve.page.words import HEALTH_WORDS, UNKNOWN, rate_text, seconds_text, size_text
+from penstock.serve.service import DestinationOverview, Overview
 
 
 @dataclass
@@ -54,8 +54,7 @@ def make_flow(person: Acting, file: PipelineFile) -> Callable[[Overview], None]:
         received = _arrow("captured")
         log = _station("segment", "Change log", "waiting to be delivered, or kept")
         delivered = _arrow("delivered")
-        types = ", ".join(d.type for d in person.service.overview(file).destinations)
-        target = _station("output", f"Destination: {types}", "how old what it holds is")
+        targets = _targets(file)
 
     def refresh(view: Overview) -> None:
         said = person.service.sampler.summary(file.name) or {}
@@ -67,14 +66,33 @@ def make_flow(person: Acting, file: PipelineFile) -> Callable[[Overview], None]:
         source.show(size_text(said.get("unconfirmed_bytes")), place, capture)
         folder = config.change_log.path if config else ""
         log.show(size_text(said.get("log_bytes")), folder, _buffered(said.get("buffered_bytes")))
-        copied = view.copied_per_second or 0.0
-        target.show(
-            seconds_text(view.lag_seconds),
-            f"{size_text(view.lag_bytes)} of WAL behind",
-            f"copying {rate_text(copied)}" if copied else "",
-        )
+        for target, destination in zip(targets, view.destinations, strict=False):
+            _show_target(target, destination, alone=len(targets) == 1)
 
     return refresh
+
+
+def _targets(file: PipelineFile) -> list[_Station]:
+    """One station for each destination, one below the other."""
+    of = "how old what it holds is"
+    if len(file.views) < 2:
+        kind = "".join(view.destination_type for view in file.views)
+        return [_station("output", f"Destination: {kind}", of)]
+    with ui.column().classes("items-stretch").style("gap: .5rem"):
+        return [
+            _station("output", f"{view.destination_name}: {view.destination_type}", of)
+            for view in file.views
+        ]
+
+
+def _show_target(target: _Station, view: DestinationOverview, *, alone: bool) -> None:
+    copied = view.copied_per_second or 0.0
+    doing = f"copying {rate_text(copied)}" if copied else ""
+    if not alone:
+        # What stops one of several holds back no other: it is said where it happens.
+        doing = doing or f"{HEALTH_WORDS[view.health][1]}, {rate_text(view.delivered_per_second)}"
+    behind = f"{size_text(view.lag_bytes)} of WAL behind"
+    target.show(seconds_text(view.lag_seconds), behind, doing)
 
 
 def _buffered(size: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from nicegui import ui
@@ -45,6 +45,18 @@ def badge(words: Mapping[str, tuple[str, str]], key: str) -> ui.row:
         ui.icon(icon).props('aria-hidden="true"')
         ui.label(word)
     return made
+
+
+def repeat(seconds: float, refresh: Callable[[], Awaitable[None] | None]) -> None:
+    """Call it again and again while somebody looks. A page that was left is kept for a while, in
+    case that its connection comes back; nothing is done for it meanwhile.
+    """
+    client = ui.context.client
+
+    def turn() -> Awaitable[None] | None:
+        return refresh() if client.has_socket_connection else None
+
+    ui.timer(seconds, turn)
 
 
 def make_selectable(table: ui.table, key: str) -> None:

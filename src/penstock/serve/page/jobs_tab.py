@@ -9,6 +9,7 @@ from nicegui import ui
 from penstock.cadence import paced
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.page.acting import Acting
+from penstock.serve.page.frame import repeat
 from penstock.serve.page.words import clock_text
 from penstock.serve.supervise.jobs import JobKind, JobView
 
@@ -66,11 +67,13 @@ def _show(person: Acting, file: PipelineFile, kind: JobKind, label: str, text: s
                 _show_job(job)
 
     look()
-    ui.timer(_REFRESH_SECONDS, look)
+    repeat(_REFRESH_SECONDS, look)
 
 
 def _latest(person: Acting, file: PipelineFile, kind: JobKind) -> JobView | None:
-    return next((job for job in person.service.jobs.of(file.name) if job.kind == kind), None)
+    of = (kind, file.destination)
+    jobs = person.service.jobs.of(file.name)
+    return next((job for job in jobs if (job.kind, job.destination) == of), None)
 
 
 def _show_job(job: JobView | None) -> None:

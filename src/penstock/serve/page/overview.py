@@ -9,8 +9,7 @@ from nicegui import ui
 
 from penstock.cadence import paced
 from penstock.serve.catalogue import PipelineFile
-from penstock.serve.page.acting import Acting
-from penstock.serve.page.frame import heading
+from penstock.serve.page.frame import heading, repeat
 from penstock.serve.page.words import (
     HEALTH_WORDS,
     UNKNOWN,
@@ -19,6 +18,7 @@ from penstock.serve.page.words import (
     size_text,
     spark_points,
 )
+from penstock.serve.service import Service
 
 _REFRESH_SECONDS = paced(2.0)
 _SPARK_MINUTES = 10
@@ -63,9 +63,23 @@ _CARD = f"""
 """
 
 
-def show_overview(person: Acting) -> None:
+class OverviewRows:
+    """The rows, made anew once in a while for all who look."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._until = 0.0
+        self._rows: list[dict[str, Any]] = []
+
+    def get(self) -> list[dict[str, Any]]:
+        if time.monotonic() >= self._until:
+            self._rows = [_row(self._service, file) for file in self._service.catalogue.all()]
+            self._until = time.monotonic() + _REFRESH_SECONDS / 2
+        return self._rows
+
+
+def show_overview(kept: OverviewRows) -> None:
     """Refreshes by itself."""
-    service = person.service
     with ui.row().classes("w-full items-center justify-between"):
         heading("Pipelines", 1)
         search = ui.input("Search").props('outlined dense clearable aria-label="Search pipelines"')
@@ -89,17 +103,17 @@ def show_overview(person: Acting) -> None:
     table.bind_filter_from(search, "value")
 
     def refresh() -> None:
-        rows = [_row(person, file) for file in service.catalogue.all()]
+        rows = kept.get()
         if rows != table.rows:
             table.rows = rows
 
     refresh()
-    ui.timer(_REFRESH_SECONDS, refresh)
+    repeat(_REFRESH_SECONDS, refresh)
 
 
-def _row(person: Acting, file: PipelineFile) -> dict[str, Any]:
-    view = person.service.overview(file)
-    series = person.service.sampler.series(file.name)
+def _row(service: Service, file: PipelineFile) -> dict[str, Any]:
+    view = service.overview(file)
+    series = service.sampler.series(file.name)
     points = series.points(time.time() - 60 * _SPARK_MINUTES, _SPARK_POINTS)
     rates = [p.values["delivered_per_second"] + p.values["copied_per_second"] for p in points]
     rate = None

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from penstock.serve.page.acting import Acting
 from penstock.serve.page.frame import frame, note
-from penstock.serve.page.overview import show_overview
+from penstock.serve.page.overview import OverviewRows, show_overview
 from penstock.serve.page.pipeline_page import show_pipeline
 from penstock.serve.safety.guard import IDENTITY
 from penstock.serve.safety.identity import Identity
@@ -23,6 +23,8 @@ def install_pages(
 ) -> None:
     """Add the page to the API's application. Whoever gets here has passed the guard."""
 
+    rows = OverviewRows(service)
+
     def acting(request: Request) -> Acting:
         identity: Identity = request.scope[IDENTITY]
         address = request.client.host if request.client else ""
@@ -32,11 +34,15 @@ def install_pages(
     def overview(request: Request, mode: str = "auto") -> None:
         person = acting(request)
         frame(person.actor.identity, "", mode)
-        show_overview(person)
+        show_overview(rows)
 
     @ui.page("/pipelines/{name}")
     async def pipeline(
-        request: Request, name: str, mode: str = "auto", tab: str = "tables"
+        request: Request,
+        name: str,
+        mode: str = "auto",
+        tab: str = "tables",
+        destination: str | None = None,
     ) -> None:
         person = acting(request)
         frame(person.actor.identity, name, mode)
@@ -46,7 +52,7 @@ def install_pages(
             note(error.message, bad=True)
             ui.link("All pipelines", "/").classes("ps-link")
             return
-        await show_pipeline(person, file, tab)
+        await show_pipeline(person, file, tab, destination)
 
     ui.run_with(
         application,
@@ -54,4 +60,6 @@ def install_pages(
         language="en-US",
         reconnect_timeout=_RECONNECT_SECONDS,
         show_welcome_message=False,
+        # It would compile style sheets in the browser, whenever a page is opened.
+        tailwind=False,
     )

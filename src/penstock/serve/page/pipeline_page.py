@@ -14,7 +14,7 @@ from penstock.serve.page.configuration_tab import show_configuration
 from penstock.serve.page.dead_letters_tab import show_dead_letters
 from penstock.serve.page.events_tab import show_events
 from penstock.serve.page.flow import make_flow
-from penstock.serve.page.frame import badge, heading, note
+from penstock.serve.page.frame import badge, heading, note, repeat
 from penstock.serve.page.jobs_tab import show_checks, show_verification
 from penstock.serve.page.schema_tab import show_schema
 from penstock.serve.page.tables_tab import show_tables
@@ -37,10 +37,17 @@ _TABS: dict[str, tuple[str, str, Show]] = {
 }
 
 
-async def show_pipeline(person: Acting, file: PipelineFile, tab: str) -> None:
-    """``tab`` is the one to show first."""
+# What is about the pipeline as a whole, whichever destination is chosen.
+_OF_ALL = ("events", "configuration")
+
+
+async def show_pipeline(
+    person: Acting, file: PipelineFile, tab: str, destination: str | None
+) -> None:
+    """``tab`` is the one to show first, and ``destination`` the one of several that it is about."""
     _show_head(person, file)
     refresh_flow = make_flow(person, file)
+    chosen = _make_choice(file, destination)
     with (
         ui.tabs()
         .classes("ps-tabs w-full")
@@ -52,18 +59,32 @@ async def show_pipeline(person: Acting, file: PipelineFile, tab: str) -> None:
 
     async def show() -> None:
         panel.clear()
+        name = str(tabs.value)
+        of = file if chosen is None or name in _OF_ALL else file.only(str(chosen.value))
         with panel:
-            await _TABS[str(tabs.value)][2](person, file)
+            await _TABS[name][2](person, of)
 
     tabs.set_value(tab if tab in _TABS else "tables")
     tabs.on_value_change(show)
+    if chosen is not None:
+        chosen.on_value_change(show)
     await show()
 
     def refresh() -> None:
         refresh_flow(person.service.overview(file))
 
     refresh()
-    ui.timer(_REFRESH_SECONDS, refresh)
+    repeat(_REFRESH_SECONDS, refresh)
+
+
+def _make_choice(file: PipelineFile, destination: str | None) -> ui.select | None:
+    """Which of several destinations the tabs are about; None where there is no choice."""
+    if len(file.views) < 2:
+        return None
+    names = [view.destination_name for view in file.views]
+    value = destination if destination in names else names[0]
+    choice = ui.select(names, value=value, label="Destination").props("outlined dense")
+    return choice.classes("w-60")
 
 
 def _show_head(person: Acting, file: PipelineFile) -> None:
@@ -108,7 +129,7 @@ def _show_head(person: Acting, file: PipelineFile) -> None:
         if shown != [_signature(service.overview(file))]:
             head.refresh()
 
-    ui.timer(_REFRESH_SECONDS, look)
+    repeat(_REFRESH_SECONDS, look)
 
 
 def _signature(view: Overview) -> object:

@@ -11,7 +11,7 @@ from penstock.operations.table_summaries import TableSummary
 from penstock.serve.api.answers import matching_tables
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.page.acting import Acting, confirm
-from penstock.serve.page.frame import make_selectable
+from penstock.serve.page.frame import make_selectable, repeat
 from penstock.serve.page.words import PHASE_WORDS, seconds_text, size_text, time_text
 
 _REFRESH_SECONDS = paced(2.0)
@@ -65,7 +65,7 @@ async def show_tables(person: Acting, file: PipelineFile) -> None:
     view = _Tables(person, file)
     view.make()
     await view.refresh()
-    ui.timer(_REFRESH_SECONDS, view.refresh)
+    repeat(_REFRESH_SECONDS, view.refresh)
 
 
 class _Tables:

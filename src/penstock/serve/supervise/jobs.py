@@ -43,6 +43,7 @@ class JobView:
     """One operation. ``report`` is what it found; ``said`` what it printed, for people.
 
     ``passed``: whether what was checked or compared is as it should be; None where nothing was.
+    ``destination``: the one of several that it is about, empty where it is about all.
     """
 
     id: str
@@ -58,6 +59,7 @@ class JobView:
     said: str = ""
     error: str = ""
     remedy: str = ""
+    destination: str = ""
 
 
 class Jobs:
@@ -71,7 +73,8 @@ class Jobs:
     def start(
         self, file: PipelineFile, kind: JobKind, options: Mapping[str, int | float], who: str
     ) -> JobView:
-        """Start one. Of each kind and pipeline one runs at a time: asking again gives that one.
+        """Start one. Of each kind, pipeline and destination one runs at a time: asking again gives
+        that one.
 
         Raises PenstockError where too many run.
         """
@@ -79,7 +82,7 @@ class Jobs:
         with self._lock:
             running = [job for job in self._all() if job.state == "running"]
             for job in running:
-                if job.pipeline == file.name and job.kind == kind:
+                if (job.pipeline, job.destination, job.kind) == (file.name, file.destination, kind):
                     return job
             if len(running) >= _MOST_RUNNING:
                 raise PenstockError(
@@ -90,14 +93,13 @@ class Jobs:
             job_id = uuid.uuid4().hex
             folder = self._folder / job_id
             folder.mkdir(mode=0o700)
-            child = start_detached(
-                _command(kind, file.path, options), folder / "out", folder / "err"
-            )
+            child = start_detached(_command(kind, file, options), folder / "out", folder / "err")
             self._children[job_id] = child
             write_json(
                 folder / "job.json",
                 {
                     "pipeline": file.name,
+                    "destination": file.destination,
                     "kind": kind,
                     "started_by": who,
                     "began_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -176,6 +178,7 @@ class Jobs:
             _tail(folder / "out", _MOST_SAID) if record["kind"] not in _REPORTING else "",
             error,
             remedy,
+            record.get("destination", ""),
         )
 
     def _ending(self, job_id: str, record: dict[str, Any]) -> tuple[bool, int | None]:
@@ -195,8 +198,10 @@ class Jobs:
             self._children.pop(job.id, None)
 
 
-def _command(kind: JobKind, file: Path, options: Mapping[str, int | float]) -> list[str]:
-    command = [sys.executable, "-m", "penstock", "--log-format", "json", kind, str(file)]
+def _command(kind: JobKind, file: PipelineFile, options: Mapping[str, int | float]) -> list[str]:
+    command = [sys.executable, "-m", "penstock", "--log-format", "json", kind, str(file.path)]
+    if file.destination:
+        command += ["--only", file.destination]
     if kind in _REPORTING:
         command.append("--json")
     if kind == "destroy":

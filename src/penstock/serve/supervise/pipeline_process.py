@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -15,18 +16,19 @@ from penstock.model.errors import ConfigError, PenstockError
 from penstock.operations.process_identity import ProcessIdentity
 
 
-def start_run(config: PipelineConfig, file: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Start it, with JSON lines into ``log``. It has a session of its own: neither a signal to the
-    server nor the server's end reaches it.
+def start_run(views: Sequence[PipelineConfig], file: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start it with all its destinations, and JSON lines into ``log``. It has a session of its own:
+    neither a signal to the server nor the server's end reaches it.
 
     Raises ConfigError for a destination that writes to the standard output, which has no reader.
     """
-    if destination_class(config.destination_type).uses_stdout:
-        raise ConfigError(
-            f"Pipeline {config.name} writes to standard output (destination "
-            f"{config.destination_type}), which nobody would read here.",
-            remedy=f"Start it in a terminal: penstock run {file}",
-        )
+    for view in views:
+        if destination_class(view.destination_type).uses_stdout:
+            raise ConfigError(
+                f"Pipeline {view.delivery} writes to standard output (destination "
+                f"{view.destination_type}), which nobody would read here.",
+                remedy=f"Start it in a terminal: penstock run {file}",
+            )
     command = [sys.executable, "-m", "penstock", "--log-format", "json", "run", str(file)]
     return start_detached(command, log, log)
 

@@ -188,9 +188,9 @@ class RunSupervisor:
                 self._tell(file, "start_failed", kept.error, level="error")
 
     def _begin(self, file: PipelineFile, kept: _Kept) -> None:
-        config = file.require_config()
+        file.require_config()
         kept.log.shorten()
-        kept.child = start_run(config, file.path, self._folder.pipeline_log(file.name))
+        kept.child = start_run(file.views, file.path, self._folder.pipeline_log(file.name))
         kept.process = ProcessIdentity.of(kept.child.pid)
         kept.began_at, kept.adopted, kept.stopping, kept.due = datetime.now(UTC), False, False, None
         self._write(file, kept)
@@ -200,7 +200,8 @@ class RunSupervisor:
         """Notice a process that ended, and one that somebody else started."""
         if kept.process is not None and not self._lives(kept):
             self._ended(file, kept)
-        if file.config is None:
+        if file.config is None or (kept.process is not None and kept.metrics is not None):
+            # What lives has said all that its record says.
             return
         record = running(file.config)
         if record is None:
