@@ -138,6 +138,10 @@ class PostgresJobs(JobStore):
 
     def _read_workers(self) -> Sequence[SeenWorker]:
         with self._transaction("asking which workers there are") as conn:
+            # `penstock status` may come before a newer Penstock has brought the store up to date.
+            there = conn.execute("SELECT to_regclass('penstock.copy_process')").fetchone()
+            if there == (None,):
+                return []
             rows = conn.execute(_WORKERS, [self.pipeline]).fetchall()
         return [SeenWorker(WorkerReport(*row[:-2]), row[-2], row[-1]) for row in rows]
 
