@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
 from penstock.model.errors import Fenced
 from penstock.store import Store, WorkerReport, copy_jobs, memory_jobs, postgres_jobs
-from penstock.store.copy_jobs import Lease, LeftJob
+from penstock.store.copy_jobs import JobContent, Lease, LeftJob
 from tests.fix_pipeline import wait_until
 from tests.fix_store import MakeStore
 
@@ -33,7 +34,7 @@ def offering(store: Store) -> Store:
 def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_jobs, "LEASE_SECONDS", 0.3)
     monkeypatch.setattr(copy_jobs, "LEASE_SECONDS", 0.3)
-    monkeypatch.setattr(postgres_jobs, "_LEASED_FOR", postgres_jobs.timedelta(seconds=0.3))
+    monkeypatch.setattr(postgres_jobs, "_LEASED_FOR", timedelta(seconds=0.3))
 
 
 class TestLeases:
@@ -49,7 +50,7 @@ class TestLeases:
         assert make_store("another").lease_job("c") is None
 
     def test_many_who_ask_at_once(self, offering: Store, make_store: MakeStore) -> None:
-        jobs = {f"00000000-0000-0000-0000-0000000001{n:02}": {} for n in range(20)}
+        jobs: dict[str, JobContent] = {f"00000000-0000-0000-0000-0000000001{n:02}": {} for n in range(20)}
         offering.offer_jobs("driver", jobs, needs_driver=False)
         stores = [make_store() for _ in range(4)]
         begin = threading.Barrier(4)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,8 @@ def _hold(options: argparse.Namespace) -> None:
         transaction = _plain_transaction(url, options.application)
     with transaction as (conn, held), _readers(url, options, held) as readers:
         file = SnapshotFile(options.folder, held)
-        watch = _Watch(
-            conn,
-            file,
-            readers,
-            options,
-            lambda: has_readers(url, options.application, held.backend_pid),
-        )
+        is_read = partial(has_readers, url, options.application, held.backend_pid)
+        watch = _Watch(conn, file, readers, options, is_read)
         _tell(held=asdict(held))
         _be_silent()
         while (reason := watch.why_to_end()) is None:
