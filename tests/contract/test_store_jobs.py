@@ -50,7 +50,7 @@ class TestLeases:
         assert make_store("another").lease_job("c") is None
 
     def test_many_who_ask_at_once(self, offering: Store, make_store: MakeStore) -> None:
-        jobs: dict[str, JobContent] = {f"00000000-0000-0000-0000-0000000001{n:02}": {} for n in range(20)}
+        jobs: dict[str, JobContent] = {f"{FIRST[:-3]}1{n:02}": {} for n in range(20)}
         offering.offer_jobs("driver", jobs, needs_driver=False)
         stores = [make_store() for _ in range(4)]
         begin = threading.Barrier(4)
