@@ -165,7 +165,7 @@ class KafkaDestination(QueueDestination):
 
     def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
         topic = self._routes().topic("insert", table.schema, table.name)
-        return {"partitions": {topic: self._partitions[topic]}}
+        return {"partitions": {topic: self._routes().partitions.get(topic, 1)}}
 
     def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> ChunkWriter:
         self._partitions = {**self._partitions, **ticket["partitions"]}

@@ -18,7 +18,7 @@ from penstock.destination.protocols import (
     TakesCopies,
     TakesReplays,
 )
-from penstock.model.errors import BatchAgain, Fenced, SnapshotGone
+from penstock.model.errors import BatchAgain, Fenced, SnapshotGone, TableRefused
 from penstock.model.lsn import Frontier, Position
 from penstock.testing.adapter import Adapter
 from penstock.testing.change_builder import ChangeBuilder, Table
@@ -148,7 +148,7 @@ class CopyTests:
         )
         destination.truncate_table(definition(ITEMS))
         worker = cast("CopiedByWorkers", adapter.make())
-        with suppress(Fenced, BatchAgain):
+        with suppress(Fenced, BatchAgain, TableRefused):
             receipt = worker.ticket_writer(definition(ITEMS), late).write(first())
             destination.commit_chunks([receipt])
         copy_chunks(destination, second())
