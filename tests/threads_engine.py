@@ -26,10 +26,10 @@ from penstock.destination.contract import LanedWriter, LanePart, TaskWriter
 from penstock.metrics.written import CopyResult, JobResult, Written, together
 from penstock.model.error_transport import error_from_text
 from penstock.model.lsn import Frontier
+from penstock.pipeline.copy.chunk_task import ChunkTask, copy_result
 from penstock.pipeline.run.engine import Engine, QueryPart, TableToCopy
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
-from penstock.spark.jobs import _CopyChunks, _receipts_of
 from penstock.spark.query import _Commits
 from penstock.spark.source import PenstockStreamReader, _Settings, _Share, share_out
 from penstock.spark.task import ChangesOf, TaskFunction, metered
@@ -95,13 +95,13 @@ class ThreadsEngine(Engine):
     def copy_chunks(
         self, chunks: Sequence[Chunk], open_chunk: OpenChunk, tables: Mapping[int, TableToCopy]
     ) -> CopyResult:
-        copy = _sent(_CopyChunks(open_chunk, tables, self._steps))
+        copy, written = _sent(ChunkTask(open_chunk, tables, self._steps)), Written()
         try:
             with _ONE_TASK:
-                result, written = copy(tuple(chunks))
+                result = copy.run(tuple(chunks), written)
         except RuntimeError as error:
             raise error_from_text(str(error)) or error from None
-        return CopyResult(_receipts_of(result), written)
+        return copy_result(result, written)
 
     def run(
         self,

@@ -26,7 +26,16 @@ PLACES = (
 )
 """Those that every pipeline passes. A destination declares its own: ``Destination.failpoints``."""
 
-_ROOMS = {place.partition(".")[0] for place in PLACES}
+WORKER_PLACES = (
+    "worker.leased",
+    "worker.copied",
+    "worker.handed_in",
+    "worker.committed",
+    "worker.noted",
+)
+"""Those on the way of chunks that workers copy; the last two are the driver's."""
+
+_ROOMS = {place.partition(".")[0] for place in (*PLACES, *WORKER_PLACES)}
 
 
 def _parse(text: str) -> dict[str, tuple[str, int]]:
@@ -39,11 +48,11 @@ def _parse(text: str) -> dict[str, tuple[str, int]]:
         kind, _, count = action.partition(":")
         count = count or "1"
         room, _, place = name.partition(".")
-        known = name in PLACES if room in _ROOMS else room and place
+        known = name in (*PLACES, *WORKER_PLACES) if room in _ROOMS else room and place
         if not known or kind not in ("kill", "error") or not count.isdecimal():
             raise ValueError(
                 f"PENSTOCK_FAILPOINTS: {entry!r} is not PLACE=kill|error[:PASS]; "
-                f"places: {', '.join(PLACES)}, and DESTINATION.PLACE"
+                f"places: {', '.join((*PLACES, *WORKER_PLACES))}, and DESTINATION.PLACE"
             )
         points[name] = (kind, int(count))
     return points

@@ -41,6 +41,8 @@ _BUG = re.compile(
 class PenstockRun:
     """One life of the command. Whatever happens, ``end`` leaves nothing of it."""
 
+    command = "run"
+
     def __init__(
         self, file: Path, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> None:
@@ -54,7 +56,7 @@ class PenstockRun:
         scratch.mkdir(exist_ok=True)
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock", "run", str(file), *arguments],
+                [sys.executable, "-m", "penstock", self.command, str(file), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -206,6 +208,12 @@ class PenstockRun:
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
         wait_until(lambda: not self.processes(), "the killed processes are gone")
+
+
+class PenstockCopy(PenstockRun):
+    """`penstock copy`, with its workers."""
+
+    command = "copy"
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -418,6 +419,27 @@ def test_without_a_driver_it_ends(pipeline: PipelineUnderTest, admin: Connection
     expect_nothing_left(admin, held)
     assert read_snapshot(folder) is None
     assert "No driver" in (why_ended(folder) or "")
+
+
+def test_without_a_driver_it_stays_while_somebody_reads(
+    pipeline: PipelineUnderTest, admin: Connection
+) -> None:
+    """As a worker does, on a machine from which it cannot touch the holder's file."""
+    folder = Path(pipeline.log.root.path)
+    with start_driver(pipeline, 4) as driver:
+        assert driver.stdout is not None
+        driver.stdout.readline()
+        held = read_snapshot(folder)
+        assert held is not None
+        with closing(connect(pipeline.url, application_name="reader")) as reader:
+            reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(held.name)))
+            reader.execute("SELECT 1")
+            driver.kill()
+            killed = time.monotonic()
+            wait_until(lambda: time.monotonic() > killed + 9, "silence would have counted twice")
+            assert is_held(admin, held)
+    expect_nothing_left(admin, held)
 
 
 def test_it_ends_by_age(make_keeper: MakeKeeper, admin: Connection) -> None:

@@ -14,6 +14,7 @@ import typer
 from penstock.cli import (
     capture,
     check,
+    copy,
     demo,
     destroy,
     init,
@@ -52,6 +53,7 @@ app.command("check")(check.check)
 app.command("init")(init.init)
 app.command("run")(run.run)
 app.command("snapshot")(snapshot.snapshot)
+app.command("copy")(copy.copy)
 app.command("capture")(capture.capture)
 app.command("status")(status.status)
 app.command("verify")(verify.verify)

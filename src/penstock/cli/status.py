@@ -118,6 +118,14 @@ def _show_tables(tables: TableStatus) -> None:
             f"{bytes_text(copy.bytes)}, {copy.rows:,} rows"
             + ("" if left is None or not left else f", about {left:.0f} s left")
         )
+    for worker in tables.workers:
+        doing = worker["doing"] or "idle"
+        if not worker["is_alive"]:
+            doing = f"not heard of for {worker['silent_seconds']:.0f} s"
+        say(
+            f"worker        {worker['host']}, process {worker['pid']}: {doing}; "
+            f"{worker['rows']:,} rows so far"
+        )
     for table, reason in tables.errored.items():
         say(f"errored       {table}: {reason}")
     for table, notes in tables.notes.items():

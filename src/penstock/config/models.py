@@ -147,7 +147,7 @@ class CopyConfig(_Model):
     ``parallelism`` None leaves it to the pipeline how many tasks copy at a time. ``max_wal`` is how
     much WAL, or with ``confirm: log`` change log, a copy may hold back until ``on_max_wal`` says
     what happens; None sets no limit. ``existing_rows`` is about a target that holds rows which
-    Penstock did not bring.
+    Penstock did not bring. ``workers``: required, where only `penstock copy` copies.
     """
 
     parallelism: int | None = Field(default=None, ge=1)
@@ -157,6 +157,7 @@ class CopyConfig(_Model):
     on_max_wal: Literal["pause", "restart"] = "pause"
     where: Annotated[dict[str, str], AfterValidator(_conditions)] = {}
     existing_rows: Literal["refuse", "truncate"] = "refuse"
+    workers: Literal["optional", "required"] = "optional"
 
     def condition(self, schema: str, table: str) -> str | None:
         """The SQL condition that rows of the table have to meet; None for all rows."""

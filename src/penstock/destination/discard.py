@@ -16,6 +16,7 @@ from penstock.destination.contract import (
     TaskWriter,
 )
 from penstock.destination.families.append import AppendDestination
+from penstock.destination.protocols import CopiedByWorkers, Ticket
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader
 from penstock.model.watermarks import Watermarks
@@ -61,12 +62,13 @@ class DiscardChunkWriter(ChunkWriter):
         return ChunkReceipt(count, size)
 
 
-class DiscardDestination(AppendDestination):
+class DiscardDestination(AppendDestination, CopiedByWorkers):
     """Counts what it is given: ``changes`` and ``bytes`` of the stream since it was made, and
     ``copied_rows`` and ``copied_bytes`` of chunks, and ``schema_changes``.
     """
 
     name = "discard"
+    chunks_stand = True
     options_model = DiscardOptions
     capabilities = Capabilities(
         mode="append", exactly_once=False, remembers=False, atomic=False, batch_age=0.05
@@ -100,6 +102,12 @@ class DiscardDestination(AppendDestination):
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> DiscardChunkWriter:
         return DiscardChunkWriter(self.options.typed)
+
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        return {}
+
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> DiscardChunkWriter:
+        return self.chunk_writer(table)
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         for receipt in receipts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from penstock.destination.contract import (
     ChunkReceipt,
@@ -48,6 +49,30 @@ class TakesCopies(ABC):
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         """Make chunks durable whose receipts these are, where the writers did not. A receipt of a
         chunk that stands already changes nothing.
+        """
+
+
+Ticket = Mapping[str, Any]
+"""JSON, without secrets: what the driver knows and a worker has to."""
+
+
+class CopiedByWorkers(TakesCopies):
+    """Chunks may also be written by workers: processes of `penstock copy`, on any machine, with a
+    pipeline file of their own. Such a process never opens the destination, which would fence the
+    driver. The driver commits what they wrote, as it does with that of its own tasks.
+    """
+
+    chunks_stand: ClassVar[bool] = False
+    """A chunk that was written needs no driver: it counts for the next one, too."""
+
+    @abstractmethod
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        """For the driver: what ``ticket_writer`` needs. Threads as ``chunk_writer``."""
+
+    @abstractmethod
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> ChunkWriter:
+        """For a worker, of an instance that is not opened: what ``chunk_writer`` is for the driver.
+        Raises ConfigError where this machine does not see what the driver sees.
         """
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from penstock.config.destinations import DESTINATIONS_KEY, OWN_KEYS, split
 from penstock.config.load import options_model
+from penstock.config.secret_names import SECRET_NAME
 from penstock.config.yaml_document import read_yaml
 
 if TYPE_CHECKING:
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 
 HIDDEN = "(hidden)"
 
-# Of options without a type of their own (a client library's), the name has to tell.
-_SECRET_NAME = re.compile(
-    r"pass|secret|token|credential|private|auth|jaas|sasl|signature|api.?key|access.?key|\bkey\b",
-    re.IGNORECASE,
-)
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _USER_IN_URL = re.compile(r"(?<=://)[^/\s@]*@")
 
@@ -81,7 +77,7 @@ def _shown(value: Any, written: Any, name: str) -> Any:
         given_items = written if isinstance(written, list) else []
         padded = [*given_items, *[None] * (len(value) - len(given_items))]
         return [_shown(item, padded[index], name) for index, item in enumerate(value)]
-    if value is not None and not isinstance(value, bool) and _SECRET_NAME.search(name):
+    if value is not None and not isinstance(value, bool) and SECRET_NAME.search(name):
         return HIDDEN
     return _without_user(value) if isinstance(value, str) else value
 

@@ -218,6 +218,18 @@ class CopySource(ABC):
     def opener(self, snapshot: Any) -> OpenChunk:
         """For chunks that are read under one of the snapshots."""
 
+    def place(self) -> str:
+        """Which database of which server is read: a snapshot is one of just that."""
+        return ""
+
+    def snapshot_ticket(self, snapshot: Any) -> Mapping[str, Any]:
+        """JSON by which another process, on any machine, reads under one of the snapshots."""
+        raise SourceError("this source cannot be read by workers")
+
+    def ticket_opener(self, ticket: Mapping[str, Any]) -> OpenChunk:
+        """As ``opener``, in such a process."""
+        raise SourceError("this source cannot be read by workers")
+
     @abstractmethod
     def snapshot_of_now(self) -> AbstractContextManager[tuple[int, ReadKeys]]:
         """For as long as the block: the point of a new snapshot, and how to read rows under it."""

@@ -136,6 +136,15 @@ class _FilteredCopies(CopySource):
     def opener(self, snapshot: Any) -> OpenChunk:
         return self._copies.opener(snapshot)
 
+    def place(self) -> str:
+        return self._copies.place()
+
+    def snapshot_ticket(self, snapshot: Any) -> Mapping[str, Any]:
+        return self._copies.snapshot_ticket(snapshot)
+
+    def ticket_opener(self, ticket: Mapping[str, Any]) -> OpenChunk:
+        return self._copies.ticket_opener(ticket)
+
     @contextmanager
     def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:
         with self._copies.snapshot_of_now() as (point, read_keys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,16 +13,11 @@ from pyspark.sql import SparkSession
 
 from penstock.changelog.chain import Batch
 from penstock.changelog.changelog import ChangeLog
-from penstock.destination.contract import ChunkReceipt, LanedWriter, TaskWriter
-from penstock.failpoints import failpoint
+from penstock.destination.contract import LanedWriter, TaskWriter
 from penstock.metrics.written import CopyResult, JobResult, Written, together
-from penstock.model.error_transport import error_from_text, error_to_text
-from penstock.model.errors import (
-    PenstockError,
-    SnapshotGone,
-    TableRefused,
-    TableRewritten,
-)
+from penstock.model.error_transport import error_from_text
+from penstock.model.errors import PenstockError
+from penstock.pipeline.copy.chunk_task import ChunkTask, copy_result
 from penstock.pipeline.run.engine import TableToCopy
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
@@ -34,7 +28,6 @@ from penstock.spark.source import share_out
 from penstock.spark.task import (
     ChangesOf,
     TaskFunction,
-    filtered_by,
     job_result,
     metered,
 )
@@ -42,8 +35,6 @@ from penstock.spark.task_input import TaskInput, marked_errors
 from penstock.transform.step import Step
 
 _SCHEMA = "place bigint, result binary, written string"
-# What another attempt of the same task would only meet again.
-_LASTING = (SnapshotGone, TableRewritten, TableRefused)
 
 Task = TypeVar("Task")
 Done = tuple[bytes, Written]
@@ -141,38 +132,14 @@ def _run_lanes(
 
 
 class _CopyChunks:
-    """Copies chunks one after another; their receipts are the task's result."""
+    """Copies chunks; the receipts are the task's result."""
 
-    def __init__(
-        self,
-        open_chunk: OpenChunk,
-        tables: Mapping[int, TableToCopy],
-        steps: Sequence[Step],
-    ) -> None:
-        self._steps = steps
-        self._open_chunk = open_chunk
-        self._tables = tables
+    def __init__(self, task: ChunkTask) -> None:
+        self._task = task
 
     def __call__(self, chunks: Sequence[Chunk]) -> Done:
         written = metered().written
-        try:
-            receipts = [self._copy(chunk, self._tables[chunk.table]) for chunk in chunks]
-        except _LASTING as error:
-            return error_to_text(error).encode(), written
-        written.filtered += filtered_by(self._steps)
-        written.resent += sum(receipt.resent for receipt in receipts)
-        written.unroutable += sum(receipt.unroutable for receipt in receipts)
-        result = json.dumps([[r.rows, r.bytes, r.content.hex()] for r in receipts])
-        return result.encode(), written
-
-    def _copy(self, chunk: Chunk, table: TableToCopy) -> ChunkReceipt:
-        failpoint("copy.read")
-        rows = self._open_chunk(table.table, chunk, table.where)
-        for step in self._steps:
-            rows = step.copied(rows)
-        receipt = table.writer.write(rows)
-        failpoint("copy.written")
-        return receipt
+        return self._task.run(chunks, written), written
 
 
 def run_copy(
@@ -183,15 +150,6 @@ def run_copy(
     steps: Sequence[Step],
 ) -> CopyResult:
     """Copy chunks in one task, straight from the source to the destination."""
-    ((result, written),) = run_tasks(spark, [tuple(chunks)], _CopyChunks(open_chunk, tables, steps))
-    return CopyResult(_receipts_of(result), written)
-
-
-def _receipts_of(result: bytes) -> list[ChunkReceipt]:
-    """What a task that copies gave back. Raises what it met, if that would last."""
-    if error := error_from_text(result.decode()):
-        raise error
-    return [
-        ChunkReceipt(rows, size, bytes.fromhex(content))
-        for rows, size, content in json.loads(result)
-    ]
+    copy = _CopyChunks(ChunkTask(open_chunk, tables, steps))
+    ((result, written),) = run_tasks(spark, [tuple(chunks)], copy)
+    return copy_result(result, written)

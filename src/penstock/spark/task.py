@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -16,9 +15,9 @@ from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import LanedWriter, Receipt, TaskWriter
 from penstock.failpoints import failpoint
 from penstock.metrics.metered import Metered
-from penstock.metrics.written import JobResult, Pair, Written, together
+from penstock.metrics.written import JobResult, Written, together
 from penstock.spark.task_input import TaskInput, marked_errors
-from penstock.transform.step import Step
+from penstock.transform.step import Step, filtered_by
 
 RECEIPT_SCHEMA = "first string, frontier string, receipt binary, written string"
 """``written`` is what the task did, as Written has it in JSON."""
@@ -45,11 +44,6 @@ class ChangesOf:
         for step in self._steps:
             changes = map(step.apply, changes)
         return meter.changes(changes, lambda: filtered_by(self._steps))
-
-
-def filtered_by(steps: Iterable[Step]) -> Counter[Pair]:
-    """What steps have dropped since they were asked last."""
-    return sum((step.take_filtered() for step in steps), Counter())
 
 
 class TaskFunction:

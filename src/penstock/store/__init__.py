@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.config.models import PipelineConfig
 from penstock.store.contract import SchemaVersion, Store
 from penstock.store.copies import ChunkDone, CopyProgress, Wish
+from penstock.store.copy_jobs import SeenWorker, WorkerReport
 from penstock.store.memory import MemoryStore
 from penstock.store.postgres import PostgresStore
 
@@ -14,8 +15,10 @@ __all__ = [
     "MemoryStore",
     "PostgresStore",
     "SchemaVersion",
+    "SeenWorker",
     "Store",
     "Wish",
+    "WorkerReport",
     "pipeline_store",
 ]
 

@@ -22,6 +22,7 @@ from penstock.model.publication_state import PublicationState
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Errored, TableState, transition
 from penstock.store.copies import CopyStore
+from penstock.store.copy_jobs import JobStore
 
 # Nobody asks where nothing is told.
 _MOST_PASSED = 10_000
@@ -43,8 +44,9 @@ class SchemaVersion:
     definition: TableDefinition
 
 
-class Store(CopyStore):
-    """One pipeline's states, schemas and notes, and its copies. May be shared by threads.
+class Store(CopyStore, JobStore):
+    """One pipeline's states, schemas and notes, its copies, and the jobs of workers. May be
+    shared by threads.
 
     Raises StoreUnavailable where another try may succeed, StoreError for everything else.
     """

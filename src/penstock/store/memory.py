@@ -15,6 +15,7 @@ from penstock.model.table_state import Errored, TableState
 from penstock.source.copy_plan import CopyPlan
 from penstock.store.contract import SchemaVersion, StateRecord, Store
 from penstock.store.copies import ChunkDone, ChunkKey, CopyProgress, TableKey, Wish
+from penstock.store.memory_jobs import JobRecords, MemoryJobs
 
 
 @dataclass
@@ -30,13 +31,14 @@ class PipelineRecords:
     claims: dict[int, str] = field(default_factory=dict)
     wishes: dict[int, Wish] = field(default_factory=dict)
     rules: dict[TableKey, Rule] = field(default_factory=dict)
+    jobs: JobRecords = field(default_factory=JobRecords)
 
 
 # Stores of several threads may share their records, as connections share a database's.
 _TURN = threading.Lock()
 
 
-class MemoryStore(Store):
+class MemoryStore(MemoryJobs, Store):
     """Stores that are given the same ``records`` share them, as connections share a database."""
 
     def __init__(
@@ -56,6 +58,14 @@ class MemoryStore(Store):
     @property
     def _kept_rules(self) -> dict[TableKey, Rule]:
         return self._records.setdefault(self.rules_of, PipelineRecords()).rules
+
+    @property
+    def _kept_jobs(self) -> JobRecords:
+        return self._mine.jobs
+
+    @property
+    def _current_driver(self) -> str | None:
+        return self._mine.worker
 
     def _read_states(self) -> dict[int, StateRecord]:
         return {table: chain[-1] for table, chain in self._mine.states.items()}

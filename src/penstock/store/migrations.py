@@ -172,6 +172,44 @@ CREATE TABLE penstock.publication (
 );
 """,
     ),
+    Migration(
+        5,
+        "workers that copy",
+        """
+-- Chunks that a driver offers to workers. The last lease counts: who has an earlier attempt has
+-- nothing. Jobs that need their driver are given out only while that is heard of.
+CREATE TABLE penstock.copy_job (
+    pipeline text NOT NULL,
+    id uuid NOT NULL,
+    place bigint GENERATED ALWAYS AS IDENTITY,
+    driver text NOT NULL,
+    needs_driver boolean NOT NULL,
+    content jsonb NOT NULL,
+    attempt int NOT NULL DEFAULT 0,
+    worker text,
+    leased_until timestamptz,
+    result text,
+    PRIMARY KEY (pipeline, id)
+);
+
+-- The processes that copy, as they say themselves. (A copy_worker is the driver whose jobs count.)
+CREATE TABLE penstock.copy_process (
+    pipeline text NOT NULL,
+    worker text NOT NULL,
+    host text NOT NULL,
+    pid int NOT NULL,
+    doing text NOT NULL,
+    chunks bigint NOT NULL,
+    rows bigint NOT NULL,
+    bytes bigint NOT NULL,
+    since timestamptz NOT NULL DEFAULT now(),
+    seen_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (pipeline, worker)
+);
+
+ALTER TABLE penstock.copy_worker ADD COLUMN seen_at timestamptz;
+""",
+    ),
 )
 
 TABLES_BY_OID = (
@@ -185,7 +223,14 @@ TABLES_BY_OID = (
 )
 """Those that hold what is kept of single tables; one that refers to another comes before it."""
 
-TABLES = (*TABLES_BY_OID, "copy_worker", "table_rule", "publication")
+TABLES = (
+    *TABLES_BY_OID,
+    "copy_job",
+    "copy_process",
+    "copy_worker",
+    "table_rule",
+    "publication",
+)
 """All that hold something of a pipeline."""
 
 

@@ -37,6 +37,7 @@ from penstock.store.migrations import (
     migrate,
 )
 from penstock.store.postgres_copies import Connection, PostgresCopies
+from penstock.store.postgres_jobs import PostgresJobs
 
 _CURRENT_STATES = """
 SELECT DISTINCT ON (table_oid) table_oid, state::text, since
@@ -108,7 +109,7 @@ ON CONFLICT (pipeline) DO UPDATE SET state = excluded.state, since = now()
 """
 
 
-class PostgresStore(PostgresCopies, Store):
+class PostgresStore(PostgresCopies, PostgresJobs, Store):
     """Connects when it is first used, and again when the connection is found dead.
 
     ``url_key`` is where in the pipeline file the URL comes from; errors name it.

@@ -63,3 +63,8 @@ class Step(ABC):
     def take_filtered(self) -> Counter[tuple[str, str]]:
         """How many changes and rows were dropped since the last time, by table and reason."""
         return Counter()
+
+
+def filtered_by(steps: Iterable[Step]) -> Counter[tuple[str, str]]:
+    """What steps have dropped since they were asked last."""
+    return sum((step.take_filtered() for step in steps), Counter())

@@ -30,6 +30,7 @@ from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
+from penstock.destination.protocols import CopiedByWorkers
 from penstock.failpoints import failpoint
 from penstock.model.errors import refused_alone
 from penstock.model.schema_change import TableChange
@@ -38,7 +39,7 @@ from penstock.model.table_definition import TableDefinition
 _HOUR = 3600
 
 
-class DeltaDestination(StagedMergeDestination):
+class DeltaDestination(StagedMergeDestination, CopiedByWorkers):
     """Each table is committed for itself, with its mark; the control table follows."""
 
     name = "delta"

@@ -34,6 +34,7 @@ from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
+from penstock.destination.protocols import CopiedByWorkers
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, refused_alone
 from penstock.model.schema_change import TableChange
@@ -47,7 +48,7 @@ _ONE_PROCESS = (
 )
 
 
-class DucklakeDestination(StagedMergeDestination):
+class DucklakeDestination(StagedMergeDestination, CopiedByWorkers):
     """Rows, schema changes and the position are one transaction of the lake."""
 
     name = "ducklake"

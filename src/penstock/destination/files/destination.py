@@ -44,6 +44,8 @@ from penstock.destination.files.mixed_files import (
 from penstock.destination.files.options import FilesOptions, Format
 from penstock.destination.files.tree import tree_at
 from penstock.destination.files.writers import FilesChunkWriter, FilesWriter
+from penstock.destination.protocols import CopiedByWorkers, Ticket
+from penstock.destination.seen_elsewhere import not_seen_here
 from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationError, Fenced
 from penstock.model.table_definition import TableDefinition
@@ -58,7 +60,7 @@ _FORMATS: dict[Format, Literal["penstock", "bifrost"]] = {
 }
 
 
-class FilesDestination(AppendDestination):
+class FilesDestination(AppendDestination, CopiedByWorkers):
     """Every change once, in files by table and day of commit."""
 
     name = "files"
@@ -168,6 +170,17 @@ class FilesDestination(AppendDestination):
         if self.options.layout == "bifrost":
             return MixedChunkWriter(self._mixed())
         return FilesChunkWriter(self._tree, self.pipeline, self.options)
+
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        return {"epoch": self._epoch}
+
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> ChunkWriter:
+        with self._tree.explained():
+            newest = self._manifests.newest()
+        if newest is None or newest.epoch != ticket["epoch"]:
+            raise not_seen_here(self.name, self._tree.path)
+        self._formats.know([table])
+        return self.chunk_writer(table)
 
     def _mixed(self) -> MixedFiles:
         """For files that hold lines of all tables. No line is too large for a file."""

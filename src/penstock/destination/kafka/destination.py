@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.destination.contract import (
     Capabilities,
+    ChunkWriter,
     Receipt,
 )
 from penstock.destination.families.queue.destination import QueueDestination
@@ -39,6 +40,7 @@ from penstock.destination.kafka.sender import (
 )
 from penstock.destination.kafka.topics import Topics
 from penstock.destination.kafka.transactions import TransactionalProducer
+from penstock.destination.protocols import Ticket
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
@@ -160,6 +162,14 @@ class KafkaDestination(QueueDestination):
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> KafkaChunkWriter:
         return KafkaChunkWriter(self._encoder(), self._routes())
+
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        topic = self._routes().topic("insert", table.schema, table.name)
+        return {"partitions": {topic: self._routes().partitions.get(topic, 1)}}
+
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> ChunkWriter:
+        self._partitions = {**self._partitions, **ticket["partitions"]}
+        return super().ticket_writer(table, ticket)
 
     def forget(self) -> Sequence[str]:
         """Positions are written over: what was sent stays, and a slot made anew begins anew."""

@@ -68,13 +68,14 @@ from penstock.destination.postgres.targets.target_sequences import advance_seque
 from penstock.destination.postgres.targets.target_table import TargetTable, ensure_targets
 from penstock.destination.postgres.whole_schema.whole_schema import WholeSchema
 from penstock.destination.protocols import (
+    CopiedByWorkers,
     FollowsSchema,
     HoldsSchema,
     HoldsTables,
     KeepsDeadLetters,
     TablesFailAlone,
-    TakesCopies,
     TakesReplays,
+    Ticket,
     Unrestored,
 )
 from penstock.failpoints import failpoint
@@ -94,7 +95,7 @@ _SEQUENCES_SECONDS = 60.0
 
 class PostgresDestination(
     Destination,
-    TakesCopies,
+    CopiedByWorkers,
     HoldsTables,
     TakesReplays,
     FollowsSchema,
@@ -106,6 +107,7 @@ class PostgresDestination(
 
     name = "postgres"
     options_model = PostgresOptions
+    chunks_stand = True
     failpoints = (
         "postgres.staged",
         "postgres.merged",
@@ -443,13 +445,30 @@ class PostgresDestination(
             return recorded_target(conn, self.pipeline, table)
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> ChunkWriter:
+        return self._chunk_writer(table, *self._begin_chunks(table, again=again))
+
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        stage, copy, again = self._begin_chunks(table, again=again)
+        return {"stage": stage.to_json(), "copy": copy, "again": again}
+
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> ChunkWriter:
+        stage = Stage.from_json(ticket["stage"])
+        return self._chunk_writer(table, stage, ticket["copy"], ticket["again"])
+
+    def _begin_chunks(self, table: TableDefinition, *, again: bool) -> tuple[Stage, int, bool]:
         stage = self._stages[CATCHUP_LANE][table.oid]
         again = again and stage.kind == "keyed"
+        copy = self._copies.begin_chunks(table, self._targets[table.oid], again=again)
+        return stage, copy, again
+
+    def _chunk_writer(
+        self, table: TableDefinition, stage: Stage, copy: int, again: bool
+    ) -> PostgresChunkWriter:
         return PostgresChunkWriter(
             self._options.url,
             self.pipeline,
             stage,
-            self._copies.begin_chunks(table, self._targets[table.oid], again=again),
+            copy,
             again,
             passes_binary(table, stage),
             self._options.dead_letter,

@@ -13,7 +13,7 @@ from penstock.destination.families.kept_tables import Notes
 from penstock.destination.families.target import Target
 from penstock.destination.families.versioned.destination import VersionedDestination
 from penstock.destination.families.versioned.task_writer import VersionedChunkWriter
-from penstock.destination.protocols import KeepsDeadLetters
+from penstock.destination.protocols import CopiedByWorkers, KeepsDeadLetters, Ticket
 from penstock.destination.search.carry_over import Field, carry_over
 from penstock.destination.search.client import SearchClient, part
 from penstock.destination.search.dead_letters import DeadLetters
@@ -37,12 +37,13 @@ from penstock.model.table_schema import PgType
 _TEXT = PgType(25, "text")
 
 
-class SearchDestination(VersionedDestination, KeepsDeadLetters):
+class SearchDestination(VersionedDestination, CopiedByWorkers, KeepsDeadLetters):
     """Holds the rows of each table as documents of an index behind an alias."""
 
     name = "search"
     options_model = SearchOptions
     options: SearchOptions
+    chunks_stand = True
     failpoints = ("search.sent", "search.emptied", "search.copy_shown")
     capabilities = Capabilities(
         mode="merge",
@@ -172,6 +173,16 @@ class SearchDestination(VersionedDestination, KeepsDeadLetters):
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> VersionedChunkWriter:
         return VersionedChunkWriter(self._store(follows=False), self._targets[table.oid])
+
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        return {"ledger": self._identity, "generation": self._at[table.oid].to_json()}
+
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> VersionedChunkWriter:
+        """Into just the index that the driver made for this copy, or nowhere."""
+        self._identity = ticket["ledger"]
+        self._targets = {**self._targets, table.oid: Target.of(table)}
+        self._at = {**self._at, table.oid: Generation.from_json(ticket["generation"])}
+        return self.chunk_writer(table)
 
     def complete_table(self, table: TableDefinition) -> None:
         """Readers see the table from now on, in place of what they saw before."""

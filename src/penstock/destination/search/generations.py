@@ -21,6 +21,7 @@ from typing import Any
 from penstock.destination.search.client import SearchClient, part
 from penstock.model.errors import DestinationError, DestinationUnavailable
 from penstock.model.lsn import Position
+from penstock.model.stored import Stored
 
 _NUMBER = re.compile(r"\.g(\d+)$")
 # Writers that are older than so many TRUNCATEs are none that anybody waits for.
@@ -30,7 +31,7 @@ _ABOUT = "*.aliases,*.mappings._meta"
 
 
 @dataclass(frozen=True)
-class Generation:
+class Generation(Stored):
     """One index. ``is_shadow``: readers do not see it yet."""
 
     name: str

@@ -16,7 +16,8 @@ from penstock.destination.families.queue.events import Encoder
 from penstock.destination.families.queue.formats import Formats
 from penstock.destination.families.queue.options import FormatOptions, LaneOptions
 from penstock.destination.families.queue.oversize import Oversize
-from penstock.destination.protocols import KeepsDeadLetters
+from penstock.destination.protocols import CopiedByWorkers, KeepsDeadLetters, Ticket
+from penstock.destination.seen_elsewhere import not_seen_here
 from penstock.destination.webhooks.count_dead_letters import dead_letters_in
 from penstock.destination.webhooks.database import Database
 from penstock.destination.webhooks.options import WebhooksOptions
@@ -41,7 +42,7 @@ _NO_LIMIT = 2**40
 _log = logging.getLogger(__name__)
 
 
-class WebhooksDestination(AppendDestination, KeepsDeadLetters):
+class WebhooksDestination(AppendDestination, CopiedByWorkers, KeepsDeadLetters):
     """Every change once in the outbox, and from there to each receiver, at least once."""
 
     name = "webhooks"
@@ -147,6 +148,27 @@ class WebhooksDestination(AppendDestination, KeepsDeadLetters):
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> OutboxChunkWriter:
         return OutboxChunkWriter(self._storage, self._prefix, self._views())
+
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        with _explained():
+            # Of an earlier driver, the next one removes it with what is nobody's.
+            if self._storage.read_bytes(self._mark) is None:
+                self._storage.write(self._mark, b"", durable=False)
+        return {"prefix": self._prefix}
+
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> OutboxChunkWriter:
+        self._prefix = ticket["prefix"]
+        with _explained():
+            if self._storage.read_bytes(self._mark) is None:
+                raise not_seen_here(self.name, self._storage.path)
+        for formats in self._formats.values():
+            formats.know([table])
+        return self.chunk_writer(table)
+
+    @property
+    def _mark(self) -> str:
+        """A file by which workers see that they write where the driver reads."""
+        return f"{self._prefix}-driver"
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         for receipt in receipts:

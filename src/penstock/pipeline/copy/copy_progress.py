@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.store import CopyProgress
+from penstock.store import CopyProgress, Store
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,16 @@ def copy_view(table: str, phase: str, copy: CopyProgress, now: float) -> CopyVie
         copy.plan.bytes,
         max(0.0, now - copy.started_at.timestamp()),
     )
+
+
+def copy_views(store: Store) -> list[CopyView]:
+    """How far the copy of each table is, by what the store was last asked for."""
+    now, states = time.time(), store.get_table_states()
+    return [
+        copy_view(schema.qualified_name, states[oid].phase, copy, now)
+        for oid, copy in store.get_copies().items()
+        if oid in states and (schema := store.get_table_schema(oid)) is not None
+    ]
 
 
 def under_way(views: Iterable[CopyView]) -> list[CopyView]:

@@ -1,4 +1,4 @@
-"""The process of one destination, as the command that started it sees it."""
+"""A process that is tied to the command that started it, as that command sees it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.model.error_transport import error_from_json
@@ -18,20 +18,15 @@ from penstock.pipeline.many.tether import END_SECONDS
 _KILL_SECONDS = END_SECONDS + 5.0
 
 
-class DeliveryChild:
-    """`penstock run FILE --only NAME`, tied to this process by a socket (tether.py).
+class TiedProcess:
+    """A command with the option --tether, tied to this process by a socket (tether.py).
 
     It has a session of its own, so that Ctrl-C reaches only us, and we stop it in order.
     """
 
-    def __init__(
-        self, file: Path, name: str, *options: str, on_metrics: Callable[[str, str], None]
-    ) -> None:
-        """``on_metrics`` is told the name, and where the metrics are, by a thread of its own."""
+    def __init__(self, name: str, command: Sequence[str]) -> None:
         self.name = name
-        self._command = [sys.executable, "-m", "penstock", "run", str(file), "--only", name]
-        self._options = options
-        self._on_metrics = on_metrics
+        self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._listener: threading.Thread | None = None
@@ -46,9 +41,8 @@ class DeliveryChild:
             self._socket.close()
         ours, theirs = socket.socketpair()
         with theirs:
-            tied = ["--no-capture", "--tether", str(theirs.fileno())]
             self._process = subprocess.Popen(
-                [*self._command, *tied, *self._options],
+                [*self._command, "--tether", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -97,12 +91,30 @@ class DeliveryChild:
             for line in lines:
                 said = json.loads(line)
                 if "metrics" in said:
-                    self._on_metrics(self.name, said["metrics"])
+                    self.has_metrics(said["metrics"])
                 elif "failed" in said:
                     self._failure = error_from_json(said["failed"])
 
+    def has_metrics(self, url: str) -> None:
+        """Where its metrics are. Called by a thread of its own."""
 
-def stop_all(children: list[DeliveryChild]) -> None:
+
+class DeliveryChild(TiedProcess):
+    """`penstock run FILE --only NAME`."""
+
+    def __init__(
+        self, file: Path, name: str, *options: str, on_metrics: Callable[[str, str], None]
+    ) -> None:
+        """``on_metrics`` is told the name, and where the metrics are, by a thread of its own."""
+        command = [sys.executable, "-m", "penstock", "run", str(file), "--only", name]
+        super().__init__(name, [*command, "--no-capture", *options])
+        self._on_metrics = on_metrics
+
+    def has_metrics(self, url: str) -> None:
+        self._on_metrics(self.name, url)
+
+
+def stop_all(children: Sequence[TiedProcess]) -> None:
     """Let all of them end, side by side."""
     for child in children:
         child.ask_to_stop()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,21 +10,23 @@ from penstock.config.models import PipelineConfig
 from penstock.destination.registry import count_dead_letters, list_unrestored
 from penstock.model.errors import PenstockError
 from penstock.model.table_state import Errored, Ready
-from penstock.pipeline.copy.copy_progress import CopyView, copy_view
-from penstock.store import pipeline_store
+from penstock.pipeline.copy.copy_progress import CopyView, copy_views
+from penstock.store import SeenWorker, pipeline_store
 
 
 @dataclass
 class TableStatus:
     """``phases`` counts tables by state; ``errored`` says why; ``dead_letters`` counts rows.
-    ``copies`` are those that are under way; ``notes`` what the destination could not make;
-    ``unrestored`` what of the source's whole schema it lacks, each with its statement.
+    ``copies`` are those that are under way, ``workers`` the processes of `penstock copy`;
+    ``notes`` what the destination could not make; ``unrestored`` what of the source's whole schema
+    it lacks, each with its statement.
 
     ``problems`` name what could not be asked.
     """
 
     phases: dict[str, int] = field(default_factory=dict)
     copies: dict[str, CopyView] = field(default_factory=dict)
+    workers: list[dict[str, Any]] = field(default_factory=list)
     errored: dict[str, str] = field(default_factory=dict)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     dead_letters: dict[str, int] = field(default_factory=dict)
@@ -67,11 +68,10 @@ def _ask_store(config: PipelineConfig, status: TableStatus) -> None:
         store.load_copies()
         states = store.get_table_states()
         status.phases = dict(Counter(state.phase for state in states.values()))
-        for oid, copy in store.get_copies().items():
-            schema, state = store.get_table_schema(oid), states.get(oid)
-            if schema is not None and state is not None and not isinstance(state, Ready):
-                name = schema.qualified_name
-                status.copies[name] = copy_view(name, state.phase, copy, time.time())
+        status.copies = {
+            view.table: view for view in copy_views(store) if view.phase != Ready().phase
+        }
+        status.workers = [_worker(seen) for seen in store.load_workers()]
         for oid, notes in store.load_notes().items():
             schema = store.get_table_schema(oid)
             if notes and schema is not None:
@@ -80,3 +80,12 @@ def _ask_store(config: PipelineConfig, status: TableStatus) -> None:
             if isinstance(state, Errored):
                 schema = store.get_table_schema(oid)
                 status.errored[schema.qualified_name if schema else str(oid)] = state.reason
+
+
+def _worker(seen: SeenWorker) -> dict[str, Any]:
+    return {
+        **asdict(seen.report),
+        "since": seen.since.isoformat(),
+        "silent_seconds": round(seen.silent, 1),
+        "is_alive": seen.is_alive,
+    }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.config.models import CopyConfig, PipelineConfig
@@ -28,10 +29,18 @@ from penstock.source.postgres.snapshot.keys import read_keys
 from penstock.source.postgres.snapshot.plan import plan_copy
 from penstock.source.postgres.snapshot.relations import CopyRelations, read_relations
 from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot
+from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.source_status import read_source_status
 from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS, find_subscription
 from penstock.source.postgres.whole_schema.dump import dump_schema, read_sequences
 from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
+
+# A standby has the primary's identifier, and none of its snapshots.
+_PLACE = """
+SELECT concat_ws(' ', system_identifier, current_database(),
+                 CASE WHEN pg_is_in_recovery() THEN 'standby' END)
+  FROM pg_control_system()
+"""
 
 
 class PostgresCopySource(CopySource):
@@ -78,8 +87,23 @@ class PostgresCopySource(CopySource):
         return self._relations(table).table
 
     def opener(self, snapshot: HeldSnapshot) -> OpenChunk:
-        point = Frontier.before(snapshot.lsn)
-        return partial(_open_chunk, self._config.source.url, snapshot.name, point)
+        return self.ticket_opener(self.snapshot_ticket(snapshot))
+
+    def place(self) -> str:
+        with (
+            connect(self._config.source.url, application_name=self._application) as conn,
+            source_errors("asking which server it is"),
+        ):
+            row = conn.execute(_PLACE).fetchone()
+        assert row is not None  # noqa: S101 (a query without FROM gives a row)
+        return str(row[0])
+
+    def snapshot_ticket(self, snapshot: HeldSnapshot) -> Mapping[str, Any]:
+        return {"name": snapshot.name, "lsn": snapshot.lsn}
+
+    def ticket_opener(self, ticket: Mapping[str, Any]) -> OpenChunk:
+        point = Frontier.before(ticket["lsn"])
+        return partial(_open_chunk, self._config.source.url, ticket["name"], point)
 
     @contextmanager
     def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:

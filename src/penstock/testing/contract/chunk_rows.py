@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import struct
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from penstock.decode.flat_rows import decode_columns
 from penstock.decode.text_bytes import text_bytes
 from penstock.destination.contract import ChunkReceipt
 from penstock.destination.memory import Row
-from penstock.destination.protocols import TakesCopies
+from penstock.destination.protocols import CopiedByWorkers, TakesCopies
 from penstock.model.lsn import Frontier
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
@@ -129,6 +130,21 @@ def write_chunks(
         ).write(chunk)
         for chunk in chunks
     ]
+
+
+def write_elsewhere(
+    destination: CopiedByWorkers,
+    worker: CopiedByWorkers,
+    *chunks: ChunkRows,
+    again: bool = False,
+) -> list[ChunkReceipt]:
+    """What `penstock copy` does: a worker that opened nothing writes by the driver's tickets."""
+    receipts = []
+    for chunk in chunks:
+        table = definition(chunk.of)
+        ticket = json.loads(json.dumps(destination.chunk_ticket(table, again=again)))
+        receipts.append(worker.ticket_writer(table, ticket).write(chunk))
+    return receipts
 
 
 def copy_chunks(destination: TakesCopies, *chunks: ChunkRows, again: bool = False) -> None:

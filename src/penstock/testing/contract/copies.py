@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import cast
 
 import pytest
@@ -10,8 +12,13 @@ import pytest
 from penstock.decode.row_values import READ_ORDINAL
 from penstock.destination.contract import Destination
 from penstock.destination.memory import Row
-from penstock.destination.protocols import HoldsTables, TakesCopies, TakesReplays
-from penstock.model.errors import Fenced, SnapshotGone
+from penstock.destination.protocols import (
+    CopiedByWorkers,
+    HoldsTables,
+    TakesCopies,
+    TakesReplays,
+)
+from penstock.model.errors import BatchAgain, Fenced, SnapshotGone, TableRefused
 from penstock.model.lsn import Frontier, Position
 from penstock.testing.adapter import Adapter
 from penstock.testing.change_builder import ChangeBuilder, Table
@@ -20,6 +27,7 @@ from penstock.testing.contract.chunk_rows import (
     Values,
     copy_chunks,
     write_chunks,
+    write_elsewhere,
 )
 from penstock.testing.contract.deliveries import (
     BARE,
@@ -112,6 +120,39 @@ class CopyTests:
         destination.commit_chunks(receipts[1:])
         assert_copied(adapter, first(), second())
         assert destination.committed() is None
+
+    def test_workers_write_chunks_by_tickets(self, adapter: Adapter) -> None:
+        """Also beside tasks, and again: each chunk stands as often as if tasks had written it."""
+        destination = started(adapter)
+        needs(destination, CopiedByWorkers)
+        driver, worker = (cast("CopiedByWorkers", d) for d in (destination, adapter.make()))
+        receipts = write_elsewhere(driver, worker, first())
+        assert [receipt.rows for receipt in receipts] == [3]
+        # One whose lease was lost before.
+        write_elsewhere(driver, cast("CopiedByWorkers", adapter.make()), first())
+        destination.commit_chunks(receipts)
+        copy_chunks(destination, second())
+        destination.commit_chunks(receipts)
+        twice = [first()] if adapter.chunk_is_sent else []
+        if adapter.keeps != "a count":
+            assert_copied(adapter, *twice, first(), second())
+        assert destination.committed() is None
+
+    def test_a_worker_of_a_copy_that_was_given_up_changes_nothing(self, adapter: Adapter) -> None:
+        destination = started(adapter)
+        needs(destination, CopiedByWorkers)
+        if adapter.keeps != "rows":
+            pytest.skip("what is kept for ever is not given up")
+        late = json.loads(
+            json.dumps(cast("CopiedByWorkers", destination).chunk_ticket(definition(ITEMS)))
+        )
+        destination.truncate_table(definition(ITEMS))
+        worker = cast("CopiedByWorkers", adapter.make())
+        with suppress(Fenced, BatchAgain, TableRefused):
+            receipt = worker.ticket_writer(definition(ITEMS), late).write(first())
+            destination.commit_chunks([receipt])
+        copy_chunks(destination, second())
+        assert_copied(adapter, second())
 
     def test_chunks_of_several_tables_in_one_commit(self, adapter: Adapter) -> None:
         chunks = [first(), ChunkRows(NOTES, "0", [("1", "note")])]

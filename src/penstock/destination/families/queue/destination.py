@@ -9,20 +9,25 @@ import pyarrow as pa
 
 from penstock.destination.contract import (
     ChunkReceipt,
+    ChunkWriter,
     Destination,
     Rows,
     SchemaChange,
     TaskWriter,
 )
 from penstock.destination.families.queue.events import Encoder
-from penstock.destination.protocols import FollowsSchema, TakesCopies
+from penstock.destination.families.queue.formats import Formats
+from penstock.destination.protocols import CopiedByWorkers, FollowsSchema, Ticket
 from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
 
 
-class QueueDestination(Destination, TakesCopies, FollowsSchema):
+class QueueDestination(Destination, CopiedByWorkers, FollowsSchema):
     """Sends every change, and keeps all that was sent."""
+
+    chunks_stand = True
+    _formats: Formats
 
     def section_writer(self, changes: Sequence[SchemaChange]) -> TaskWriter:
         """Rows behind a schema change are sent at once, so its event goes before them."""
@@ -38,6 +43,13 @@ class QueueDestination(Destination, TakesCopies, FollowsSchema):
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         """What writers sent is there."""
+
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        return {}
+
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> ChunkWriter:
+        self._formats.know([table])
+        return self.chunk_writer(table)
 
     def truncate_table(self, table: TableDefinition) -> None:
         """A queue keeps its history."""

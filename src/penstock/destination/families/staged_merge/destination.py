@@ -39,7 +39,8 @@ from penstock.destination.families.staged_merge.task_writer import (
 )
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
-from penstock.destination.protocols import TakesReplays
+from penstock.destination.protocols import TakesReplays, Ticket
+from penstock.destination.seen_elsewhere import not_seen_here
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import NOTHING
 from penstock.model.table_definition import TableDefinition
@@ -288,6 +289,17 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         target = self._targets[table.oid]
         stage, copy = self.chunk_stage(target), self._copy(table.oid)
         return StagedChunkWriter(stage, target, copy, again, self.typing)
+
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        return {"driver": self._driver, "copy": self._copy(table.oid), "again": again}
+
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> StagedChunkWriter:
+        """Without a look at the ledger: where that is a file, the driver alone can have it open."""
+        if json.loads(self.stage.noted() or "{}").get("driver") != ticket["driver"]:
+            raise not_seen_here(self.name, self.stage.path)
+        target = Target.of(table)
+        stage, typing = self.chunk_stage(target), self.typing
+        return StagedChunkWriter(stage, target, ticket["copy"], ticket["again"], typing)
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         chunks = [StagedChunk.from_bytes(receipt.content) for receipt in receipts]

@@ -36,6 +36,9 @@ class FileStage(ChunkStage):
     destination.
     """
 
+    path: str
+    """Where it is, for people."""
+
     @abstractmethod
     def get(self, name: str) -> pa.Table:
         """Read a file. Raises BatchAgain where it is gone."""

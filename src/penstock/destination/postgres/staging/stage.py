@@ -16,6 +16,7 @@ from typing import Literal
 from psycopg import sql
 
 from penstock.destination.postgres.sessions.session import Connection
+from penstock.model.stored import Stored
 from penstock.model.table_definition import Announced
 from penstock.model.table_schema import TableSchema
 from penstock.transform.table_order import column_places, expect_announced
@@ -36,7 +37,7 @@ class StagedColumn:
 
 
 @dataclass(frozen=True)
-class Stage:
+class Stage(Stored):
     """A staging table and the target that it serves."""
 
     oid: int

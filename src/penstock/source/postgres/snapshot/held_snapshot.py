@@ -4,7 +4,8 @@ A process of its own holds it (holder_process.py), so that it outlives a driver 
 it holds stands in a file, which is also how the two talk:
 
 - The holder has the file locked. Without the lock, it is what a dead holder left.
-- A driver touches the file now and then; a holder whose file nobody touches ends.
+- A driver touches the file now and then; a holder whose file nobody touches ends, unless somebody
+  reads under its snapshot: workers may be on other machines.
 - A holder whose file is gone, or is another's, ends. So removing it is all that it takes.
 """
 

@@ -14,9 +14,10 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,16 @@ from penstock.source.postgres.snapshot.held_snapshot import (
     SnapshotFile,
     process_start,
 )
-from penstock.source.postgres.snapshot.shared_read import SnapshotReaders, exported_snapshot
+from penstock.source.postgres.snapshot.shared_read import (
+    SnapshotReaders,
+    exported_snapshot,
+    has_readers,
+)
 from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot, without_timeouts
 from penstock.source.postgres.source_errors import source_errors
 
 _TURN_SECONDS = 0.2
+_ASK_SECONDS = 5.0
 _OUTPUT, _ERRORS = 1, 2
 
 
@@ -78,7 +84,8 @@ def _hold(options: argparse.Namespace) -> None:
         transaction = _plain_transaction(url, options.application)
     with transaction as (conn, held), _readers(url, options, held) as readers:
         file = SnapshotFile(options.folder, held)
-        watch = _Watch(conn, file, readers, options)
+        is_read = partial(has_readers, url, options.application, held.backend_pid)
+        watch = _Watch(conn, file, readers, options, is_read)
         _tell(held=asdict(held))
         _be_silent()
         while (reason := watch.why_to_end()) is None:
@@ -169,12 +176,16 @@ class _Watch:
         file: SnapshotFile,
         readers: SnapshotReaders | None,
         options: argparse.Namespace,
+        is_read: Callable[[], bool],
     ) -> None:
+        """``is_read`` tells whether somebody reads under the snapshot now."""
         self._conn = conn
         self._file = file
         self._readers = readers
         self._options = options
         self._owner_start = process_start(options.owner) if options.owner else None
+        self._is_read = is_read
+        self._next_ask = 0.0
         self._touched = 0.0
         # Both by this clock: that of the file system may be another machine's.
         self._began = self._heard = time.monotonic()
@@ -198,9 +209,18 @@ class _Watch:
         if self.owner_ended():
             return f"The process {self._options.owner}, for which it was held, has ended."
         orphan_seconds = self._options.orphan_seconds
-        if orphan_seconds is not None and now - self._heard >= orphan_seconds:
-            return f"No driver was heard of for {orphan_seconds:g} s."
+        if orphan_seconds is not None:
+            self._look_for_readers(now, orphan_seconds)
+            if now - self._heard >= orphan_seconds:
+                return f"No driver was heard of for {orphan_seconds:g} s."
         return None if self._readers is None else self._readers.why_to_end()
+
+    def _look_for_readers(self, now: float, orphan_seconds: float) -> None:
+        """Workers on other machines go on without a driver, and do not see our file."""
+        if now - self._heard >= orphan_seconds / 2 and now >= self._next_ask:
+            self._next_ask = now + min(_ASK_SECONDS, orphan_seconds / 20)
+            if self._is_read():
+                self._heard = now
 
     def owner_ended(self) -> bool:
         owner = self._options.owner

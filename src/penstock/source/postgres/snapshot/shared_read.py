@@ -42,6 +42,17 @@ def _channel(snapshot_name: str) -> str:
     return f"penstock_read_{snapshot_name}"
 
 
+def has_readers(url: ConnectionUrl, application: str, holder_backend: int) -> bool:
+    """Whether somebody reads under a holder's snapshot now, on any machine."""
+    # Not by the holder's own session: inside of a transaction, others are seen as they were.
+    with (
+        suppress(PenstockError, psycopg.Error),
+        closing(connect(url, application_name=f"{application} readers")) as conn,
+    ):
+        return conn.execute(_READERS, {"holder": holder_backend}).fetchone() != (0,)
+    return False
+
+
 def tell_read(url: ConnectionUrl, snapshot_name: str, part: int, parts: int) -> None:
     """Say that one of the ``parts`` was read. Where it cannot be said, the holder stays longer."""
     begin = sql.SQL("BEGIN; NOTIFY {}, {}").format(
