@@ -71,7 +71,11 @@ lock: $(if $(filter $(UV),$(LOCAL_UV)),$(LOCAL_UV))  ## Lock requirements again 
 demo: setup  ## Replicate one embedded Postgres into another for 30 seconds and verify
 	$(BIN)/penstock demo
 
-PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+# Databases and folders of tests come and go by the thousand, and to remove a file takes long on some
+# disks. So they live in memory where there is room for them.
+MEMORY := $(shell awk '/MemAvailable/ { exit !($$2 > 10000000) }' /proc/meminfo 2>/dev/null && \
+	df -Pk /dev/shm 2>/dev/null | awk 'END { if ($$4 > 8000000) print "/dev/shm" }')
+PYTEST = $(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 test: setup  ## What every push runs, in 20 minutes (PG=14,18 picks the Postgres versions)
 	@$(BIN)/python -m penstock.spark.class_archive & \

@@ -154,6 +154,8 @@ def test_a_stranger_runs_stops_and_changes_nothing(attacked: Changed) -> None:
                     attacked.transaction(f"ALTER TABLE items ADD COLUMN c{number} int DEFAULT 1")
             stranger.join()
             assert stranger.failure is None
+            # What is behind its last message: once this is there, capture has met them all.
+            attacked.transaction("UPDATE items SET label = 'last' WHERE id % 7 = 0")
             attacked.wait(run, attacked.is_same, "all is delivered, and nothing else")
         expect_unharmed(attacked)
         report = attacked.pipeline.log.capture_report()

@@ -26,6 +26,7 @@ COMMANDS = (
     Command("run", f"POST {_PIPELINE}/start"),
     Command("snapshot", f"POST {_PIPELINE}/jobs"),
     Command("capture", why_not="It is a part of `run`, for a machine beside the database."),
+    Command("copy", why_not="It is a part of `run`, for machines that only copy."),
     Command("status", f"GET {_PIPELINE}"),
     Command("verify", f"POST {_PIPELINE}/jobs"),
     Command("tables list", f"GET {_PIPELINE}/tables"),

@@ -103,5 +103,5 @@ def _same(batches: Iterable[Any]) -> Iterable[Any]:
 if __name__ == "__main__":
     ensure_java()
     made = make_archive()
-    print(f"Spark's classes are in {made}" if made else "no folder for Spark's classes")
+    print(f"Spark's classes are in {made}" if made else "Spark's classes were not kept")
     sys.exit(0)
