@@ -1,10 +1,12 @@
-"""Growing pauses between attempts."""
+"""Attempts that are made again: after growing pauses, or at once."""
 
 from __future__ import annotations
 
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
 
 from penstock.cadence import paced
 
@@ -13,6 +15,20 @@ _LONGEST_SECONDS = 30.0
 # Who lived this long after a pause had got past what broke it before.
 _HEALTHY_SECONDS = 60.0
 _TURN_SECONDS = 0.05
+
+_TRIES = 5
+
+T = TypeVar("T")
+
+
+def tried_again(attempt: Callable[[], T], error: type[Exception]) -> T:
+    """What the attempt returns. It is made again at once where it raises this error, some times;
+    then that is raised.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(error):
+            return attempt()
+    return attempt()
 
 
 class Backoff:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 
+from penstock.backoff import tried_again
 from penstock.model.errors import BatchAgain, Fenced
 from penstock.model.watermarks import Watermarks
-
-_TRIES = 5
 
 
 class Ledger(ABC):
@@ -61,7 +59,4 @@ def once_alone(take_over: Callable[[], int]) -> int:
     """What it returns, tried again where another driver takes over at the same time. Raises
     BatchAgain where that happens every time.
     """
-    for _ in range(_TRIES - 1):
-        with suppress(BatchAgain):
-            return take_over()
-    return take_over()
+    return tried_again(take_over, BatchAgain)

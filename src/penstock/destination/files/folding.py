@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from penstock.backoff import tried_again
 from penstock.destination.files.committed_files import list_files
 from penstock.destination.files.layout import table_folder
 from penstock.destination.files.stored_changes import StoredChange, Values, read_changes, values_of
@@ -28,8 +29,6 @@ from penstock.model.errors import DestinationError
 from penstock.model.lsn import Position
 from penstock.model.table_schema import TableSchema
 from penstock.pgoutput.messages import UNSET
-
-_TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -66,10 +65,7 @@ def _committed_changes(
     """A file that was listed where it waits may move to its place before it is read: then all are
     listed again.
     """
-    for _ in range(_TRIES - 1):
-        with suppress(FileNotFoundError):
-            return _read_all(path, pipeline, schema, table)
-    return _read_all(path, pipeline, schema, table)
+    return tried_again(partial(_read_all, path, pipeline, schema, table), FileNotFoundError)
 
 
 def _read_all(path: str | Path, pipeline: str, schema: str, table: str) -> list[StoredChange]:

@@ -15,8 +15,8 @@ from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
 from penstock.transform.step import Step, filtered_by
 
-# What another attempt of the same task would only meet again.
-_LASTING = (SnapshotGone, TableRewritten, TableRefused)
+LASTING = (SnapshotGone, TableRewritten, TableRefused)
+"""What another attempt of the same task would only meet again."""
 
 
 class ChunkTask:
@@ -38,7 +38,7 @@ class ChunkTask:
         """
         try:
             receipts = [self._copy(chunk, self._tables[chunk.table]) for chunk in chunks]
-        except _LASTING as error:
+        except LASTING as error:
             return error_to_text(error).encode()
         written.filtered += filtered_by(self._steps)
         written.resent += sum(receipt.resent for receipt in receipts)

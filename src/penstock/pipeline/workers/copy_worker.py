@@ -30,14 +30,11 @@ from penstock.model.errors import (
     ConfigError,
     Fenced,
     PenstockError,
-    SnapshotGone,
     StoreUnavailable,
-    TableRefused,
-    TableRewritten,
 )
 from penstock.model.quantity_text import bytes_text
 from penstock.model.table_definition import TableDefinition
-from penstock.pipeline.copy.chunk_task import ChunkTask
+from penstock.pipeline.copy.chunk_task import LASTING, ChunkTask
 from penstock.pipeline.run.engine import TableToCopy
 from penstock.pipeline.run.filtering import pipeline_filter, pipeline_transform
 from penstock.pipeline.workers.terms import Terms, definition_mark, expect_terms, terms_of
@@ -154,7 +151,7 @@ class CopyWorker:
             tables = {oid: self._table(oid, table) for oid, table in job.tables.items()}
             task = ChunkTask(self._source.ticket_opener(job.snapshot), tables, self._steps)
             return task.run(job.chunks, written), written
-        except (SnapshotGone, TableRewritten, TableRefused) as error:
+        except LASTING as error:
             return error_to_text(error).encode(), written
 
     def _expect(self, job: UnitJob) -> None:

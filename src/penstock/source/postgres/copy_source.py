@@ -95,7 +95,7 @@ class PostgresCopySource(CopySource):
             source_errors("asking which server it is"),
         ):
             row = conn.execute(_PLACE).fetchone()
-        assert row is not None  # noqa: S101 (a query without FROM gives a row)
+        assert row is not None  # noqa: S101 (the function gives one row)
         return str(row[0])
 
     def snapshot_ticket(self, snapshot: HeldSnapshot) -> Mapping[str, Any]:

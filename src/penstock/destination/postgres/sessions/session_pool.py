@@ -34,11 +34,10 @@ class SessionPool:
             conn.close()
             raise
         with self._lock:
-            is_kept = not self._is_closed
-            if is_kept:
+            if not self._is_closed:
                 self._idle.append(conn)
-        if not is_kept:
-            conn.close()
+                return
+        conn.close()
 
     def close(self) -> None:
         """Sessions that are in use are closed by those who give them back."""
