@@ -125,9 +125,9 @@ def test_a_log_that_does_not_reach_back_is_refused(many: ManyDestinations) -> No
     many.capture()
     with many.running("lake") as runs:
         many.wait(runs, lambda: many.are_ready("lake"), "it is copied")
-        first = many.pipeline.log.list().segments[0]
         many.pipeline.execute("UPDATE items SET note = 'gone' WHERE id < 100")
         many.pipeline.sync()
+        first = many.pipeline.log.list().segments[0]
         many.pipeline.execute("UPDATE items SET note = 'gone too' WHERE id < 100")
         many.wait(
             runs,
