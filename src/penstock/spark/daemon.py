@@ -1,14 +1,16 @@
 """Spark's Python worker daemon, with the two costs removed that every task would pay.
 
 Named by ``spark.python.daemon.module``. Workers are forked from this process, so what is imported
-here is imported once, and what is frozen here is never visited by their garbage collections.
+here is imported once. Spark collects garbage after each task: what is frozen is not visited.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import sys
 import zipimport
+from collections.abc import Callable
 from typing import Any
 
 
@@ -33,18 +35,41 @@ def _keep_zip_directories() -> None:
     zipimport.zipimporter.invalidate_caches = invalidate_caches  # type: ignore[method-assign]
 
 
+def freezing_modules(run_task: Callable[..., int]) -> Callable[..., int]:
+    """``run_task``, after which the modules that it imported are frozen.
+
+    Which those are depends on the destination. Only a task that imported something freezes, so that
+    what later tasks leave behind is still found.
+    """
+    known = len(sys.modules)
+
+    def run(*arguments: Any) -> int:
+        nonlocal known
+        code = run_task(*arguments)
+        if len(sys.modules) != known:
+            known = len(sys.modules)
+            gc.collect()
+            gc.freeze()
+        return code
+
+    return run
+
+
 def main() -> None:
     _keep_zip_directories()
     import pyspark.daemon
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker
 
+    import penstock.changelog.segment_run
+    import penstock.decode.changes
     import penstock.spark.source
     import penstock.spark.table_reader
     import penstock.spark.task  # noqa: F401 (likewise)
 
     gc.collect()
     gc.freeze()
+    pyspark.daemon.worker = freezing_modules(pyspark.daemon.worker)
     pyspark.daemon.manager()  # type: ignore[no-untyped-call]
 
 
