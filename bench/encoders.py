@@ -57,7 +57,7 @@ def captured_changes(pipeline: BenchPipeline) -> list[ChangeSet]:
     first, last = pipeline.subscription.start_lsn, listing.frontier.commit_lsn
     pointers = chain.between(listing.segments, listing.sizes, first, last)
     buffer_bytes = pipeline.config.batch.buffer_bytes
-    return list(TaskInput(pointers, listing.frontier, buffer_bytes).changes(log))
+    return list(TaskInput(pointers, buffer_bytes).changes(log))
 
 
 def encoder_of(

@@ -7,16 +7,15 @@ on Spark; those of tables, schemas and values run here. Writers are pickled as S
 
 from __future__ import annotations
 
-import json
 import pickle
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
-import pyarrow as pa
 import pytest
 
 from penstock.changelog.chain import Batch, Pointer
@@ -25,14 +24,12 @@ from penstock.config.models import PipelineConfig
 from penstock.destination.contract import LanedWriter, LanePart, TaskWriter
 from penstock.metrics.written import CopyResult, JobResult, Written, together
 from penstock.model.error_transport import error_from_text
-from penstock.model.lsn import Frontier
 from penstock.pipeline.copy.chunk_task import ChunkTask, copy_result
-from penstock.pipeline.run.engine import Engine, QueryPart, TableToCopy
+from penstock.pipeline.run.engine import Engine, TableToCopy
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
-from penstock.spark.query import _Commits
-from penstock.spark.source import PenstockStreamReader, _Settings, _Share, share_out
-from penstock.spark.task import ChangesOf, TaskFunction, metered
+from penstock.spark.source import share_out
+from penstock.spark.task import ChangesOf, WriteTask, metered
 from penstock.spark.task_input import TaskInput
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
@@ -40,7 +37,6 @@ from penstock.transform.step import Step
 
 T = TypeVar("T")
 
-_POLL_SECONDS = 0.02
 # A worker of Spark's has one task at a time, and keeps sessions for the next one.
 _ONE_TASK = threading.Lock()
 
@@ -82,15 +78,19 @@ class ThreadsEngine(Engine):
     def parallelism(self) -> int:
         return self._width
 
-    def query(self, start: Frontier, batch_age: float, part: QueryPart) -> ThreadsQuery:
-        return ThreadsQuery(self, self._config, start, batch_age, part)
+    def check(self) -> None:
+        pass
+
+    @contextmanager
+    def cancellable(self) -> Iterator[Callable[[], None]]:
+        yield lambda: None
 
     def write_batch(
         self, batch: Batch, floors: Floors, writer: TaskWriter, section: Section | None = None
     ) -> JobResult:
         own = (floors,) if section is None else (floors, section)
         shares = [s for s in share_out(batch.pointers, self._width) if s]
-        return self.run(shares, batch.frontier, own, writer)
+        return self._run(shares, own, writer)
 
     def copy_chunks(
         self, chunks: Sequence[Chunk], open_chunk: OpenChunk, tables: Mapping[int, TableToCopy]
@@ -103,31 +103,27 @@ class ThreadsEngine(Engine):
             raise error_from_text(str(error)) or error from None
         return copy_result(result, written)
 
-    def run(
-        self,
-        shares: Sequence[tuple[Pointer, ...]],
-        frontier: Frontier,
-        own: Sequence[Step],
-        writer: TaskWriter,
+    def _run(
+        self, shares: Sequence[tuple[Pointer, ...]], own: Sequence[Step], writer: TaskWriter
     ) -> JobResult:
         """One batch: a task a share, one after another; lanes are brought together before."""
         began = time.monotonic()
         size = self._config.batch.buffer_bytes
-        inputs = [TaskInput(share, frontier, size) for share in shares if share]
+        inputs = [TaskInput(share, size) for share in shares]
         changes_of = ChangesOf(self._log, *own, *self._steps)
         try:
             if isinstance(writer, LanedWriter) and len(inputs) > 1:
                 done = self._by_lanes(inputs, writer, changes_of)
             else:
-                done = [self._write(_sent(TaskFunction(writer, changes_of)), i) for i in inputs]
+                done = [self._write(_sent(WriteTask(writer, changes_of)), i) for i in inputs]
         except RuntimeError as error:
             raise error_from_text(str(error)) or error from None
         written = together(each for _, each in done)
         return JobResult([receipt for receipt, _ in done], written, began, time.monotonic())
 
-    def _write(self, task: TaskFunction, given: TaskInput) -> tuple[bytes, Written]:
+    def _write(self, task: WriteTask, given: TaskInput) -> tuple[bytes, Written]:
         with _ONE_TASK:
-            return task.write(given)
+            return task(given)
 
     def _by_lanes(
         self, inputs: Sequence[TaskInput], writer: LanedWriter, changes_of: ChangesOf
@@ -147,94 +143,6 @@ class ThreadsEngine(Engine):
             with _ONE_TASK:
                 done.append((meter.sent(_sent(writer), iter(parts)), meter.written))
         return [each for each in done if each[0]] or done
-
-
-class ThreadsQuery:
-    """One batch after another, in a thread of its own, until the block ends."""
-
-    def __init__(
-        self,
-        engine: ThreadsEngine,
-        config: PipelineConfig,
-        start: Frontier,
-        batch_age: float,
-        part: QueryPart,
-    ) -> None:
-        self._engine = engine
-        self._part = part
-        self._at = start
-        self._age = batch_age
-        self._commits = _Commits(part.commit)
-        self._stopping = threading.Event()
-        self._failure: BaseException | None = None
-        self.is_under_way = False
-        self._reader = PenstockStreamReader(_settings(config, start, part), pa.schema([]))
-        self._thread = threading.Thread(target=self._run, name="penstock-batches", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._commits.end()
-
-    def wait(self, seconds: float) -> bool:
-        self._commits.check()
-        self._thread.join(seconds)
-        if self._failure is not None:
-            raise self._commits.failure or self._failure
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                began = time.monotonic()
-                if not self._batch():
-                    self._stopping.wait(_POLL_SECONDS)
-                else:
-                    self._stopping.wait(max(0.0, self._age - (time.monotonic() - began)))
-        except RuntimeError as error:
-            self._failure = error_from_text(str(error)) or error
-        except BaseException as error:
-            self._failure = error
-
-    def _batch(self) -> bool:
-        end = Frontier.from_json(self._reader.latestOffset())
-        # As with Spark, there is always a first batch, also of nothing.
-        is_first, self.is_under_way = not self.is_under_way, True
-        if (end == self._at and not is_first) or self._stopping.is_set():
-            return False
-        shares = self._reader.partitions(self._at.to_json(), end.to_json())
-        floors = self._part.floors_at(self._at)
-        writer = self._part.writer()
-        pointers = [share.pointers for share in shares if isinstance(share, _Share)]
-        result = self._engine.run(pointers, end, (floors,), writer)
-        self._at = end
-        self._commits.begin(result, end)
-        return True
-
-
-def _settings(config: PipelineConfig, start: Frontier, part: QueryPart) -> _Settings:
-    options = {
-        "path": config.change_log.path,
-        "storageOptions": json.dumps(config.change_log.revealed_options),
-        "mode": "pointers",
-        "start": json.dumps(start.to_json()),
-        "maxBytesPerTrigger": str(config.batch.max_bytes),
-        "maxGrowth": str(config.batch.max_growth),
-        "bufferBytes": str(config.batch.buffer_bytes),
-        "parallelism": "2",
-        **({} if part.feed is None else {"feed": part.feed}),
-        **({"delivery": config.delivery} if config.is_one_of_many else {}),
-    }
-    return _Settings.of(options)
 
 
 def _sent(what: T) -> T:

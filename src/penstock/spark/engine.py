@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -13,13 +15,11 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import TaskWriter
 from penstock.metrics.written import CopyResult, JobResult
-from penstock.model.lsn import Frontier
-from penstock.pipeline.run.engine import Engine, QueryPart, TableToCopy
+from penstock.pipeline.run.engine import Engine, TableToCopy
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
 from penstock.spark.jobs import LogReading, run_batch, run_copy
-from penstock.spark.jvm import jvm_needed
-from penstock.spark.query import PipelineQuery, QuerySettings
+from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.session import end_session, make_session
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
@@ -60,17 +60,22 @@ class SparkEngine(Engine):
         with jvm_needed():
             return int(self._session.sparkContext.defaultParallelism)
 
-    def query(self, start: Frontier, batch_age: float, part: QueryPart) -> PipelineQuery:
-        batch = self._config.batch
-        settings = QuerySettings(
-            self._config.change_log,
-            batch.max_bytes,
-            batch.max_growth,
-            batch.buffer_bytes,
-            batch_age,
-            self._config.delivery if self._config.is_one_of_many else None,
-        )
-        return PipelineQuery(self._session, settings, start, part, self._steps)
+    def check(self) -> None:
+        with jvm_needed():
+            if self._session.sparkContext._jsc.sc().isStopped():
+                raise spark_lost()
+
+    @contextmanager
+    def cancellable(self) -> Iterator[Callable[[], None]]:
+        context, group = self._session.sparkContext, uuid.uuid4().hex
+        with jvm_needed():
+            context.setJobGroup(group, "batches of the stream")
+
+        def cancel() -> None:
+            with suppress(*JVM_GONE):
+                context.cancelJobGroup(group)
+
+        yield cancel
 
     def write_batch(
         self, batch: Batch, floors: Floors, writer: TaskWriter, section: Section | None = None

@@ -1,13 +1,14 @@
-"""Spark jobs beside the stream: tasks that are known beforehand, each with its result."""
+"""Spark jobs: tasks that are known beforehand, each with its result."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import pyarrow as pa
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -23,69 +24,64 @@ from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
 from penstock.spark.jvm import jvm_needed
 from penstock.spark.lanes import by_lanes
-from penstock.spark.query import QueryFailed, first_lines
 from penstock.spark.source import share_out
-from penstock.spark.task import (
-    ChangesOf,
-    TaskFunction,
-    job_result,
-    metered,
-)
+from penstock.spark.task import ChangesOf, WriteTask, metered
 from penstock.spark.task_input import TaskInput, marked_errors
 from penstock.transform.step import Step
-
-_SCHEMA = "place bigint, result binary, written string"
 
 Task = TypeVar("Task")
 Done = tuple[bytes, Written]
 """A task's result, and what it did."""
 
 
-class _Tasks(Generic[Task]):
-    """What runs on an executor: the tasks whose places come in. Picklable if the task is."""
+class QueryFailed(PenstockError):
+    """Spark ended a job for a reason of its own: a lost executor, a killed worker."""
 
-    def __init__(self, tasks: Sequence[Task], run: Callable[[Task], Done]) -> None:
-        self._tasks = tasks
+
+class _Run(Generic[Task]):
+    """What runs on an executor. Picklable if the function is."""
+
+    def __init__(self, run: Callable[[Task], Done]) -> None:
         self._run = run
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for place in batch.column(0).to_pylist():
-                with marked_errors():
-                    result, written = self._run(self._tasks[place])
-                yield pa.RecordBatch.from_pydict(
-                    {"place": [place], "result": [result], "written": [written.to_json()]}
-                )
+    def __call__(self, tasks: Iterable[Task]) -> Iterator[Done]:
+        for task in tasks:
+            with marked_errors():
+                yield self._run(task)
 
 
 def run_tasks(
     spark: SparkSession, tasks: Sequence[Task], run: Callable[[Task], Done]
 ) -> list[Done]:
-    """Run each task on an executor; their results in the tasks' order. Raises what one raised."""
+    """Run each task on an executor; their results in the tasks' order. Raises what one raised.
+
+    A plain job: where a batch is small, planning a query takes longer than all else.
+    """
     if not tasks:
         return []
+    with jvm_needed(), failures_told():
+        each = spark.sparkContext.parallelize(tasks, len(tasks))
+        return each.mapPartitions(_Run(run)).collect()
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Raise what a task raised, or QueryFailed."""
     try:
-        with jvm_needed():
-            places = spark.range(0, len(tasks), 1, len(tasks))
-            rows = places.mapInArrow(_Tasks(tasks, run), _SCHEMA).collect()
+        yield
     except PySparkException as error:
         raise _reason(str(error)) from None
-    rows.sort(key=lambda row: int(row["place"]))
-    return [(bytes(row["result"]), Written.from_json(row["written"])) for row in rows]
+    except Py4JJavaError as error:
+        raise _reason(error.java_exception.toString()) from None
 
 
 def _reason(text: str) -> PenstockError:
     return error_from_text(text) or QueryFailed(first_lines(text))
 
 
-class _Replay:
-    """Writes one task's share of a replay."""
-
-    def __init__(self, function: TaskFunction) -> None:
-        self._function = function
-
-    def __call__(self, task: TaskInput) -> Done:
-        return self._function.write(task)
+def first_lines(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return "the Spark job failed: " + " ".join(lines[:3])[:600]
 
 
 @dataclass(frozen=True)
@@ -108,27 +104,18 @@ def run_batch(
     with jvm_needed():
         width = spark.sparkContext.defaultParallelism
     shares = share_out(batch.pointers, width)
-    inputs = [TaskInput(share, batch.frontier, reading.buffer_bytes) for share in shares if share]
+    inputs = [TaskInput(share, reading.buffer_bytes) for share in shares if share]
     changes_of = ChangesOf(reading.log, *steps)
     if isinstance(writer, LanedWriter) and len(inputs) > 1:
-        return _run_lanes(spark, inputs, writer, changes_of)
-    done = run_tasks(spark, inputs, _Replay(TaskFunction(writer, changes_of)))
-    receipts = [receipt for receipt, _ in done]
-    return JobResult(receipts, together(w for _, w in done), began, time.monotonic())
-
-
-def _run_lanes(
-    spark: SparkSession, inputs: Sequence[TaskInput], writer: LanedWriter, changes_of: ChangesOf
-) -> JobResult:
-    began = time.monotonic()
-    try:
-        with jvm_needed():
-            texts = [(task.to_json(),) for task in inputs]
-            tasks = spark.createDataFrame(texts, "task string").repartition(len(texts))
-            rows = by_lanes(tasks, writer, changes_of).collect()
-    except PySparkException as error:
-        raise _reason(str(error)) from None
-    return job_result(rows, began)
+        with jvm_needed(), failures_told():
+            rows = by_lanes(spark, inputs, writer, changes_of).collect()
+        receipts = [bytes(row["receipt"]) for row in rows if row["receipt"] is not None]
+        written = together(Written.from_json(row["written"]) for row in rows)
+    else:
+        done = run_tasks(spark, inputs, WriteTask(writer, changes_of))
+        receipts = [receipt for receipt, _ in done]
+        written = together(each for _, each in done)
+    return JobResult(receipts, written, began, time.monotonic())
 
 
 class _CopyChunks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import shutil
 import signal
@@ -24,9 +23,6 @@ from penstock.spark.environment import PYTHON, driver_folder, environment_settin
 from penstock.spark.java import ensure_java
 from penstock.spark.jvm import JVM_GONE, end_jvm, log_options, start_context
 
-_CHECKPOINTS = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set where spark-submit has started this process, and the JVM before it."""
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
@@ -39,11 +35,6 @@ def default_settings() -> dict[str, str]:
     """What Penstock sets unless the pipeline file says otherwise. docs/spark.md says why."""
     return {
         "spark.python.daemon.module": "penstock.spark.daemon",
-        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINTS,
-        "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-        "spark.sql.streaming.pollingDelay": "20ms",
-        "spark.sql.streaming.minBatchesToRetain": "2",
-        "spark.sql.streaming.numRecentProgressUpdates": "5",
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.ui.retainedExecutions": "10",
         "spark.ui.enabled": "false",
@@ -121,17 +112,3 @@ def _own_sigint() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-def checkpoint_parent() -> str | None:
-    """A memory file system where there is one: the checkpoint is a cache, not the truth."""
-    memory = Path("/dev/shm")  # noqa: S108 (its content is worthless to others)
-    return str(memory) if os.access(memory, os.W_OK) else None
-
-
-def checkpoint_prefix(log_path: str, delivery: str | None = None) -> str:
-    """How the checkpoint folders of the pipeline with that change log are named; ``delivery`` tells
-    its destinations apart, where it has several.
-    """
-    whose = log_path if delivery is None else f"{log_path}\n{delivery}"
-    return f"penstock-{hashlib.sha256(whose.encode()).hexdigest()[:16]}-"

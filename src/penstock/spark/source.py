@@ -1,15 +1,12 @@
 """The ``penstock`` data source: a change log as a stream, or a table as it is (table_reader.py).
 
-Modes of the stream: ``changes`` (default) gives one row a change; with ``table`` set, the typed
-rows of that table; ``pointers`` is the pipeline's own: one small row a task, which names what to
-read.
+The stream gives one row a change; with ``table`` set, the typed rows of that table.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +15,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from penstock.changelog import chain
-from penstock.changelog.barrier import BarrierWatch
 from penstock.changelog.batch_size import BatchSize
 from penstock.changelog.chain import Pointer
-from penstock.changelog.changelog import ChangeLog, Listing
-from penstock.changelog.feed import FeedReader
-from penstock.changelog.schema_points import SchemaPoints
+from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment_run import RUN_BYTES, read_runs
 from penstock.changelog.view import LogView
 from penstock.model.errors import ConfigError
 from penstock.model.lsn import NOTHING, Frontier, parse_lsn
-from penstock.spark.task_input import TaskInput, marked_errors
 
 if TYPE_CHECKING:
     from penstock.spark.table_reader import PenstockTableReader
@@ -41,7 +34,6 @@ _SMALLEST_TASK = 4 * 1024 * 1024
 _OPTIONS = (
     "path",
     "storageoptions",
-    "mode",
     "table",
     "start",
     "maxbytespertrigger",
@@ -49,17 +41,14 @@ _OPTIONS = (
     "bufferbytes",
     "parallelism",
     "reader",
-    "feed",
-    "delivery",
 )
 
 
 @dataclass
 class _Share(InputPartition):
-    """One task's pointers, and the frontier of the whole batch."""
+    """One task's pointers."""
 
     pointers: tuple[Pointer, ...]
-    frontier: Frontier
 
 
 class PenstockSource(DataSource):
@@ -90,8 +79,6 @@ class PenstockSource(DataSource):
 
             return read_schema(self.options)
         settings = _Settings.of(self.options)
-        if settings.mode == "pointers":
-            return "task string"
         from penstock.spark import envelope, typed_rows
 
         if settings.table is not None:
@@ -122,7 +109,6 @@ class PenstockSource(DataSource):
 class _Settings:
     path: str
     options: dict[str, str] = field(repr=False)
-    mode: str
     table: str | None
     start: str
     max_bytes: int
@@ -130,9 +116,6 @@ class _Settings:
     buffer_bytes: int
     parallelism: int
     reader: str | None
-    feed: str | None
-    delivery: str | None
-    """Of several readers that a pipeline has, for which this is."""
 
     @classmethod
     def of(cls, given: dict[str, str]) -> _Settings:
@@ -144,13 +127,9 @@ class _Settings:
             )
         if "path" not in options:
             raise ConfigError("the penstock source needs the option path: the change log's folder")
-        mode = options.get("mode", "changes")
-        if mode not in ("changes", "pointers"):
-            raise ConfigError(f"option mode of the penstock source: {mode!r} is unknown")
         return cls(
             path=options["path"],
             options=_storage_options(options.get("storageoptions", "{}")),
-            mode=mode,
             table=options.get("table"),
             start=options.get("start", "earliest"),
             max_bytes=_positive(options, "maxbytespertrigger", DEFAULT_MAX_BYTES),
@@ -158,8 +137,6 @@ class _Settings:
             buffer_bytes=_positive(options, "bufferbytes", RUN_BYTES),
             parallelism=_positive(options, "parallelism", DEFAULT_PARALLELISM),
             reader=options.get("reader"),
-            feed=options.get("feed"),
-            delivery=options.get("delivery"),
         )
 
     @property
@@ -179,10 +156,7 @@ class PenstockStreamReader(DataSourceStreamReader):
         self._initial: Frontier | None = None
         self._last: Frontier | None = None
         self._size = BatchSize(settings.max_bytes, settings.max_growth)
-        told = None if settings.feed is None else FeedReader(settings.feed)
-        self._view = LogView(settings.log, told, sees_barriers=True)
-        self._barriers = BarrierWatch(settings.log, settings.delivery)
-        self._schema_points = SchemaPoints(settings.log)
+        self._view = LogView(settings.log)
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 (Spark's)
         # Spark asks after the first latestOffset(): both must mean the same start.
@@ -194,56 +168,30 @@ class PenstockStreamReader(DataSourceStreamReader):
 
     def latestOffset(self, *_start_and_limit: object) -> dict[str, str]:  # noqa: N802 (Spark's)
         # Spark 4.1 passes nothing; from 4.2 on a start and a limit, which our own state stands for.
-        with self._told_to_driver():
-            last = self._last or Frontier.from_json(self.initialOffset())
-            listing = self._view.listing()
-            limit = self._limit(listing, last)
-            size = self._size.next(chain.waiting_bytes(listing.segments, listing.sizes, last))
-            batch = chain.next_batch(listing.segments, listing.sizes, last, size.allowed, limit)
-            if batch is not None:
-                self._last, self._size = batch.frontier, size
-            else:
-                self._last = last
-            return self._last.to_json()
-
-    def _limit(self, listing: Listing, last: Frontier) -> int | None:
-        """What a batch must not pass: a schema change, which the driver brings itself, and the
-        point that verify waits for. For the pipeline alone. Asked after the listing.
-        """
-        if self._settings.mode != "pointers":
-            return None
-        limits = (
-            self._barriers.held_at(listing),
-            self._schema_points.next_after(listing, last.commit_lsn),
-        )
-        return min(filter(None, limits), default=None)
+        last = self._last or Frontier.from_json(self.initialOffset())
+        listing = self._view.listing()
+        size = self._size.next(chain.waiting_bytes(listing.segments, listing.sizes, last))
+        batch = chain.next_batch(listing.segments, listing.sizes, last, size.allowed)
+        if batch is not None:
+            self._last, self._size = batch.frontier, size
+        else:
+            self._last = last
+        return self._last.to_json()
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        with self._told_to_driver():
-            return self._partitions(Frontier.from_json(start), Frontier.from_json(end))
-
-    def _partitions(self, first: Frontier, last: Frontier) -> Sequence[InputPartition]:
+        first, last = Frontier.from_json(start), Frontier.from_json(end)
         # After a restart this is the first call, and the only word on where the query stands.
         self._last = max(self._last or last, last)
         listing = self._view.listing(at_least=last)
-        pointers: tuple[Pointer, ...] = ()
-        if last.commit_lsn > first.commit_lsn:
-            pointers = chain.between(
-                listing.segments, listing.sizes, first.commit_lsn, last.commit_lsn
-            )
-        # The pipeline's batches have a task also without rows: it carries the frontier.
-        if not pointers and self._settings.mode != "pointers":
+        if last.commit_lsn <= first.commit_lsn:
             return []
+        pointers = chain.between(listing.segments, listing.sizes, first.commit_lsn, last.commit_lsn)
         shares = share_out(pointers, self._settings.parallelism)
-        return [_Share(share, last) for share in shares]
+        return [_Share(share) for share in shares if share]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Share)  # noqa: S101 (Spark gives back what partitions made)
         settings = self._settings
-        if settings.mode == "pointers":
-            task = TaskInput(partition.pointers, partition.frontier, settings.buffer_bytes)
-            yield pa.RecordBatch.from_pydict({"task": [task.to_json()]})
-            return
         from penstock.decode.changes import decode_changes
         from penstock.spark import envelope, typed_rows
 
@@ -263,10 +211,6 @@ class PenstockStreamReader(DataSourceStreamReader):
         if self._settings.reader is not None:
             self._settings.log.set_reader(self._settings.reader, frontier)
 
-    def _told_to_driver(self) -> AbstractContextManager[None]:
-        """The pipeline's driver decides by the kind of an error; people read its text."""
-        return marked_errors() if self._settings.mode == "pointers" else nullcontext()
-
     def _start(self) -> Frontier:
         start = self._settings.start
         if start == "earliest":
@@ -274,8 +218,6 @@ class PenstockStreamReader(DataSourceStreamReader):
             return Frontier(segments[0].after, 0) if segments else NOTHING
         if start == "latest":
             return self._settings.log.list().frontier or NOTHING
-        if start.startswith("{"):
-            return Frontier.from_json(json.loads(start))
         try:
             return Frontier(parse_lsn(start), 0)
         except ValueError:

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from penstock.changelog.chain import Batch
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import ChunkWriter, TaskWriter
 from penstock.metrics.written import CopyResult, JobResult
-from penstock.model.lsn import Frontier
 from penstock.model.table_schema import TableSchema
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
@@ -29,31 +28,6 @@ class TableToCopy:
     table: TableSchema
     where: str | None
     writer: ChunkWriter
-
-
-class Query(Protocol):
-    """Batches of the stream, one after another, until the block ends."""
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether it has come as far as reading."""
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; True once the query has ended by itself. Raises what made it end."""
-
-
-@dataclass(frozen=True)
-class QueryPart:
-    """What a query asks the driver for: first ``floors_at``, then ``writer`` by the thread that
-    begins its batches, ``commit`` by the one that commits them.
-    """
-
-    writer: Callable[[], TaskWriter]
-    floors_at: Callable[[Frontier], Floors]
-    """Once for each batch, with where it begins. May wait for tables that join there."""
-    commit: Callable[[JobResult, Frontier], None]
-    feed: str | None = None
-    """The file in which new segments of the log are told (changelog/feed.py), if there is one."""
 
 
 class Engine(ABC):
@@ -76,16 +50,20 @@ class Engine(ABC):
         """How many tasks run at a time."""
 
     @abstractmethod
-    def query(
-        self, start: Frontier, batch_age: float, part: QueryPart
-    ) -> AbstractContextManager[Query]:
-        """The stream from ``start`` on, with a batch every ``batch_age`` seconds."""
+    def check(self) -> None:
+        """Raise SparkLost where that which runs tasks is gone. Takes as long as an answer takes."""
+
+    @abstractmethod
+    def cancellable(self) -> AbstractContextManager[Callable[[], None]]:
+        """For the jobs of the thread that enters: another one may call what it gives, and the job
+        under way ends with an error.
+        """
 
     @abstractmethod
     def write_batch(
         self, batch: Batch, floors: Floors, writer: TaskWriter, section: Section | None = None
     ) -> JobResult:
-        """Write one batch of the log apart from the stream. Raises what a task raised."""
+        """Write one batch of the log. Raises what a task raised. Without rows there is no job."""
 
     @abstractmethod
     def copy_chunks(

@@ -72,7 +72,6 @@ def opened_context(
         source.session(purpose) as session,
         opened_destination(config, session) as destination,
         open_store(destination) as store,
-        _feed(log, captures=captures and not config.is_one_of_many) as feed,
     ):
         seen, asked = seen_by(destination, wanted, transform, source, session)
         yield RunContext(
@@ -86,18 +85,12 @@ def opened_context(
             make_engine(config, [step for step in (wanted, transform) if step is not None]),
             metrics,
             wanted,
-            feed,
+            _feed(log, config, captures=captures),
             transform,
         )
 
 
-@contextmanager
-def _feed(log: ChangeLog, *, captures: bool) -> Iterator[SegmentFeed | None]:
-    if not captures or not log.segments.pace.list_busy:
-        yield None
-        return
-    feed = SegmentFeed()
-    try:
-        yield feed
-    finally:
-        feed.close()
+def _feed(log: ChangeLog, config: PipelineConfig, *, captures: bool) -> SegmentFeed | None:
+    """Not where listing costs nothing, nor where capture is somebody else's child."""
+    has_own = captures and not config.is_one_of_many
+    return SegmentFeed() if has_own and log.segments.pace.list_busy else None

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock.backoff import Backoff
+from penstock.changelog.batch_size import BatchSize
+from penstock.changelog.log_batches import LogBatches
 from penstock.destination.protocols import TablesFailAlone
 from penstock.metrics.written import JobResult
 from penstock.model.error_policy import Action, decide
@@ -21,8 +23,8 @@ from penstock.model.errors import (
 from penstock.model.lsn import Frontier
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.context import RunContext
-from penstock.pipeline.run.engine import Query, QueryPart
 from penstock.pipeline.run.joins import CurrentJoins, Joins
+from penstock.pipeline.run.stream_batches import BatchPart, StreamBatches
 from penstock.pipeline.run.supervisor import Stopping, Supervisor
 from penstock.pipeline.schema.schema_follower import SchemaFollower
 from penstock.pipeline.tables.registry import TableRegistry
@@ -62,6 +64,7 @@ class Stream:
         target: int,
     ) -> None:
         self._context = context
+        self._told = context.feed.reader() if context.feed else None
         self._metrics = context.metrics
         self._tables = parts.tables
         self._committer = parts.committer
@@ -97,16 +100,11 @@ class Stream:
         with self._query() as query:
             while not self._stopping():
                 with health.asking("Spark"):
-                    is_under_way = query.is_under_way
-                if is_under_way:
-                    health.streams()
-                    if self._tables.changed() or self._schema.is_due():
-                        break
-                with health.asking("Spark"):
-                    has_ended = query.wait(_TURN_SECONDS)
-                if has_ended:
-                    # Ended by somebody else, without an error: a new one takes its place.
+                    self._context.engine.check()
+                health.streams()
+                if self._tables.changed() or self._schema.is_due():
                     break
+                query.wait(_TURN_SECONDS)
                 self._tables.joined(self._committer.standing.behind)
                 if self._has_reached_target():
                     return True
@@ -161,7 +159,7 @@ class Stream:
         self._committer.resume(self._begin, self._tables)
 
     @contextmanager
-    def _query(self) -> Iterator[Query]:
+    def _query(self) -> Iterator[StreamBatches]:
         standing, part = self._committer.standing, self._tables.part
         health = self._metrics.health
         abilities = self._context.destination.capabilities
@@ -182,11 +180,20 @@ class Stream:
             finally:
                 health.batch(-1)
 
-        destination, feed = self._context.destination, self._context.feed
-        query = self._context.engine.query(
+        context = self._context
+        batch = context.config.batch
+        batches = LogBatches(
+            context.log,
             standing.start(part.set_aside),
-            self._context.config.batch.max_age or abilities.batch_age,
-            QueryPart(destination.writer, floors_at, commit, str(feed.path) if feed else None),
+            BatchSize(batch.max_bytes, batch.max_growth),
+            context.config.delivery if context.config.is_one_of_many else None,
+            self._told,
+        )
+        query = StreamBatches(
+            context.engine,
+            batches,
+            batch.max_age or abilities.batch_age,
+            BatchPart(context.destination.writer, floors_at, commit),
         )
         self._parts.joins.query = joins
         try:
