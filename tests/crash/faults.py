@@ -13,7 +13,6 @@ from functools import partial
 from tests.crash.into_postgres import IntoPostgres
 from tests.crash.process_faults import (
     crash_source,
-    delete_checkpoint,
     delete_log,
     end_sessions,
     failpoint,
@@ -106,7 +105,6 @@ FAULTS: dict[str, Fault] = {
     "worker killed": partial(kill, "worker"),
     "worker daemon killed": partial(kill, "worker daemon"),
     "stream reader killed": partial(kill, "stream reader"),
-    "checkpoint deleted": delete_checkpoint,
     "change log deleted": delete_log,
     "stale driver": stale_driver,
     "failpoint": failpoint,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +13,6 @@ import yaml
 
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.lsn import Frontier
-from penstock.spark.session import checkpoint_parent, checkpoint_prefix
 from tests.crash.fault_schedule import PlannedFault
 from tests.crash.penstock_run import PATIENCE, PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
@@ -64,8 +61,6 @@ class InjuredPipeline(ABC):
     ) -> None:
         for run in self._runs:
             run.end()
-        for checkpoint in self.checkpoints():
-            shutil.rmtree(checkpoint)
         try:
             self.load.stop()
         except BaseException as failure:
@@ -95,11 +90,6 @@ class InjuredPipeline(ABC):
     def catch_up(self, environment: Mapping[str, str] | None = None) -> None:
         """`penstock run --until-caught-up`, which must end well and leave nothing behind."""
         self.start("--until-caught-up", **(environment or {})).wait_done()
-
-    def checkpoints(self) -> list[Path]:
-        """Spark's folders that are there: of a query that runs, or of one that was killed."""
-        parent = Path(checkpoint_parent() or tempfile.gettempdir())
-        return list(parent.glob(f"{checkpoint_prefix(self.pipeline.log.root.path)}*"))
 
     def wait_delivering(self) -> None:
         """Wait until something is delivered that is committed from now on."""

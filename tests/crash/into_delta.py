@@ -51,6 +51,5 @@ class IntoDelta(InjuredPipeline):
     def check_all(self) -> int:
         self.check_confirmed()
         self.check_runs()
-        assert self.checkpoints() == [], "a run removes its own, and what killed ones left"
         tables = [table for table in TABLES if table != _REFUSED]
         return sum(expect_same_in_delta(self.url, self.root, table, unfit=True) for table in tables)

@@ -65,5 +65,4 @@ class IntoDucklake(InjuredPipeline):
     def check_all(self) -> int:
         self.check_confirmed()
         self.check_runs()
-        assert self.checkpoints() == [], "a run removes its own, and what killed ones left"
         return sum(expect_same_in_ducklake(self.url, self.lake, table) for table in TABLES)

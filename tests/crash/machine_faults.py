@@ -55,17 +55,10 @@ def _files(injured: IntoTrusted) -> list[Path]:
     """One of each kind that is there."""
     log = injured.pipeline.log
     segments = [str(name) for name in log.list().segments]
-    checkpoints = [
-        path
-        for folder in injured.checkpoints()
-        for path in folder.rglob("*")
-        if path.is_file() and path.stat().st_size
-    ]
     found = [
         Path(log.readers.full(f"{injured.pipeline.name}.json")),
         *(Path(log.root.full(name)) for name in ("capture.json", "log.json", "tables.json")),
         *(Path(log.segments.full(name)) for name in segments[-1:]),
-        *sorted(checkpoints, key=lambda path: path.stat().st_mtime)[-1:],
     ]
     return [path for path in found if path.exists()]
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from contextlib import suppress
 
@@ -35,16 +34,6 @@ def kill_driver(injured: InjuredPipeline, _amount: float) -> str:
     injured.run.wait_gone()
     injured.start()
     return ""
-
-
-def delete_checkpoint(injured: InjuredPipeline, _amount: float) -> str:
-    injured.run.kill_driver()
-    injured.run.wait_gone()
-    found = injured.checkpoints()
-    for checkpoint in found:
-        shutil.rmtree(checkpoint)
-    injured.start()
-    return f"{len(found)} folders"
 
 
 def delete_log(injured: InjuredPipeline, _amount: float) -> str:

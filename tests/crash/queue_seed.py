@@ -11,7 +11,6 @@ from tests.crash.fault_schedule import plan_faults
 from tests.crash.injured_pipeline import InjuredPipeline
 from tests.crash.process_faults import (
     crash_source,
-    delete_checkpoint,
     failpoint,
     kill,
     kill_driver,
@@ -26,7 +25,6 @@ PROCESS_FAULTS: dict[str, Callable[[InjuredPipeline, float], str]] = {
     "JVM killed": partial(kill, "JVM"),
     "worker killed": partial(kill, "worker"),
     "worker daemon killed": partial(kill, "worker daemon"),
-    "checkpoint deleted": delete_checkpoint,
     "stale driver": stale_driver,
     "failpoint": failpoint,
     "source crashed": crash_source,

@@ -36,11 +36,8 @@ if TYPE_CHECKING:
     # Loaded by those alone who ask for a browser.
     from playwright.sync_api import Browser
 
-# With the Spark checkpoint in TMPDIR as well, where nobody else's files are.
 _DEMO = """
 import sys
-import penstock.spark.query
-penstock.spark.query.checkpoint_parent = lambda: None
 from penstock.cli.main import main
 main(["demo", *sys.argv[1:]])
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.registry import Registry
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Position, parse_lsn
-from penstock.spark import query
+from penstock.spark import jobs
+from penstock.spark.lanes import by_lanes
+from penstock.spark.task_input import TaskInput
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.kafka_messages import place, read_topics
@@ -156,14 +159,13 @@ def test_large_batches_keep_the_order_of_every_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Batches of several tasks, whose changes come together again lane by lane."""
-    split: list[bool] = []
-    ask = query._has_several_tasks
+    split: list[int] = []
 
-    def noted(batch: DataFrame) -> bool:
-        split.append(ask(batch))
-        return split[-1]
+    def noted(spark: SparkSession, tasks: Sequence[TaskInput], *others: Any) -> DataFrame:
+        split.append(len(tasks))
+        return by_lanes(spark, tasks, *others)
 
-    monkeypatch.setattr(query, "_has_several_tasks", noted)
+    monkeypatch.setattr(jobs, "by_lanes", noted)
     shop.configure(
         destination=shop.config.destination,
         copy=True,
@@ -178,7 +180,7 @@ def test_large_batches_keep_the_order_of_every_key(
             conn.commit()
         conn.execute("UPDATE notes SET body = 'last'")
     counted = catch_up(shop, spark)
-    assert any(split)
+    assert split
     assert counted.total(DELIVERED, table="public.notes", op="insert") == count
     assert counted.total(DELIVERED, table="public.notes", op="update") == 21 * count
     assert counted.total(ENCODED_MESSAGES) == 22 * count

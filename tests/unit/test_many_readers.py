@@ -16,7 +16,6 @@ from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
 from penstock.source.postgres.capture.keeper import Awaited, Limits, LogKeeper
 from penstock.source.postgres.capture.link import Link
-from penstock.spark.session import checkpoint_prefix
 from tests.unit.test_capture_session import FIRST, SECOND, START, THIRD, FedStream, capture
 
 SHOP = Awaited({"shop.a": "a", "shop.b": "b"}, Frontier(START.commit_lsn, START.commit_lsn))
@@ -140,13 +139,6 @@ def test_a_barrier_holds_one_reader_alone(log: ChangeLog) -> None:
     with Barrier(log, 0x500):
         assert (held("shop.a"), held(None)) == (0x500, 0x500)
     assert log.list().barriers == ()
-
-
-def test_checkpoints_of_two_drivers_are_apart() -> None:
-    """A driver removes what it finds under its own prefix."""
-    names = {checkpoint_prefix("log", name) for name in (None, "shop.a", "shop.b")}
-    assert len(names) == 3
-    assert not any(a != b and b.startswith(a) for a in names for b in names)
 
 
 def segment(number: int, *, after: int, last: int, is_open: bool) -> SegmentName:

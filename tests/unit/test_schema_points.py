@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
 from penstock.changelog.barrier import Barrier
+from penstock.changelog.batch_size import BatchSize
 from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.log_batches import LogBatches
 from penstock.changelog.schema_points import SchemaPoint, SchemaPoints
 from penstock.changelog.segment import Segment
 from penstock.changelog.writer import LogWriter
@@ -22,7 +24,7 @@ from penstock.model.schema_message import PREFIX, SchemaMessage, SealKey
 from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.messages import MessageFilter
 from penstock.source.postgres.capture.relations import RelationDescriber
-from penstock.spark.source import PenstockSource, PenstockStreamReader
+from penstock.spark.source import PenstockSource
 from penstock.testing.change_builder import ChangeBuilder, Column, table
 
 KEY = SealKey(b"i" * 64, b"o" * 64)
@@ -84,14 +86,13 @@ def source(log: ChangeLog) -> LoggedBuilder:
     return LoggedBuilder(log)
 
 
-def stream(log: ChangeLog, mode: str = "pointers") -> PenstockStreamReader:
-    start = json.dumps(NOTHING.to_json())
-    options = {"path": log.root.path, "mode": mode, "start": start}
-    return PenstockSource(options).streamReader(StructType())
+def batches(log: ChangeLog, start: Frontier = NOTHING) -> LogBatches:
+    return LogBatches(log, start, BatchSize(2**27, 1))
 
 
-def reached(reader: PenstockStreamReader) -> Frontier:
-    return Frontier.from_json(reader.latestOffset())
+def reached(found: LogBatches) -> Frontier:
+    found.next()
+    return found.frontier
 
 
 def test_a_change_is_found_where_it_stands(source: LoggedBuilder) -> None:
@@ -213,20 +214,19 @@ def test_a_batch_ends_before_a_transaction_that_changes_tables(source: LoggedBui
     before = source.frontier
     lsn = source.commit(source.row, source.change(7), source.row)
     source.commit(source.row)
-    reader = stream(source.log)
-    frontier = reached(reader)
+    found = batches(source.log)
+    frontier = reached(found)
     assert frontier.commit_lsn >= last
     assert frontier.end_lsn == lsn > before.end_lsn
     # There it stays: the driver brings what comes next.
-    assert reached(reader) == frontier
+    assert found.next() is None
+    assert found.frontier == frontier
 
 
 def test_the_limit_is_gone_once_the_driver_brought_the_change(source: LoggedBuilder) -> None:
     lsn = source.commit(source.change(7))
     last = source.commit(source.row)
-    reader = stream(source.log)
-    reader.partitions(NOTHING.to_json(), Frontier(lsn, lsn + 8).to_json())
-    assert reached(reader) == source.frontier
+    assert reached(batches(source.log, Frontier(lsn, lsn + 8))) == source.frontier
     assert source.frontier.commit_lsn == last
 
 
@@ -234,16 +234,17 @@ def test_readers_that_are_no_pipeline_pass_it(source: LoggedBuilder) -> None:
     source.commit(source.row)
     source.commit(source.change(7))
     source.commit(source.row)
-    assert reached(stream(source.log, "changes")) == source.frontier
+    reader = PenstockSource({"path": source.log.root.path}).streamReader(StructType())
+    assert Frontier.from_json(reader.latestOffset()) == source.frontier
 
 
 def test_of_two_limits_the_lower_one_counts(source: LoggedBuilder) -> None:
     first = source.commit(source.row)
     lsn = source.commit(source.change(7))
     with Barrier(source.log, first):
-        assert reached(stream(source.log)).end_lsn == first
+        assert reached(batches(source.log)).end_lsn == first
     with Barrier(source.log, lsn + 0x800):
-        assert reached(stream(source.log)).end_lsn == lsn
+        assert reached(batches(source.log)).end_lsn == lsn
 
 
 transactions = st.lists(st.lists(st.sampled_from(["row", "change"]), max_size=3), min_size=1)
@@ -262,10 +263,10 @@ def test_no_batch_holds_a_schema_change(
         lsn = source.commit(*made, publish=is_cut)
         changed += [lsn] if "change" in steps else []
     source.publish()
-    reader, start, brought = stream(log), NOTHING, []
+    start, brought = NOTHING, []
     points = SchemaPoints(log)
     for _ in range(2 * len(kinds) + 2):
-        end = reached(reader)
+        end = reached(batches(log, start))
         assert not [lsn for lsn in changed if start.commit_lsn < lsn <= end.commit_lsn]
         start = end
         point = points.next_after(log.list(), start.commit_lsn)
@@ -275,9 +276,8 @@ def test_no_batch_holds_a_schema_change(
         assert start.end_lsn == point
         brought.append(point)
         start = Frontier(point, point + 1)
-        reader.partitions(start.to_json(), start.to_json())
     assert brought == changed
-    assert reached(reader) == max(source.frontier, start)
+    assert reached(batches(log, start)) == max(source.frontier, start)
 
 
 def test_which_stretches_of_a_transaction_have_rows(source: LoggedBuilder) -> None:

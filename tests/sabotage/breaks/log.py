@@ -51,14 +51,14 @@ BREAKS = (
     Break(
         name="clock-set-back-unseen",
         guarantee="A clock that jumps delays nothing",
-        without="Spark waits until the time of day is again what it was.",
-        file="spark/query.py",
-        edits=(("if back := self._clock.set_back():", "if back := 0.0:"),),
+        without="The next batch waits until the time of day is again what it was.",
+        file="pipeline/run/stream_batches.py",
+        edits=(
+            ("began = time.monotonic()", "began = time.time()"),
+            ("rest - time.monotonic()", "rest - time.time()"),
+        ),
         noticed_by=(
-            (
-                "unit/test_wall_clock.py",
-                "test_a_query_whose_next_batch_would_be_long_in_coming_ends",
-            ),
+            ("unit/test_stream_batches.py", "test_a_clock_that_is_set_back_delays_nobody"),
         ),
     ),
     Break(

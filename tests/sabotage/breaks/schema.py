@@ -9,8 +9,8 @@ BREAKS = (
         name="schema-change-inside-a-batch",
         guarantee="In commit order",
         without="A batch passes a schema change, which then comes after the rows behind it.",
-        file="spark/source.py",
-        edits=(("self._schema_points.next_after(listing, last.commit_lsn)", "None"),),
+        file="changelog/log_batches.py",
+        edits=(("self._schema_points.next_after(listing, self.frontier.commit_lsn)", "None"),),
         noticed_by=(
             (
                 "unit/test_schema_points.py",
