@@ -54,7 +54,7 @@ BREAKS = (
         edits=(
             (
                 'failpoint("driver.before_commit")',
-                "self._log.set_reader(self._reader, frontier, self._wanted_lsn)",
+                "self.record.say(frontier, self._wanted_lsn, standing.source, durable=True)",
             ),
         ),
         noticed_by=(("unit/test_apply_batch.py", "test_capture_learns_of_a_commit_only_after_it"),),
