@@ -14,11 +14,11 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.destination.contract import Destination
-from penstock.destination.delta.commits import folder_name
 from penstock.destination.delta.destination import DeltaDestination
 from penstock.destination.delta.options import DeltaOptions
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
 from penstock.model.errors import Fenced, TableRefused
 from penstock.model.lsn import Frontier

@@ -19,6 +19,19 @@ BREAKS = (
         noticed_by=(("contract/test_delta.py", "test_a_stale_driver_is_refused_by_each_table"),),
     ),
     Break(
+        name="an-iceberg-table-with-two-drivers",
+        guarantee="Once, in lakes",
+        without="The catalogue takes a commit that does not follow on the last snapshot.",
+        file="destination/iceberg/snapshots.py",
+        edits=(("        AssertRefSnapshotId(", "        *() and AssertRefSnapshotId("),),
+        noticed_by=(
+            (
+                "contract/test_iceberg.py",
+                "test_another_driver_takes_over_in_the_middle_of_a_commit",
+            ),
+        ),
+    ),
+    Break(
         name="tables-that-are-ahead",
         guarantee="Once, in lakes",
         without="Nobody is told of tables that a driver which died left ahead of the others.",
