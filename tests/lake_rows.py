@@ -20,7 +20,7 @@ from penstock.destination.ducklake.lake import Lake, extension_file
 from penstock.destination.ducklake.names import literal, quoted
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
 from penstock.destination.families.table_folders import folder_name
-from penstock.destination.iceberg.catalog import TableCatalog
+from penstock.destination.iceberg.catalog import TableCatalog, identifier
 from penstock.destination.iceberg.options import IcebergOptions
 from tests.folded_compare import read_source
 
@@ -56,7 +56,7 @@ class IcebergReader:
 
     def relation(self, schema: str, name: str) -> str:
         tables = TableCatalog(self._options)
-        table = tables.find((schema, name))
+        table = tables.find(identifier(schema, name))
         tables.close()
         assert table is not None
         place = table.metadata_location.removeprefix("file://")

@@ -13,8 +13,8 @@ from tests.crash.queue_seed import PROCESS_FAULTS, run_queue_seed
 def run_into(
     report: SeedReport, count: int, server: EmbeddedPostgres, folder: Path, say: Say = print
 ) -> None:
-    """Bring ``count`` faults over a pipeline from the server into Iceberg tables. Fails unless every
-    row is there in the end as at the source, and no other.
+    """Bring ``count`` faults over a pipeline from the server into Iceberg tables. Fails unless
+    every row is there in the end as at the source, and no other.
     """
     with IntoIceberg(server, folder, int(report.seed)) as injured:
         run_queue_seed(report, count, injured, PROCESS_FAULTS, say)

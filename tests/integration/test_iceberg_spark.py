@@ -1,5 +1,7 @@
 """Iceberg tables that `iceberg` wrote, read and compacted by Spark with Iceberg's own runtime."""
 
+# ruff: noqa: S608 - names are the test's own.
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Pipelines into `ducklake` and `iceberg`, with their catalogues in Postgres, and `delta`: every row
-is compared. DuckDB's own readers of Delta and Iceberg tables read what is there.
+"""Pipelines into `ducklake` and `iceberg`, with their catalogues in Postgres, and `delta`: every
+row is compared. DuckDB's own readers of Delta and Iceberg tables read what is there.
 """
 
 from __future__ import annotations

@@ -32,8 +32,13 @@ Identifier = tuple[str, str]
 logging.getLogger("pyiceberg").setLevel(logging.ERROR)
 
 
+def identifier(schema: str, name: str) -> Identifier:
+    """A table's name in the catalogue. Dots would part a namespace, and it cannot be blank."""
+    return schema.replace(".", "~2e") if schema.strip() else folder_name(schema), name
+
+
 def identifier_of(target: Target) -> Identifier:
-    return target.schema, target.name
+    return identifier(target.schema, target.name)
 
 
 class TableCatalog:
@@ -89,18 +94,18 @@ class TableCatalog:
         file = self._options.catalog_file
         return file is None or Path(file).exists()
 
-    def location(self, identifier: Identifier) -> str | None:
+    def location(self, of: Identifier) -> str | None:
         """Where a new table's files go; None where a service says it."""
         if self._options.rest is not None:
             return None
         root = (self.warehouse or "").rstrip("/")
-        return f"{root}/{folder_name(identifier[0])}/{folder_name(identifier[1])}"
+        return f"{root}/{folder_name(of[0])}/{folder_name(of[1])}"
 
-    def find(self, identifier: Identifier) -> Table | None:
+    def find(self, of: Identifier) -> Table | None:
         """A table as it is now, None without one."""
-        with self.explained(".".join(identifier)):
+        with self.explained(".".join(of)):
             try:
-                return self.catalog.load_table(identifier)
+                return self.catalog.load_table(of)
             except NoSuchTableError:
                 return None
 

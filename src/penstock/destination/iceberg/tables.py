@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -43,10 +44,8 @@ def make_table(tables: TableCatalog, identifier: Identifier) -> Table:
     if found is not None:
         return found
     catalog, (namespace, _) = tables.catalog, identifier
-    try:
+    with suppress(NamespaceAlreadyExistsError):  # somebody was faster
         catalog.create_namespace_if_not_exists((namespace,))
-    except NamespaceAlreadyExistsError:
-        pass  # somebody was faster
     location = tables.location(identifier)
     try:
         return catalog.create_table(identifier, Schema(), location, properties=_PROPERTIES)
