@@ -188,6 +188,7 @@ def test_another_driver_takes_over_in_the_middle_of_a_commit(
     monkeypatch.setattr(commits, "commit", slow)
     with pytest.raises(Fenced, match="taken over"):
         stale.commit([receipt], Watermarks(builder.frontier))
+    assert not adapter.rows((ITEMS.schema, ITEMS.name))
     deliver(others[0], builder.frontier, [changes])
     assert_delivered(adapter, reference(changes))
 
@@ -294,10 +295,9 @@ def test_a_table_follows_schema_changes_and_nothing_is_done_twice(adapter: Icebe
         {"id": 1, "b": 2, "c": 4},
         {"id": 1, "b": 4098, "c": 4},
     ]
-    assert adapter.rows(("public", "It ems")) == Counter(
-        map(
-            frozen,
-            [{"id": "1", "b": "7", "c": "[x, NULL]"}, {"id": "2", "b": None, "c": "[x, NULL]"}],
-        )
-    )
+    rows: list[dict[str, str | None]] = [
+        {"id": "1", "b": "7", "c": "[x, NULL]"},
+        {"id": "2", "b": None, "c": "[x, NULL]"},
+    ]
+    assert adapter.rows(("public", "It ems")) == Counter(map(frozen, rows))
     assert TableCatalog(adapter.options).find(("public", "items")) is None

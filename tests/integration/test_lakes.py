@@ -38,7 +38,9 @@ class LakePipeline(CopiedTables):
             self._iceberg = IcebergReader(IcebergOptions.model_validate(options))
         else:
             options |= {"path": str(self.root)}
-        self.pipeline.configure(copy=copy or True, destination={"type": self.name, **options})
+        destination = {"type": self.name, **options}
+        batch = {"max_age": "1s"}  # lakes wait longer by themselves
+        self.pipeline.configure(copy=copy or True, destination=destination, batch=batch)
 
     def expect_equal(self, *tables: str, unfit: bool = False) -> None:
         for table in tables:

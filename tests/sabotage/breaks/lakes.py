@@ -21,15 +21,10 @@ BREAKS = (
     Break(
         name="an-iceberg-table-with-two-drivers",
         guarantee="Once, in lakes",
-        without="The catalogue takes a commit that does not follow on the last snapshot.",
-        file="destination/iceberg/snapshots.py",
-        edits=(("        AssertRefSnapshotId(", "        *() and AssertRefSnapshotId("),),
-        noticed_by=(
-            (
-                "contract/test_iceberg.py",
-                "test_another_driver_takes_over_in_the_middle_of_a_commit",
-            ),
-        ),
+        without="An Iceberg table takes the commit of a driver that another one has replaced.",
+        file="destination/iceberg/commits.py",
+        edits=(("self.state(table).driver > self.driver:", "self.driver < 0:"),),
+        noticed_by=(("contract/test_iceberg.py", "test_a_stale_driver_is_refused_by_each_table"),),
     ),
     Break(
         name="tables-that-are-ahead",

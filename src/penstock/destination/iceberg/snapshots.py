@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyiceberg.manifest import (
     DataFile,
@@ -25,7 +26,7 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import (
     Operation,
     Snapshot,
@@ -47,8 +48,8 @@ from pyiceberg.table.update import (
 )
 from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 
-_VERSION = 2
-_CODEC = "gzip"
+_VERSION: Final = 2
+_CODEC: Final = "deflate"
 
 
 class _DeleteManifestWriter(ManifestWriterV2):
@@ -124,7 +125,7 @@ class _Commit:
         if self._change.schema is not None:
             schema_id = max(schema.schema_id for schema in table.metadata.schemas) + 1
             schema = Schema(*self._change.schema.fields, schema_id=schema_id)
-            updates += [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate(schema_id=-1)]
+            updates += [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate()]
         manifests = self._manifests()
         sequence = table.metadata.next_sequence_number()
         path = f"{self._folder}/snap-{self._id}-0-{uuid.uuid4()}.avro"
@@ -137,19 +138,20 @@ class _Commit:
             avro_compression=_CODEC,
         ) as writer:
             writer.add_manifests(manifests)
-        snapshot = Snapshot(
-            snapshot_id=self._id,
-            parent_snapshot_id=parent_id,
-            manifest_list=path,
-            sequence_number=sequence,
-            summary=self._summary(summary),
-            schema_id=schema_id,
+        snapshot = Snapshot.model_validate(
+            {
+                "snapshot-id": self._id,
+                "parent-snapshot-id": parent_id,
+                "manifest-list": path,
+                "sequence-number": sequence,
+                "summary": self._summary(summary),
+                "schema-id": schema_id,
+            }
         )
+        branch = {"ref-name": MAIN_BRANCH, "type": "branch", "snapshot-id": self._id}
         updates += [
             AddSnapshotUpdate(snapshot=snapshot),
-            SetSnapshotRefUpdate(
-                ref_name=MAIN_BRANCH, type=SnapshotRefType.BRANCH, snapshot_id=self._id
-            ),
+            SetSnapshotRefUpdate.model_validate(branch),
             SetPropertiesUpdate(updates=dict(properties)),
         ]
         send(table, updates)
@@ -217,7 +219,7 @@ def _deletes(file: DataFile) -> bool:
 
 def expire(table: Table, snapshots: Sequence[int]) -> None:
     """Forget snapshots. Raises as ``commit``."""
-    send(table, [RemoveSnapshotsUpdate(snapshot_ids=list(snapshots))])
+    send(table, [RemoveSnapshotsUpdate.model_validate({"snapshot-ids": list(snapshots)})])
 
 
 def send(table: Table, updates: Sequence[TableUpdate]) -> None:
@@ -227,9 +229,11 @@ def send(table: Table, updates: Sequence[TableUpdate]) -> None:
     current = table.current_snapshot()
     requirements = (
         AssertTableUUID(uuid=table.metadata.table_uuid),
-        AssertCurrentSchemaId(current_schema_id=table.metadata.current_schema_id),
-        AssertRefSnapshotId(
-            ref=MAIN_BRANCH, snapshot_id=None if current is None else current.snapshot_id
+        AssertCurrentSchemaId.model_validate(
+            {"current-schema-id": table.metadata.current_schema_id}
+        ),
+        AssertRefSnapshotId.model_validate(
+            {"ref": MAIN_BRANCH, "snapshot-id": None if current is None else current.snapshot_id}
         ),
     )
     before = {entry.metadata_file for entry in table.metadata.metadata_log}
