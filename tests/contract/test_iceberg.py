@@ -28,6 +28,7 @@ from penstock.model.table_definition import ColumnDefinition, TableDefinition, T
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
 from penstock.testing.change_builder import UNSET, ChangeBuilder
+from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
 from penstock.testing.contract.deliveries import (
     ITEMS,
     LOOSE,
@@ -41,6 +42,7 @@ from penstock.testing.contract.deliveries import (
 )
 from penstock.transform.floors import Floors
 from tests.lake_rows import IcebergReader
+from tests.objects_server import ObjectServer
 
 PIPELINE = "shop"
 
@@ -51,7 +53,10 @@ class IcebergAdapter(Adapter):
     follows_columns = False
 
     def __init__(self, folder: Path, deletes: str = "equality", **options: Any) -> None:
-        place = {"catalog_file": str(folder / "catalog.db"), "warehouse": str(folder / "lake")}
+        place: dict[str, Any] = {
+            "catalog_file": str(folder / "catalog.db"),
+            "warehouse": str(folder / "lake"),
+        }
         self.options = IcebergOptions.model_validate(
             {**place, "deletes": deletes, "maintenance": {"every": "never"}, **options}
         )
@@ -301,3 +306,43 @@ def test_a_table_follows_schema_changes_and_nothing_is_done_twice(adapter: Icebe
     ]
     assert adapter.rows(("public", "It ems")) == Counter(map(frozen, rows))
     assert TableCatalog(adapter.options).find(("public", "items")) is None
+
+
+def test_tables_in_an_object_store(object_server: ObjectServer, tmp_path: Path) -> None:
+    """A copy, changes and maintenance; pyiceberg's own reader reads them."""
+    to_store = object_server.direct_options
+    adapter = IcebergAdapter(
+        tmp_path,
+        "position",
+        warehouse=object_server.place(),
+        stage=str(tmp_path / "stage"),
+        properties={
+            "s3.endpoint": to_store["endpoint"],
+            "s3.access-key-id": to_store["access_key_id"],
+            "s3.secret-access-key": to_store["secret_access_key"],
+            "s3.region": to_store["region"],
+        },
+        maintenance={"every": "1ms", "keep_snapshots": "1ms"},
+    )
+    destination = opened(adapter)
+    assert isinstance(destination, IcebergDestination)
+    destination.truncate_table(definition(ITEMS))
+    chunk = ChunkRows(ITEMS, "0", [("100", "copied"), ("101", "copied")], Frontier(1, 1))
+    copy_chunks(destination, chunk)
+    builder = ChangeBuilder()
+    insert = insert_items(builder, 0, 3)
+    deliver(destination, builder.frontier, [insert])
+    with builder.transaction():
+        builder.update(ITEMS, "100", "changed")
+        builder.delete(ITEMS, key=["1", None])
+    changes, end = builder.cut(), builder.frontier
+    deliver(destination, end, [changes])
+    rows = adapter.table((ITEMS.schema, ITEMS.name)).scan().to_arrow().to_pylist()
+    assert sorted((row["id"], row["name"]) for row in rows) == [
+        (0, "renamed"),
+        (2, "renamed"),
+        (100, "changed"),
+        (101, "copied"),
+    ]
+    assert adapter.make().committed() == Watermarks(end)
+    adapter.close()
