@@ -6,12 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from penstock.spark.java import java_home
-from tests.maven import fetching, maven
+from tests.maven import fetched_jars, fetching
 
 _CACHE = Path(__file__).resolve().parents[1] / ".cache" / "iceberg"
 _POM = Path(__file__).resolve().parent / "iceberg" / "pom.xml"
@@ -63,17 +62,5 @@ def _jars() -> Path:
     folder = _CACHE / "jars"
     with fetching(_CACHE):
         if not folder.is_dir():
-            mvn = maven("Iceberg's runtime for Spark")
-            with tempfile.TemporaryDirectory(dir=_CACHE, prefix="fetch-") as text:
-                fetched = Path(text) / "jars"
-                done = subprocess.run(
-                    [
-                        mvn, "-B", "-q", "-f", str(_POM), "dependency:copy-dependencies",
-                        f"-DoutputDirectory={fetched}", "-DincludeScope=runtime",
-                    ],
-                    capture_output=True, text=True, check=False,
-                )  # fmt: skip
-                if done.returncode:
-                    raise RuntimeError(f"Maven could not fetch Iceberg: {done.stdout[-2000:]}")
-                fetched.rename(folder)
+            fetched_jars(_POM, folder, "Iceberg's runtime for Spark")
     return folder

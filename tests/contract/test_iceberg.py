@@ -13,8 +13,6 @@ import pytest
 from pyiceberg.table import Table
 
 from penstock.destination.contract import Destination
-from penstock.destination.families.staged_merge.joined_rows import MergedRows
-from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.target import Target
 from penstock.destination.iceberg.catalog import TableCatalog, identifier
 from penstock.destination.iceberg.columns import field_ids
@@ -24,7 +22,7 @@ from penstock.destination.iceberg.snapshots import entries_of
 from penstock.model.errors import Fenced, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
-from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
 from penstock.testing.change_builder import UNSET, ChangeBuilder
@@ -41,6 +39,7 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.transform.floors import Floors
+from tests.lake_drivers import DriverDiedError, dies_before, items_with
 from tests.lake_rows import IcebergReader
 from tests.objects_server import ObjectServer
 
@@ -102,29 +101,6 @@ def adapter(tmp_path: Path) -> Iterator[IcebergAdapter]:
     adapter.close()
 
 
-class DriverDiedError(Exception):
-    pass
-
-
-def _dies_before(destination: Destination, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It dies once it has committed ``last`` tables, before the next or the control table."""
-    assert isinstance(destination, IcebergDestination)
-    apply, done = destination.apply, 0
-
-    def dying(rows: MergedRows, at: Mark) -> Any:
-        nonlocal done
-        if done == last:
-            raise DriverDiedError
-        done += 1
-        return apply(rows, at)
-
-    def put(*_: object) -> None:
-        raise DriverDiedError
-
-    monkeypatch.setattr(destination, "apply", dying)
-    monkeypatch.setattr(destination.ledger, "_put", put)
-
-
 @pytest.mark.parametrize("tables", [1, 2])
 def test_a_driver_dies_among_the_tables_of_a_batch(
     adapter: IcebergAdapter, tables: int, monkeypatch: pytest.MonkeyPatch
@@ -139,7 +115,7 @@ def test_a_driver_dies_among_the_tables_of_a_batch(
     middle = builder.frontier
     third = insert_items(builder, 6, 3)
     end = builder.frontier
-    _dies_before(destination, tables, monkeypatch)
+    dies_before(destination, tables, monkeypatch)
     with pytest.raises(DriverDiedError):
         deliver(destination, end, [second, third])
 
@@ -249,18 +225,6 @@ def test_maintenance_leaves_the_rows_and_few_files(tmp_path: Path, deletes: str)
     adapter.close()
 
 
-def _altered(*columns: tuple[int, str, TypeName, str | None], name: str) -> TableDefinition:
-    """``items`` with these columns: number, name, type, and what older rows have there."""
-    return replace(
-        definition(ITEMS),
-        name=name,
-        columns=tuple(
-            ColumnDefinition(number, column, kind, not_null=number == 1, missing=missing)
-            for number, column, kind, missing in columns
-        ),
-    )
-
-
 def test_a_table_follows_schema_changes_and_nothing_is_done_twice(adapter: IcebergAdapter) -> None:
     """Names are exchanged, types widened and changed, a column gets a value for older rows, and
     the table another name.
@@ -280,13 +244,13 @@ def test_a_table_follows_schema_changes_and_nothing_is_done_twice(adapter: Icebe
     short = TypeName("pg_catalog", "integer")
     states = [
         definition(ITEMS),
-        _altered((1, "id", number, None), (2, "name", text, None), (3, "b", short, None),
+        items_with((1, "id", number, None), (2, "name", text, None), (3, "b", short, None),
                  name="items"),
-        _altered((1, "id", number, None), (2, "b", text, None), (3, "name", number, None),
+        items_with((1, "id", number, None), (2, "b", text, None), (3, "name", number, None),
                  name="items"),
-        _altered((1, "id", number, None), (2, "b", text, None), (4, "c", list_of, '{"{x,NULL}"}'),
+        items_with((1, "id", number, None), (2, "b", text, None), (4, "c", list_of, '{"{x,NULL}"}'),
                  name="It ems"),
-        _altered((1, "id", number, None), (2, "b", short, None), (4, "c", list_of, None),
+        items_with((1, "id", number, None), (2, "b", short, None), (4, "c", list_of, None),
                  name="It ems"),
     ]  # fmt: skip
     ids = []

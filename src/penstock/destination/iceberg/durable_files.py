@@ -29,7 +29,8 @@ class _SyncedStream:
     def close(self) -> None:
         if not self._stream.closed:
             self._stream.close()
-            durable.sync_all([self._path, self._path.parent])
+            durable.sync(self._path)
+            durable.sync(self._path.parent)
 
     def __enter__(self) -> Self:
         return self
