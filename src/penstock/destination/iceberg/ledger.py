@@ -31,6 +31,7 @@ class ControlTable(Ledger):
         self._commits = commits
         self._pipeline = pipeline
         self.identifier = (NAMESPACE, pipeline)
+        self._read: tuple[int, dict[str, str]] = (0, {})
 
     def take_over(self) -> int:
         return once_alone(self._take_over)
@@ -74,13 +75,12 @@ class ControlTable(Ledger):
         return True
 
     def _notes(self, table: Table) -> dict[str, str]:
-        notes: dict[str, str] = {}
-        if table.schema().fields:
-            live = LiveRows(table)
-            for entry in live.data:
-                for group, rows in live.rows(entry):
-                    found = live.table_rows(group, rows).to_pydict()
-                    notes |= dict(zip(found["name"], found["note"], strict=True))
+        snapshot = table.current_snapshot()
+        if snapshot is None:
+            self._read = (0, {})
+        elif snapshot.snapshot_id != self._read[0]:
+            self._read = (snapshot.snapshot_id, _read_notes(table))
+        notes = dict(self._read[1])
         self._commits.incarnation = notes.get(_INCARNATION, "")
         return notes
 
@@ -91,3 +91,13 @@ class ControlTable(Ledger):
         file = FileWriter(table.io, table.location(), _SCHEMA).data(rows)
         change = Change([file], removed, schema=_SCHEMA if is_new else None)
         self._commits.commit(table, change, self._commits.state(table))
+
+
+def _read_notes(table: Table) -> dict[str, str]:
+    live = LiveRows(table)
+    notes: dict[str, str] = {}
+    for entry in live.data:
+        for group, rows in live.rows(entry):
+            found = live.table_rows(group, rows).to_pydict()
+            notes |= dict(zip(found["name"], found["note"], strict=True))
+    return notes
