@@ -172,7 +172,9 @@ def _lists_of_four_digits(
     if not outside.any():
         return values, unfit
     rows = np.zeros(len(values), bool)
-    rows[pc.list_parent_indices(values).to_numpy()[outside]] = True
+    # As flatten does it: a null has no elements, whatever lies below it.
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    rows[np.repeat(np.arange(len(values)), lengths)[outside]] = True
     values = pc.if_else(pa.array(rows), pa.scalar(None, values.type), values)
     return values, rows if unfit is None else rows | unfit
 
