@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from pyiceberg.table import Table
 
 from penstock.destination.contract import Destination
@@ -19,7 +20,7 @@ from penstock.destination.iceberg.columns import field_ids
 from penstock.destination.iceberg.destination import IcebergDestination
 from penstock.destination.iceberg.options import IcebergOptions
 from penstock.destination.iceberg.snapshots import entries_of
-from penstock.model.errors import Fenced, TableRefused
+from penstock.model.errors import DestinationUnavailable, Fenced, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
@@ -41,6 +42,7 @@ from penstock.testing.contract.deliveries import (
 from penstock.transform.floors import Floors
 from tests.lake_drivers import DriverDiedError, dies_before, items_with
 from tests.lake_rows import IcebergReader
+from tests.loopback_server import free_ports
 from tests.objects_server import ObjectServer
 
 PIPELINE = "shop"
@@ -310,3 +312,24 @@ def test_tables_in_an_object_store(object_server: ObjectServer, tmp_path: Path) 
     ]
     assert adapter.make().committed() == Watermarks(end)
     adapter.close()
+
+
+def test_a_catalogue_that_does_not_answer_and_options_that_contradict(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    url = f"postgresql://user:hidden-word@127.0.0.1:{port}/lake"
+    options = {"catalog": url, "warehouse": str(tmp_path / "lake")}
+    destination = IcebergDestination(IcebergOptions.model_validate(options), PIPELINE)
+    with pytest.raises(DestinationUnavailable, match="the catalogue") as refused:
+        destination.check()
+    assert "hidden-word" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == [], "check makes nothing"
+    wrong = [
+        ({"warehouse": "/lake"}, "say one of"),
+        ({**options, "catalog_file": "x.db"}, "say one of"),
+        ({"catalog_file": "x.db"}, "warehouse"),
+        ({"catalog_file": "x.db", "warehouse": "s3://bucket/lake"}, "stage"),
+        ({"rest": "catalog:8181", "stage": "/stage"}, "URL"),
+    ]
+    for given, told in wrong:
+        with pytest.raises(ValidationError, match=told):
+            IcebergOptions.model_validate(given)
