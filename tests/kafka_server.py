@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.spark.java import java_home
 from tests.loopback_server import free_ports
-from tests.maven import fetching, maven
+from tests.maven import fetched_jars, fetching
 
 _ROOT = Path(__file__).resolve().parents[1]
 _CACHE = _ROOT / ".cache" / "kafka"
@@ -225,25 +225,8 @@ def _jars() -> Path:
     folder = _CACHE / name
     with fetching(_CACHE):
         if not folder.is_dir():
-            _fetch(folder)
+            fetched_jars(_POM, folder, "a Kafka broker")
     return folder
-
-
-def _fetch(folder: Path) -> None:
-    mvn = maven("a Kafka broker")
-    with tempfile.TemporaryDirectory(dir=_CACHE, prefix="fetch-") as text:
-        fetched = Path(text) / "jars"
-        done = subprocess.run(
-            [
-                mvn, "-B", "-q", "-f", str(_POM), "dependency:copy-dependencies",
-                f"-DoutputDirectory={fetched}", "-DincludeScope=runtime",
-            ],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise RuntimeError(f"Maven could not fetch a Kafka broker: {done.stdout[-2000:]}")
-        # Renamed when complete, so that a broken download is never taken for a broker.
-        fetched.rename(folder)
 
 
 def _addresses(listeners: Mapping[str, int]) -> str:

@@ -1,7 +1,7 @@
 """The rows of a lake as Postgres would write them, for whoever compares the two.
 
-DuckDB reads them: those of a DuckLake, and with its own extension those of Delta tables, which
-delta-rs wrote.
+DuckDB reads them: those of a DuckLake, and with its own extensions those of Delta tables, which
+delta-rs wrote, and those of Iceberg tables.
 """
 
 # ruff: noqa: S608 - names are quoted.
@@ -16,9 +16,12 @@ import duckdb
 import psycopg
 
 from penstock.decode.types.array_text import split_array
-from penstock.destination.delta.commits import folder_name
 from penstock.destination.ducklake.lake import Lake, extension_file
-from penstock.destination.ducklake.names import NO_COLUMNS, literal, quoted
+from penstock.destination.ducklake.names import literal, quoted
+from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
+from penstock.destination.families.table_folders import folder_name
+from penstock.destination.iceberg.catalog import TableCatalog, identifier
+from penstock.destination.iceberg.options import IcebergOptions
 from tests.folded_compare import read_source
 
 Value = str | tuple[str | None, ...] | None
@@ -39,6 +42,41 @@ def expect_same_in_delta(url: str, root: Path, table: str, *, unfit: bool = Fals
         folder = root / "public" / folder_name(table)
         relation = f"delta_scan({literal(str(folder))})"
         return expect_same(url, session, relation, table, unfit=unfit)
+
+
+class IcebergReader:
+    """DuckDB's own reader of Iceberg tables, of those that a catalogue names."""
+
+    def __init__(self, options: IcebergOptions) -> None:
+        self._options = options
+        self._session = duckdb.connect()
+        for name in ("avro", "iceberg"):
+            self._session.execute(f"LOAD {literal(extension_file(name))}")
+        self._session.execute("SET TimeZone = 'UTC'")
+
+    def relation(self, schema: str, name: str) -> str:
+        tables = TableCatalog(self._options)
+        table = tables.find(identifier(schema, name))
+        tables.close()
+        assert table is not None
+        place = table.metadata_location.removeprefix("file://")
+        return f"iceberg_scan({literal(place)})"
+
+    def texts(self, name: tuple[str, str]) -> list[dict[str, Any]]:
+        """The rows of a table as texts."""
+        found = self._session.execute(
+            f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM {self.relation(*name)}"
+        )
+        names = [column[0] for column in found.description or []]
+        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        return [{column: row[column] for column in row if column != NO_COLUMNS} for row in rows]
+
+    def expect_same(self, url: str, table: str, *, unfit: bool = False) -> int:
+        """As ``expect_same``, of a table of the schema public."""
+        return expect_same(url, self._session, self.relation("public", table), table, unfit=unfit)
+
+    def close(self) -> None:
+        self._session.close()
 
 
 def expect_same(

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,24 @@ def fetching(cache: Path) -> Iterator[None]:
     with (cache.parent / "fetch.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def fetched_jars(pom: Path, folder: Path, wanted: str) -> None:
+    """Fetch what a pom names into a folder. Inside ``fetching``."""
+    mvn = maven(wanted)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetch-") as text:
+        fetched = Path(text) / "jars"
+        done = subprocess.run(
+            [
+                mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies",
+                f"-DoutputDirectory={fetched}", "-DincludeScope=runtime",
+            ],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"Maven could not fetch {wanted}: {done.stdout[-2000:]}")
+        # Renamed when complete, so that a broken download is never taken for a whole one.
+        fetched.rename(folder)
 
 
 def maven(wanted: str) -> str:

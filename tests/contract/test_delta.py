@@ -14,16 +14,14 @@ import pytest
 from deltalake import DeltaTable
 
 from penstock.destination.contract import Destination
-from penstock.destination.delta.commits import folder_name
 from penstock.destination.delta.destination import DeltaDestination
 from penstock.destination.delta.options import DeltaOptions
-from penstock.destination.families.staged_merge.joined_rows import MergedRows
-from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
 from penstock.model.errors import Fenced, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
-from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
 from penstock.testing.change_builder import ChangeBuilder
@@ -39,6 +37,7 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.transform.floors import Floors
+from tests.lake_drivers import DriverDiedError, dies_before, items_with
 
 PIPELINE = "shop"
 
@@ -90,29 +89,6 @@ def adapter(tmp_path: Path) -> DeltaAdapter:
     return DeltaAdapter(tmp_path)
 
 
-class DriverDiedError(Exception):
-    pass
-
-
-def _dies_before(destination: Destination, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It dies once it has committed ``last`` tables, before the next or the control table."""
-    assert isinstance(destination, DeltaDestination)
-    apply, done = destination.apply, 0
-
-    def dying(rows: MergedRows, at: Mark) -> Any:
-        nonlocal done
-        if done == last:
-            raise DriverDiedError
-        done += 1
-        return apply(rows, at)
-
-    def put(*_: object) -> None:
-        raise DriverDiedError
-
-    monkeypatch.setattr(destination, "apply", dying)
-    monkeypatch.setattr(destination.ledger, "_put", put)
-
-
 @pytest.mark.parametrize("tables", [1, 2])
 def test_a_driver_dies_among_the_tables_of_a_batch(
     adapter: DeltaAdapter, tables: int, monkeypatch: pytest.MonkeyPatch
@@ -127,7 +103,7 @@ def test_a_driver_dies_among_the_tables_of_a_batch(
     middle = builder.frontier
     third = insert_items(builder, 6, 3)
     end = builder.frontier
-    _dies_before(destination, tables, monkeypatch)
+    dies_before(destination, tables, monkeypatch)
     with pytest.raises(DriverDiedError):
         deliver(destination, end, [second, third])
 
@@ -201,18 +177,6 @@ def test_maintenance_leaves_the_rows(adapter: DeltaAdapter) -> None:
     assert len(table.file_uris()) == 1
 
 
-def _altered(*columns: tuple[int, str, TypeName, str | None], name: str) -> TableDefinition:
-    """``items`` with these columns: number, name, type, and what older rows have there."""
-    return replace(
-        definition(ITEMS),
-        name=name,
-        columns=tuple(
-            ColumnDefinition(number, column, kind, not_null=number == 1, missing=missing)
-            for number, column, kind, missing in columns
-        ),
-    )
-
-
 def test_a_table_follows_what_delta_rs_cannot_change_and_nothing_is_done_twice(
     adapter: DeltaAdapter,
 ) -> None:
@@ -228,11 +192,11 @@ def test_a_table_follows_what_delta_rs_cannot_change_and_nothing_is_done_twice(
     number, list_of = TypeName("pg_catalog", "bigint"), replace(text, is_array=True)
     states = [
         definition(ITEMS),
-        _altered((1, "id", number, None), (2, "name", text, None), (3, "b", text, None),
+        items_with((1, "id", number, None), (2, "name", text, None), (3, "b", text, None),
                  name="items"),
-        _altered((1, "id", number, None), (2, "b", text, None), (3, "name", text, None),
+        items_with((1, "id", number, None), (2, "b", text, None), (3, "name", text, None),
                  name="items"),
-        _altered((1, "id", number, None), (2, "b", text, None), (4, "c", list_of, '{"{x,NULL}"}'),
+        items_with((1, "id", number, None), (2, "b", text, None), (4, "c", list_of, '{"{x,NULL}"}'),
                  name="It ems"),
     ]  # fmt: skip
     for before, after in pairwise(states):

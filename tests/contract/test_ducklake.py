@@ -14,10 +14,11 @@ import pytest
 from penstock.destination.contract import Destination
 from penstock.destination.ducklake.destination import DucklakeDestination
 from penstock.destination.ducklake.lake import Lake
-from penstock.destination.ducklake.names import NO_COLUMNS, quoted
+from penstock.destination.ducklake.names import quoted
 from penstock.destination.ducklake.options import DucklakeOptions
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
 from penstock.model.errors import Fenced
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen

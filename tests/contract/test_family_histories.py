@@ -24,6 +24,7 @@ from penstock.testing.contract.deliveries import definition, deliver, reference
 from penstock.testing.merge_model import FrozenRow, MergeModel
 from tests.contract.test_delta import DeltaAdapter
 from tests.contract.test_ducklake import DucklakeAdapter
+from tests.contract.test_iceberg import ByPosition, IcebergAdapter
 from tests.contract.test_memory_tables import MemoryTablesAdapter
 from tests.contract.test_memory_versioned import MemoryVersionedAdapter
 from tests.row_histories import (
@@ -48,12 +49,16 @@ PAIR = table(
 LOOSE = table("loose", Column("a", "text"), Column("b", "text"), identity="f")
 NAME = (PAIR.schema, PAIR.name)
 KIND = KeyedKind(PAIR, [("a", "1"), ("a/", "1"), ("a", "~1"), ("b", "2")], [None, "", "v", "w"])
-Member = MemoryTablesAdapter | MemoryVersionedAdapter | DucklakeAdapter | DeltaAdapter
+Member = (
+    MemoryTablesAdapter | MemoryVersionedAdapter | DucklakeAdapter | DeltaAdapter | IcebergAdapter
+)
 MEMBERS: dict[str, Callable[[Path], Member]] = {
     "tables": MemoryTablesAdapter,
     "versioned": MemoryVersionedAdapter,
     "ducklake": DucklakeAdapter,
     "delta": DeltaAdapter,
+    "iceberg": IcebergAdapter,
+    "iceberg by position": ByPosition,
 }
 
 pytestmark = pytest.mark.parametrize(
@@ -64,6 +69,8 @@ pytestmark = pytest.mark.parametrize(
         # Real engines take their time.
         pytest.param("ducklake", marks=pytest.mark.release),
         pytest.param("delta", marks=pytest.mark.release),
+        pytest.param("iceberg", marks=pytest.mark.release),
+        pytest.param("iceberg by position", marks=pytest.mark.release),
     ],
 )
 

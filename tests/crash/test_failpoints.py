@@ -17,6 +17,7 @@ from tests.crash.injured_pipeline import InjuredPipeline
 from tests.crash.into_delta import IntoDelta
 from tests.crash.into_ducklake import IntoDucklake
 from tests.crash.into_files import IntoFiles
+from tests.crash.into_iceberg import IntoIceberg
 from tests.crash.into_kafka import IntoKafka
 from tests.crash.into_kinesis import IntoKinesis
 from tests.crash.into_postgres import SERVER_SETTINGS, IntoPostgres
@@ -46,6 +47,7 @@ PASSES = {
     "driver.before_commit": 2,
     "files.manifest_written": 3,
     "delta.table_committed": 4,
+    "iceberg.table_committed": 4,
     "driver.committed": 10,
 }
 IN_TASKS = ("task.read", "task.written")
@@ -197,6 +199,21 @@ def test_killed_at_each_failpoint_into_delta(
             fail_in_tasks(injured, set(IN_TASKS), tmp_path)
         else:
             die_at_own(injured, "delta", tmp_path)
+        injured.check_all()
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("places", ["own", "all"])
+def test_killed_at_each_failpoint_into_iceberg(
+    fresh_server: FreshServer, tmp_path: Path, places: str
+) -> None:
+    """The driver dies between the commits of two tables."""
+    with IntoIceberg(fresh_server(**SERVER_SETTINGS), tmp_path, seed=3) as injured:
+        if places == "all":
+            die_at_each(injured, set(passed_failpoints("iceberg")), tmp_path)
+            fail_in_tasks(injured, set(IN_TASKS), tmp_path)
+        else:
+            die_at_own(injured, "iceberg", tmp_path)
         injured.check_all()
 
 

@@ -1,6 +1,5 @@
-"""Pipelines into `ducklake`, with its catalogue in Postgres, and `delta`: every row is compared.
-
-What delta-rs wrote is read by DuckDB's own reader of Delta tables.
+"""Pipelines into `ducklake` and `iceberg`, with their catalogues in Postgres, and `delta`: every
+row is compared. DuckDB's own readers of Delta and Iceberg tables read what is there.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ import pytest
 
 from penstock.destination.ducklake.lake import Lake
 from penstock.destination.ducklake.options import DucklakeOptions
+from penstock.destination.iceberg.options import IcebergOptions
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
-from tests.lake_rows import expect_same_in_delta, expect_same_in_ducklake
+from tests.lake_rows import IcebergReader, expect_same_in_delta, expect_same_in_ducklake
 from tests.threads_engine import Threads
 
 
@@ -25,6 +25,7 @@ class LakePipeline(CopiedTables):
 
     name: str
     _reader: Lake | None = None
+    _iceberg: IcebergReader | None = None
 
     def configure(self, *, unfit: str = "refuse", **copy: Any) -> None:
         options = {"unfit": unfit, "maintenance": {"every": "1ms"}}
@@ -32,23 +33,32 @@ class LakePipeline(CopiedTables):
         if self.name == "ducklake":
             options |= {"catalog": self.target_url, "data_path": str(self.root)}
             self._reader = Lake(DucklakeOptions.model_validate(options))
+        elif self.name == "iceberg":
+            options |= {"catalog": self.target_url, "warehouse": str(self.root)}
+            self._iceberg = IcebergReader(IcebergOptions.model_validate(options))
         else:
             options |= {"path": str(self.root)}
-        self.pipeline.configure(copy=copy or True, destination={"type": self.name, **options})
+        destination = {"type": self.name, **options}
+        batch = {"max_age": "1s"}  # lakes wait longer by themselves
+        self.pipeline.configure(copy=copy or True, destination=destination, batch=batch)
 
     def expect_equal(self, *tables: str, unfit: bool = False) -> None:
         for table in tables:
             if self._reader is not None:
                 expect_same_in_ducklake(self.pipeline.url, self._reader, table, unfit=unfit)
+            elif self._iceberg is not None:
+                self._iceberg.expect_same(self.pipeline.url, table, unfit=unfit)
             else:
                 expect_same_in_delta(self.pipeline.url, self.root, table)
 
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
+        if self._iceberg is not None:
+            self._iceberg.close()
 
 
-@pytest.fixture(params=["ducklake", "delta"])
+@pytest.fixture(params=["ducklake", "delta", "iceberg"])
 def lake(
     request: pytest.FixtureRequest,
     pipeline: PipelineUnderTest,
@@ -92,7 +102,7 @@ def test_a_copy_changes_schema_changes_and_maintenance(lake: LakePipeline) -> No
         "UPDATE gone SET id = 4 WHERE id = 2",
         "ALTER TABLE gone RENAME TO kept",
     )
-    if lake.name == "ducklake":
+    if lake.name != "delta":
         lake.pipeline.execute(
             "DELETE FROM loose WHERE ctid IN (SELECT ctid FROM loose WHERE a = 3 LIMIT 2)"
         )
@@ -134,7 +144,7 @@ def test_rows_change_while_they_are_copied(lake: LakePipeline) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("lake", ["ducklake"], indirect=True)
+@pytest.mark.parametrize("lake", ["ducklake", "iceberg"], indirect=True)
 def test_every_type(lake: LakePipeline) -> None:
     """Values that do not fit are null, and all others equal."""
     step = 1000

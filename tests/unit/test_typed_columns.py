@@ -73,6 +73,9 @@ def test_a_timestamp_beyond_all_types() -> None:
         (ENDLESS, "xid8", pa.uint64()),
         (NARROW, "xid8", pa.decimal128(20, 0)),
         (NARROW, "oid[]", pa.list_(pa.int64())),
+        (NARROW, "int2", pa.int16()),
+        (replace(NARROW, has_small=False), "int2", pa.int32()),
+        (replace(NARROW, has_small=False), "int2[]", pa.list_(pa.int32())),
         (ENDLESS, "numeric(38,2)", pa.decimal128(38, 2)),
         (ENDLESS, "numeric(39,2)", pa.string()),
         (ENDLESS, "jsonb", pa.string()),
@@ -90,6 +93,15 @@ def test_24_o_clock_and_lists_of_odd_shapes() -> None:
     assert unfit == [False, False]
     assert _fit(ENDLESS, "int4[]", "{1,NULL}", "{{1},{2}}", None)[1] == [False, True, False]
     assert _fit(NARROW, "date[]", "{2000-01-01}", "{12345-01-01}", "{}")[1] == [False, True, False]
+
+
+def test_lists_that_are_unfit_for_two_reasons() -> None:
+    """What lies below a null is not counted among the elements."""
+    values, unfit = _fit(
+        NARROW, "date[]", "{2000-01-01,infinity}", "{{2000-01-01},{2000-01-02}}", "{12345-01-01}"
+    )
+    assert unfit == [True, True, True]
+    assert values.to_pylist() == [None, None, None]
 
 
 def _column(policy: str, places: RowPlaces, *texts: str | None) -> tuple[pa.Array, int]:

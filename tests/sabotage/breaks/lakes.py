@@ -19,6 +19,14 @@ BREAKS = (
         noticed_by=(("contract/test_delta.py", "test_a_stale_driver_is_refused_by_each_table"),),
     ),
     Break(
+        name="an-iceberg-table-with-two-drivers",
+        guarantee="Once, in lakes",
+        without="An Iceberg table takes the commit of a driver that another one has replaced.",
+        file="destination/iceberg/commits.py",
+        edits=(("self.state(table).driver > self.driver:", "self.driver < 0:"),),
+        noticed_by=(("contract/test_iceberg.py", "test_a_stale_driver_is_refused_by_each_table"),),
+    ),
+    Break(
         name="tables-that-are-ahead",
         guarantee="Once, in lakes",
         without="Nobody is told of tables that a driver which died left ahead of the others.",

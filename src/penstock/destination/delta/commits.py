@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import string
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.receipt import Mark
-from penstock.destination.families.target import Target
 from penstock.model.errors import BatchAgain, DestinationError
 from penstock.model.lsn import Frontier
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
-
-_PLAIN = frozenset(string.ascii_letters + string.digits + "_-")
 
 
 def delta_rs() -> Any:
@@ -30,16 +26,6 @@ def delta_rs() -> Any:
             "destination delta: delta-rs is not installed",
             remedy="install it: pip install 'penstock[delta]'",
         ) from error
-
-
-def folder_name(name: str) -> str:
-    """A name as a folder's: bytes that are no letter, digit, _ or - become ``~`` and two digits."""
-    found = [char if char in _PLAIN else "~" + char.encode().hex("~") for char in name]
-    return "".join(found)
-
-
-def table_folder(root: Path, target: Target) -> Path:
-    return root / folder_name(target.schema) / folder_name(target.name)
 
 
 def number_of(*texts: str) -> int:

@@ -12,13 +12,7 @@ import pyarrow as pa
 
 from penstock.destination.contract import Capabilities
 from penstock.destination.delta.chunk_files import DeltaChunkFiles
-from penstock.destination.delta.commits import (
-    PipelineCommits,
-    delta_rs,
-    folder_name,
-    number_of,
-    table_folder,
-)
+from penstock.destination.delta.commits import PipelineCommits, delta_rs, number_of
 from penstock.destination.delta.ledger import ControlTable
 from penstock.destination.delta.merging import Key, merge_rows, put_rows
 from penstock.destination.delta.options import DeltaOptions
@@ -29,6 +23,7 @@ from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
+from penstock.destination.families.table_folders import folder_name, table_folder
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import CopiedByWorkers
 from penstock.failpoints import failpoint

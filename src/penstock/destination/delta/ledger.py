@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.destination.delta.commits import PipelineCommits, delta_rs, folder_name
+from penstock.destination.delta.commits import PipelineCommits, delta_rs
 from penstock.destination.families.ledger import Ledger, fenced, once_alone
+from penstock.destination.families.table_folders import folder_name
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

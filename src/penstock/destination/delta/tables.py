@@ -10,14 +10,11 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from penstock.destination.delta.commits import PipelineCommits, delta_rs, number_of, table_folder
-from penstock.destination.families.staged_merge.typed_columns import (
-    ColumnTyping,
-    EngineTypes,
-    RowPlaces,
-)
+from penstock.destination.delta.commits import PipelineCommits, delta_rs, number_of
+from penstock.destination.families.staged_merge.altered_columns import AlteredColumns
+from penstock.destination.families.staged_merge.typed_columns import ColumnTyping, EngineTypes
+from penstock.destination.families.table_folders import table_folder
 from penstock.destination.families.target import Target
-from penstock.model.array_text import first_element
 from penstock.model.errors import TableRefused
 from penstock.model.schema_change import TableChange
 
@@ -87,17 +84,8 @@ class DeltaAlteration:
         self._root = root
         self._before = before
         self._after = after
-        self._typing = typing
         self._commits = commits
-        self._kept: dict[str, str] = {}
-        self._filled: dict[str, str] = {}
-        for old, new in change.columns:
-            if new is None or new.name not in after.columns:
-                continue
-            if old is not None and old.name in before.columns:
-                self._kept[new.name] = old.name
-            elif (text := first_element(new.missing)) is not None:
-                self._filled[new.name] = text
+        self._columns = AlteredColumns(change, before, after, typing)
 
     def run(self) -> None:
         old, folder = (table_folder(self._root, each) for each in (self._before, self._after))
@@ -116,9 +104,9 @@ class DeltaAlteration:
         before, after = arrow_schema(self._before), arrow_schema(self._after)
         if before.equals(after):
             return
-        is_longer = list(after)[: len(before)] == list(before) and not self._filled
+        is_longer = list(after)[: len(before)] == list(before) and not self._columns.filled
         module = delta_rs()
-        if is_longer and all(self._kept.get(name) == name for name in before.names):
+        if is_longer and all(self._columns.kept.get(name) == name for name in before.names):
             new = module.Schema.from_arrow(pa.schema(list(after)[len(before) :])).fields
             table.alter.add_columns(new, commit_properties=properties)
             return
@@ -129,22 +117,8 @@ class DeltaAlteration:
         )
 
     def _pieces(self, there: ds.Dataset | None, after: pa.Schema) -> Iterator[pa.RecordBatch]:
-        filled = {name: self._value(name, text) for name, text in self._filled.items()}
         for piece in () if there is None else there.to_batches():
-            columns = []
-            for field in after:
-                if field.name in self._kept:
-                    columns.append(_cast(piece[self._kept[field.name]], field.type))
-                elif field.name in filled:
-                    columns.append(pa.repeat(filled[field.name], len(piece)))
-                else:
-                    columns.append(pa.nulls(len(piece), field.type))
-            yield pa.RecordBatch.from_arrays(columns, schema=after)
-
-    def _value(self, name: str, text: str) -> pa.Scalar:
-        index = self._after.columns.index(name)
-        values, _ = self._typing.column(self._after, index, pa.array([text]), RowPlaces())
-        return values[0]
+            yield pa.RecordBatch.from_arrays(self._columns.of(piece, after), schema=after)
 
 
 def rows_of(table: DeltaTable, target: Target) -> ds.Dataset | None:
@@ -158,13 +132,3 @@ def rows_of(table: DeltaTable, target: Target) -> ds.Dataset | None:
 def _local(uri: str) -> str:
     """The path of a file of a table that is in a folder."""
     return unquote(urlsplit(uri).path) if uri.startswith("file://") else uri
-
-
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values of the new type; null where there is none: such a table is copied anew."""
-    if values.type == kind:
-        return values
-    try:
-        return values.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.nulls(len(values), kind)

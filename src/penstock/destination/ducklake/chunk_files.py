@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.destination.ducklake.merging import logical
-from penstock.destination.ducklake.names import NO_COLUMNS
 from penstock.destination.families.staged_merge.parquet_chunks import ParquetChunks
+from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
 from penstock.destination.families.target import Target
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from penstock.decode.typed import arrow_type
-from penstock.destination.families.staged_merge.typed_columns import EngineTypes
+from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS, EngineTypes
 from penstock.destination.families.target import Target
 from penstock.model.plain_type import plain_pg_type
 
 TYPES = EngineTypes(has_time=True, has_uuid=True, has_unsigned=True, is_endless=True)
-
-NO_COLUMNS = "_row"
-"""The column of a table that has none: DuckDB wants one."""
 
 _SQL = {
     "bool": "BOOLEAN",

@@ -25,6 +25,9 @@ from penstock.model.plain_type import TEXT, plain_pg_type
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+NO_COLUMNS = "_row"
+"""The column of a table that has none, where the engine wants one."""
+
 _MOST_DIGITS = 38
 _SHOWN = 60
 _DATES = ("date", "timestamp", "timestamptz")
@@ -40,13 +43,14 @@ class EngineTypes:
 
     ``has_time``: times of day, of which 24:00:00 is one. ``has_uuid``: uuids; else they are texts.
     ``has_unsigned``: integers without a sign. ``is_endless``: dates of all years, and infinity;
-    else years 1 to 9999.
+    else years 1 to 9999. ``has_small``: integers of 16 bits.
     """
 
     has_time: bool
     has_uuid: bool
     has_unsigned: bool
     is_endless: bool
+    has_small: bool = True
 
     def arrow(self, plain: str) -> pa.DataType:
         """The Arrow type of a column whose type comes down to ``plain`` (plain_type.py)."""
@@ -107,12 +111,14 @@ class EngineTypes:
 def _arrow(engine: EngineTypes, plain: str) -> pa.DataType:
     scalar = engine._decoded_as(plain)
     found = pa.string() if scalar == TEXT else arrow_type(*plain_pg_type(scalar))
-    if engine.has_unsigned:
-        return found
-    signed = {pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
-    if pa.types.is_list(found):
-        return pa.list_(signed.get(found.value_type, found.value_type))
-    return signed.get(found, found)
+    held: dict[pa.DataType, pa.DataType] = {}
+    if not engine.has_unsigned:
+        held |= {pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
+    if not engine.has_small:
+        held[pa.int16()] = pa.int32()
+    if pa.types.is_list(found) and found.value_type in held:
+        return pa.list_(held[found.value_type])
+    return held.get(found, found)
 
 
 def _with(values: pa.Array, numbers: dict[int, Mask]) -> pa.Array:
@@ -166,7 +172,9 @@ def _lists_of_four_digits(
     if not outside.any():
         return values, unfit
     rows = np.zeros(len(values), bool)
-    rows[pc.list_parent_indices(values).to_numpy()[outside]] = True
+    # As flatten does it: a null has no elements, whatever lies below it.
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    rows[np.repeat(np.arange(len(values)), lengths)[outside]] = True
     values = pc.if_else(pa.array(rows), pa.scalar(None, values.type), values)
     return values, rows if unfit is None else rows | unfit
 

@@ -1,0 +1,1 @@
+"""`iceberg`: Iceberg tables, committed by the driver through pyiceberg's catalogues."""

@@ -1,0 +1,200 @@
+"""Keeps the current rows of every table in an Iceberg table of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+from pyiceberg.exceptions import NoSuchTableError
+
+from penstock.destination.contract import Capabilities
+from penstock.destination.families import durable
+from penstock.destination.families.staged_merge.destination import StagedMergeDestination
+from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
+from penstock.destination.families.staged_merge.stage import FolderStage
+from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
+from penstock.destination.families.table_folders import folder_name
+from penstock.destination.families.target import Target
+from penstock.destination.iceberg.catalog import Identifier, TableCatalog, identifier_of
+from penstock.destination.iceberg.chunk_files import IcebergChunkFiles, storage_properties
+from penstock.destination.iceberg.columns import TYPES
+from penstock.destination.iceberg.commits import PipelineCommits, digest
+from penstock.destination.iceberg.expiry import expire_older
+from penstock.destination.iceberg.ledger import ControlTable
+from penstock.destination.iceberg.merging import Key, Merge
+from penstock.destination.iceberg.options import IcebergOptions
+from penstock.destination.iceberg.rewriting import compacted
+from penstock.destination.iceberg.snapshots import Change, entries_of
+from penstock.destination.iceberg.tables import IcebergAlteration, create_table
+from penstock.destination.iceberg.written_files import described_at
+from penstock.destination.protocols import CopiedByWorkers
+from penstock.failpoints import failpoint
+from penstock.model.errors import refused_alone
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TableDefinition
+
+_KEEP_NOTES = 60.0
+
+
+class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
+    """Each table is committed for itself, with its mark; the control table follows."""
+
+    name = "iceberg"
+    options_model = IcebergOptions
+    capabilities = Capabilities(
+        mode="merge", exactly_once=True, remembers=True, atomic=False, batch_age=30.0
+    )
+    failpoints = ("iceberg.table_committed", "iceberg.copy_loaded")
+
+    def __init__(self, options: IcebergOptions, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        self._tables = TableCatalog(options)
+        self._transactions = PipelineCommits(self._tables, pipeline)
+        self.typing = ColumnTyping(TYPES, options.unfit)
+        every = options.maintenance.every
+        self.maintenance_every = math.inf if every == "never" else every
+
+    @cached_property
+    def stage(self) -> FolderStage:
+        warehouse = self.options.local_warehouse
+        folder = Path(self.options.stage) if self.options.stage else warehouse / "_penstock_stage"
+        return FolderStage(str(folder.absolute() / folder_name(self.pipeline)))
+
+    @cached_property
+    def ledger(self) -> ControlTable:
+        return ControlTable(self._transactions, self.pipeline)
+
+    def check(self) -> Sequence[str]:
+        folders = [Path(self.stage.path)]
+        if (warehouse := self.options.local_warehouse) is not None:
+            folders.append(warehouse)
+        if self.options.catalog_file is not None:
+            folders.append(Path(self.options.catalog_file).absolute().parent)
+        durable.expect_writable(self.name, *folders)
+        self._tables.probe()
+        return ()
+
+    def open(self) -> None:
+        with self._lock:
+            super().open()
+            for target in self._known().values():
+                self._fence(target)
+
+    def _fence(self, target: Target) -> None:
+        """Make a snapshot with the driver's number: what an earlier driver is about to commit does
+        not follow on it.
+        """
+        identifier = identifier_of(target)
+        with self._transactions.explained(identifier):
+            table = self._transactions.find(identifier)
+            if table is not None:
+                self._transactions.commit(table, Change(), self._transactions.state(table))
+
+    def held(self, target: Target) -> Mark | None:
+        table = self._tables.find(identifier_of(target))
+        return None if table is None else self._transactions.state(table).mark
+
+    def close(self) -> None:
+        self._tables.close()
+
+    # -- tables ----------------------------------------------------------------------------------
+
+    def create(self, table: TableDefinition, target: Target) -> None:
+        with refused_alone(target.oid), self._transactions.explained(identifier_of(target)):
+            create_table(self._transactions, table, target)
+
+    def drop(self, target: Target) -> None:
+        identifier = identifier_of(target)
+        with self._transactions.explained(identifier):
+            try:
+                self._tables.catalog.purge_table(identifier)
+            except NoSuchTableError:
+                return
+
+    def alter(self, change: TableChange, before: Target, after: Target) -> None:
+        assert self.typing is not None  # noqa: S101
+        with refused_alone(after.oid), self._transactions.explained(identifier_of(after)):
+            IcebergAlteration(self._transactions, change, before, after, self.typing).run()
+
+    def empty(self, target: Target) -> None:
+        self._commit(target, lambda merge: merge.emptied())
+
+    def has_foreign_rows(self, table: TableDefinition) -> bool:
+        if self._copy(table.oid):
+            return False
+        there = self._transactions.table(identifier_of(self._targets[table.oid]))
+        return bool(entries_of(there))
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
+        identifier = identifier_of(rows.target)
+        with refused_alone(rows.target.oid), self._transactions.explained(identifier):
+            table = self._transactions.table(identifier)
+            change, parked = Merge(table, rows.target, self.options.deletes).apply(rows)
+            self._transactions.commit(table, change, self._transactions.state(table).marked(at))
+        failpoint("iceberg.table_committed")
+        return parked
+
+    def load(self, target: Target, rows: pa.Table, *, over: bool) -> None:
+        rows = rows.rename_columns(list(target.columns))
+        if rows.num_rows:
+            self._commit(target, lambda merge: merge.put(rows))
+
+    def chunk_stage(self, target: Target) -> IcebergChunkFiles:
+        table = self._transactions.tables.find(identifier_of(target))
+        if table is None:
+            raise self._transactions.gone(identifier_of(target))
+        properties = storage_properties(table.io.properties)
+        return IcebergChunkFiles(properties, table.location(), table.schema(), target)
+
+    def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
+        if not chunk.rows:
+            return
+        identifier, number = identifier_of(target), digest(chunk.copy, chunk.chunk)
+        with refused_alone(target.oid), self._transactions.explained(identifier):
+            table = self._transactions.table(identifier)
+            state = self._transactions.state(table)
+            if state.loaded == number:
+                return
+            if chunk.again and target.key:
+                rows = self.chunk_stage(target).get(chunk.file)
+                change = Merge(table, target, self.options.deletes).put(rows)
+            else:
+                change = Change([described_at(table.io, chunk.file, table.schema())])
+            self._transactions.commit(table, change, replace(state, loaded=number))
+        failpoint("iceberg.copy_loaded")
+
+    def _commit(self, target: Target, make: Callable[[Merge], Change]) -> None:
+        identifier = identifier_of(target)
+        with refused_alone(target.oid), self._transactions.explained(identifier):
+            table = self._transactions.table(identifier)
+            change = make(Merge(table, target, self.options.deletes))
+            self._transactions.commit(table, change, self._transactions.state(table))
+
+    # -- maintenance -----------------------------------------------------------------------------
+
+    def maintain(self, tables: Sequence[Target]) -> None:
+        """Compact tables that were written to, and forget their old snapshots; the control table's
+        too, which nobody reads.
+        """
+        options = self.options.maintenance
+        for target in tables:
+            self._compact(identifier_of(target), options.small_files)
+            self._expire(identifier_of(target), options.keep_snapshots)
+        self._expire(self.ledger.identifier, min(_KEEP_NOTES, options.keep_snapshots))
+
+    def _compact(self, identifier: Identifier, small: int) -> None:
+        with self._transactions.explained(identifier):
+            table = self._transactions.table(identifier)
+            if (change := compacted(table, small)) is not None:
+                self._transactions.commit(table, change, self._transactions.state(table))
+
+    def _expire(self, identifier: Identifier, keep: float) -> None:
+        with self._transactions.explained(identifier):
+            expire_older(self._transactions.table(identifier), keep)

@@ -1,0 +1,335 @@
+"""The contract suite on `iceberg`: real Iceberg tables in a folder, read back by DuckDB."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from pyiceberg.table import Table
+
+from penstock.destination.contract import Destination
+from penstock.destination.families.target import Target
+from penstock.destination.iceberg.catalog import TableCatalog, identifier
+from penstock.destination.iceberg.columns import field_ids
+from penstock.destination.iceberg.destination import IcebergDestination
+from penstock.destination.iceberg.options import IcebergOptions
+from penstock.destination.iceberg.snapshots import entries_of
+from penstock.model.errors import DestinationUnavailable, Fenced, TableRefused
+from penstock.model.lsn import Frontier
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TypeName
+from penstock.model.watermarks import Watermarks
+from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from penstock.testing.change_builder import UNSET, ChangeBuilder
+from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
+from penstock.testing.contract.deliveries import (
+    ITEMS,
+    LOOSE,
+    NOTES,
+    assert_delivered,
+    definition,
+    deliver,
+    insert_items,
+    opened,
+    reference,
+)
+from penstock.transform.floors import Floors
+from tests.lake_drivers import DriverDiedError, dies_before, items_with
+from tests.lake_rows import IcebergReader
+from tests.loopback_server import free_ports
+from tests.objects_server import ObjectServer
+
+PIPELINE = "shop"
+
+
+class IcebergAdapter(Adapter):
+    keeps = "rows"
+    keeps_messages = False
+    follows_columns = False
+
+    def __init__(self, folder: Path, deletes: str = "equality", **options: Any) -> None:
+        place: dict[str, Any] = {
+            "catalog_file": str(folder / "catalog.db"),
+            "warehouse": str(folder / "lake"),
+        }
+        self.options = IcebergOptions.model_validate(
+            {**place, "deletes": deletes, "maintenance": {"every": "never"}, **options}
+        )
+        self._made: list[Destination] = []
+        self._reader = IcebergReader(self.options)
+
+    def make(self) -> Destination:
+        self._made.append(IcebergDestination(self.options, PIPELINE))
+        return self._made[-1]
+
+    def table(self, name: TableName) -> Table:
+        found = TableCatalog(self.options).find(identifier(*name))
+        assert found is not None
+        return found
+
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        return Counter(map(frozen, self._reader.texts(name)))
+
+    def close(self) -> None:
+        self._reader.close()
+        for destination in self._made:
+            destination.close()
+
+
+class ByPosition(IcebergAdapter):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "position")
+
+
+@pytest.mark.release  # more than half a minute; `delta` has the same base
+class TestIceberg(DestinationContract):
+    @pytest.fixture(params=["equality", "position"])
+    def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
+        adapter = IcebergAdapter(tmp_path, request.param)
+        yield adapter
+        adapter.close()
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Iterator[IcebergAdapter]:
+    adapter = IcebergAdapter(tmp_path)
+    yield adapter
+    adapter.close()
+
+
+@pytest.mark.parametrize("tables", [1, 2])
+def test_a_driver_dies_among_the_tables_of_a_batch(
+    adapter: IcebergAdapter, tables: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one cuts batches elsewhere: what a table has is told, and does not come again."""
+    builder = ChangeBuilder()
+    destination = opened(adapter)
+    first = insert_items(builder, 0, 3)
+    start = builder.frontier
+    deliver(destination, start, [first])
+    second = insert_items(builder, 3, 3)
+    middle = builder.frontier
+    third = insert_items(builder, 6, 3)
+    end = builder.frontier
+    dies_before(destination, tables, monkeypatch)
+    with pytest.raises(DriverDiedError):
+        deliver(destination, end, [second, third])
+
+    destination = opened(adapter)
+    at = destination.committed()
+    assert at is not None
+    assert at.low == start
+    ahead = {oid for oid in (ITEMS.oid, NOTES.oid, LOOSE.oid) if at.at(oid) == end}
+    assert len(ahead) == tables
+    for changes, frontier in ((second, middle), (third, end)):
+        floors = Floors.of_stream(at, set(), {ITEMS.oid, NOTES.oid, LOOSE.oid})
+        deliver(destination, frontier, [floors.apply(changes)], behind=at.behind)
+        at = at.after(frontier, set())
+    assert_delivered(adapter, reference(first, second, third))
+
+
+def test_a_stale_driver_is_refused_by_each_table(
+    adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked at the control table before another one took over."""
+    builder = ChangeBuilder()
+    stale = opened(adapter)
+    assert isinstance(stale, IcebergDestination)
+    changes = insert_items(builder, 0, 2)
+    monkeypatch.setattr(stale.ledger, "write", lambda *_: None)
+    current = opened(adapter)
+    receipt = stale.writer().write([changes])
+    with pytest.raises(Fenced, match="taken over"):
+        stale.commit([receipt], Watermarks(builder.frontier))
+    deliver(current, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+def test_another_driver_takes_over_in_the_middle_of_a_commit(
+    adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It loaded the table before the other one opened, and commits after it."""
+    builder = ChangeBuilder()
+    stale = opened(adapter)
+    assert isinstance(stale, IcebergDestination)
+    changes = insert_items(builder, 0, 2)
+    receipt = stale.writer().write([changes])
+    commits, others = stale._transactions, list[Destination]()
+    commit = commits.commit
+
+    def slow(*arguments: Any) -> None:
+        if not others:
+            others.append(opened(adapter))
+        commit(*arguments)
+
+    monkeypatch.setattr(commits, "commit", slow)
+    with pytest.raises(Fenced, match="taken over"):
+        stale.commit([receipt], Watermarks(builder.frontier))
+    assert not adapter.rows((ITEMS.schema, ITEMS.name))
+    deliver(others[0], builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+def test_positions_of_a_pipeline_that_was_destroyed_mean_nothing(adapter: IcebergAdapter) -> None:
+    destination = opened(adapter)
+    builder = ChangeBuilder()
+    deliver(destination, Frontier(2**40, 2**40), [insert_items(builder, 0, 2)])
+    assert adapter.make().forget()
+    again = opened(adapter)
+    assert again.committed() is None
+    changes = insert_items(builder, 7, 1)
+    deliver(again, Frontier(0x10, 0x10), [changes])
+    assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 3
+
+
+def test_a_row_that_should_be_there_and_is_not(tmp_path: Path) -> None:
+    """By position every row is looked up; by equality those of which not all is sent."""
+    for deletes, row in (("position", ("1", "new")), ("equality", ("1", UNSET))):
+        adapter = IcebergAdapter(tmp_path / deletes, deletes)
+        destination = opened(adapter)
+        builder = ChangeBuilder()
+        with builder.transaction():
+            builder.update(ITEMS, *row)
+        with pytest.raises(TableRefused, match=r"public\.items: 1 rows that change are not there"):
+            deliver(destination, builder.frontier, [builder.cut()])
+        adapter.close()
+
+
+@pytest.mark.parametrize("deletes", ["equality", "position"])
+def test_maintenance_leaves_the_rows_and_few_files(tmp_path: Path, deletes: str) -> None:
+    adapter = IcebergAdapter(
+        tmp_path, deletes, maintenance={"every": "1ms", "keep_snapshots": "1ms"}
+    )
+    destination = opened(adapter)
+    builder = ChangeBuilder()
+    runs = []
+    for number in range(4):
+        with builder.transaction():
+            builder.insert(ITEMS, str(number), "new")
+            if number:
+                builder.update(ITEMS, str(number - 1), "changed")
+            builder.insert(NOTES, str(number), None)
+            builder.insert(LOOSE, "equal", None)
+        runs.append(builder.cut())
+        deliver(destination, builder.frontier, [runs[-1]])
+        assert_delivered(adapter, reference(*runs))
+    table = adapter.table((ITEMS.schema, ITEMS.name))
+    assert len(entries_of(table)) <= 3
+    assert len(table.metadata.snapshots) <= 2
+    files = list((tmp_path / "lake" / "public" / "items" / "data").iterdir())
+    assert len(files) <= 3, "what no snapshot names is removed"
+    adapter.close()
+
+
+def test_a_table_follows_schema_changes_and_nothing_is_done_twice(adapter: IcebergAdapter) -> None:
+    """Names are exchanged, types widened and changed, a column gets a value for older rows, and
+    the table another name.
+    """
+    destination = opened(adapter)
+    assert isinstance(destination, IcebergDestination)
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+        builder.insert(ITEMS, "2", None)
+    deliver(destination, builder.frontier, [builder.cut()])
+    with builder.transaction():
+        builder.update(ITEMS, "1", "7")
+    deliver(destination, builder.frontier, [builder.cut()])
+    text = TypeName("pg_catalog", "text")
+    number, list_of = TypeName("pg_catalog", "bigint"), replace(text, is_array=True)
+    short = TypeName("pg_catalog", "integer")
+    states = [
+        definition(ITEMS),
+        items_with((1, "id", number, None), (2, "name", text, None), (3, "b", short, None),
+                 name="items"),
+        items_with((1, "id", number, None), (2, "b", text, None), (3, "name", number, None),
+                 name="items"),
+        items_with((1, "id", number, None), (2, "b", text, None), (4, "c", list_of, '{"{x,NULL}"}'),
+                 name="It ems"),
+        items_with((1, "id", number, None), (2, "b", short, None), (4, "c", list_of, None),
+                 name="It ems"),
+    ]  # fmt: skip
+    ids = []
+    for before, after in pairwise(states):
+        for _ in range(2):  # a crash may make it happen again
+            destination.alter(TableChange(before, after), Target.of(before), Target.of(after))
+        ids.append(field_ids(adapter.table((after.schema, after.name)).schema()))
+    assert ids == [
+        {"id": 1, "name": 2, "b": 3},
+        {"id": 1, "b": 2, "name": 3},
+        {"id": 1, "b": 2, "c": 4},
+        {"id": 1, "b": 4098, "c": 4},
+    ]
+    rows: list[dict[str, str | None]] = [
+        {"id": "1", "b": "7", "c": "[x, NULL]"},
+        {"id": "2", "b": None, "c": "[x, NULL]"},
+    ]
+    assert adapter.rows(("public", "It ems")) == Counter(map(frozen, rows))
+    assert TableCatalog(adapter.options).find(("public", "items")) is None
+
+
+def test_tables_in_an_object_store(object_server: ObjectServer, tmp_path: Path) -> None:
+    """A copy, changes and maintenance; pyiceberg's own reader reads them."""
+    to_store = object_server.direct_options
+    adapter = IcebergAdapter(
+        tmp_path,
+        "position",
+        warehouse=object_server.place(),
+        stage=str(tmp_path / "stage"),
+        properties={
+            "s3.endpoint": to_store["endpoint"],
+            "s3.access-key-id": to_store["access_key_id"],
+            "s3.secret-access-key": to_store["secret_access_key"],
+            "s3.region": to_store["region"],
+        },
+        maintenance={"every": "1ms", "keep_snapshots": "1ms"},
+    )
+    destination = opened(adapter)
+    assert isinstance(destination, IcebergDestination)
+    destination.truncate_table(definition(ITEMS))
+    chunk = ChunkRows(ITEMS, "0", [("100", "copied"), ("101", "copied")], Frontier(1, 1))
+    copy_chunks(destination, chunk)
+    builder = ChangeBuilder()
+    insert = insert_items(builder, 0, 3)
+    deliver(destination, builder.frontier, [insert])
+    with builder.transaction():
+        builder.update(ITEMS, "100", "changed")
+        builder.delete(ITEMS, key=["1", None])
+    changes, end = builder.cut(), builder.frontier
+    deliver(destination, end, [changes])
+    rows = adapter.table((ITEMS.schema, ITEMS.name)).scan().to_arrow().to_pylist()
+    assert sorted((row["id"], row["name"]) for row in rows) == [
+        (0, "renamed"),
+        (2, "renamed"),
+        (100, "changed"),
+        (101, "copied"),
+    ]
+    assert adapter.make().committed() == Watermarks(end)
+    adapter.close()
+
+
+def test_a_catalogue_that_does_not_answer_and_options_that_contradict(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    url = f"postgresql://user:hidden-word@127.0.0.1:{port}/lake"
+    options = {"catalog": url, "warehouse": str(tmp_path / "lake")}
+    destination = IcebergDestination(IcebergOptions.model_validate(options), PIPELINE)
+    with pytest.raises(DestinationUnavailable, match="the catalogue") as refused:
+        destination.check()
+    assert "hidden-word" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == [], "check makes nothing"
+    wrong = [
+        ({"warehouse": "/lake"}, "say one of"),
+        ({**options, "catalog_file": "x.db"}, "say one of"),
+        ({"catalog_file": "x.db"}, "warehouse"),
+        ({"catalog_file": "x.db", "warehouse": "s3://bucket/lake"}, "stage"),
+        ({"rest": "catalog:8181", "stage": "/stage"}, "URL"),
+    ]
+    for given, told in wrong:
+        with pytest.raises(ValidationError, match=told):
+            IcebergOptions.model_validate(given)

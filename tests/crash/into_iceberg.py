@@ -1,0 +1,44 @@
+"""A pipeline into `iceberg` under load, judged row by row by DuckDB's reader of Iceberg tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.destination.iceberg.destination import IcebergDestination
+from penstock.destination.iceberg.options import IcebergOptions
+from penstock.embedded.postgres import EmbeddedPostgres
+from tests.crash.injured_pipeline import SMALL_SEGMENTS
+from tests.crash.into_lake import IntoLake
+from tests.crash.passed_failpoints import passed_failpoints
+from tests.lake_rows import IcebergReader
+from tests.workload_tables import TABLES
+
+
+class IntoIceberg(IntoLake):
+    failpoints = passed_failpoints("iceberg")
+
+    def __init__(self, server: EmbeddedPostgres, folder: Path, seed: int) -> None:
+        super().__init__(server, folder, seed)
+        root = self.pipeline.folder / "iceberg"
+        # The load writes infinity, which no type of Iceberg holds.
+        options = {
+            "catalog_file": str(root / "catalog.db"),
+            "warehouse": str(root / "lake"),
+            "deletes": "equality" if seed % 2 else "position",
+            "unfit": "null",
+            "maintenance": {"every": "5s", "keep_snapshots": "1m"},
+        }
+        self._options = IcebergOptions.model_validate(options)
+        self._destination = IcebergDestination(self._options, self.pipeline.name)
+        self.pipeline.configure(
+            destination={"type": "iceberg", **options}, batch={"max_age": "1s"}, **SMALL_SEGMENTS
+        )
+        self.rewrite()
+        self.pipeline.subscribe()
+
+    def check_tables(self) -> int:
+        reader = IcebergReader(self._options)
+        try:
+            return sum(reader.expect_same(self.url, table, unfit=True) for table in TABLES)
+        finally:
+            reader.close()
