@@ -26,6 +26,7 @@ from penstock.pipeline.run.batch_committer import Delivered
 from penstock.pipeline.run.engine import MakeEngine
 from penstock.pipeline.run.filtering import pipeline_filter, pipeline_transform
 from penstock.pipeline.run.pipeline import Observers, Pipeline
+from penstock.source.registry import expect_postgres
 from penstock.source.contract import Subscription
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.connect import connect
@@ -70,6 +71,7 @@ def verify(
     ``make_engine`` says otherwise. ``wait`` is how many seconds the destination may take to get
     there.
     """
+    expect_postgres(config, "verify")
     options = _options(config)
     application = f"penstock {config.delivery} verify"
     log = ChangeLog.of(config.change_log)

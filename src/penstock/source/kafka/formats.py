@@ -1,0 +1,10 @@
+"""The format that a pipeline file asks for."""
+
+from __future__ import annotations
+
+from penstock.source.kafka.events import MessageFormat
+from penstock.source.kafka.penstock_format import PenstockMessages
+
+
+def message_format(name: str) -> MessageFormat:
+    return PenstockMessages()
