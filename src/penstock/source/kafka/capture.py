@@ -24,7 +24,7 @@ from penstock.model.errors import (
 from penstock.model.source_identity import SeenSource, SourceIdentity
 from penstock.source.kafka.client import Brokers, TopicReader, group_name
 from penstock.source.kafka.identity import DATABASE, TopicsIdentity, claim, stored_offsets
-from penstock.source.kafka.offsets import START, Offsets, frontier_of, position_of
+from penstock.source.kafka.offsets import SLACK, START, Offsets, position_of
 from penstock.source.kafka.session import TopicSession
 from penstock.source.postgres.capture.stop import Stop
 from penstock.source.postgres.connect import connect
@@ -120,7 +120,7 @@ def _expect_readers(
 ) -> None:
     """Raise IdentityChanged where a destination stands at positions of another log."""
     total = 0 if offsets is None else offsets.total
-    seen = seen_source(identity, position_of(total))
+    seen = seen_source(identity, position_of(total) + SLACK)
     for name, own in config.deliveries.items():
         reader = log.reader(own)
         if reader is not None:
@@ -130,4 +130,4 @@ def _expect_readers(
 
 def seen_source(identity: TopicsIdentity, position: int) -> SeenSource:
     own = SourceIdentity(identity.cluster_id, 1, DATABASE, identity.uuid)
-    return SeenSource(own, max(position, frontier_of(0).end_lsn))
+    return SeenSource(own, position)

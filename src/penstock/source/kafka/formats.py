@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.source.kafka.debezium_format import DebeziumMessages
 from penstock.source.kafka.events import MessageFormat
 from penstock.source.kafka.penstock_format import PenstockMessages
 
 
 def message_format(name: str) -> MessageFormat:
-    return PenstockMessages()
+    return DebeziumMessages() if name == "debezium" else PenstockMessages()

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from penstock.model.lsn import Frontier
 
-# A message takes this much of the log's positions. Commits begin in the middle, at a multiple of 8,
-# and end where the next message begins.
-_UNIT = 16
+# A message takes this much of the log's positions. Commits of rows begin in the middle and end where
+# the next message begins; what is told of tables before that message comes first in it.
+_UNIT = 64
+_TOLD_BEGINS, _TOLD_ENDS = 8, 16
 
 
 class Place(NamedTuple):
@@ -48,6 +49,16 @@ def frontier_of(total: int) -> Frontier:
     """Where the log ends with a transaction that ends there."""
     end = position_of(total)
     return Frontier(end - _UNIT // 2, end)
+
+
+def told_frontier(total: int) -> Frontier:
+    """Where the log ends with a schema change that stands before the next message."""
+    end = position_of(total)
+    return Frontier(end + _TOLD_BEGINS, end + _TOLD_ENDS)
+
+
+SLACK = _TOLD_ENDS
+"""How far a log may end behind the position of all that was read."""
 
 
 START = Frontier(0, position_of(0))

@@ -16,7 +16,7 @@ from penstock.model.table_name import TableName
 from penstock.source.kafka.client import Brokers, TopicReader, failure, group_name
 from penstock.source.kafka.events import Malformed
 from penstock.source.kafka.log_rows import LogRows, schema_change
-from penstock.source.kafka.offsets import Offsets, PartitionState, Place, frontier_of
+from penstock.source.kafka.offsets import Offsets, PartitionState, Place, told_frontier
 from penstock.source.kafka.penstock_format import told_table
 from penstock.source.kafka.topic_set import expect_same
 from penstock.source.kafka.topic_tables import ToldTable, TopicTables
@@ -115,6 +115,10 @@ class SchemaTopic:
         finally:
             reader.close()
 
+    def add(self, table: ToldTable) -> None:
+        """What a row has told of its table."""
+        self._news.append(table)
+
     def _take(self, message: Any) -> None:
         place = Place(message.topic(), message.partition())
         state, error = self._offsets.partitions[place], message.error()
@@ -150,7 +154,7 @@ class SchemaTopic:
         how far the log is.
         """
         news, self._news = self._news, []
-        lsn = frontier_of(self._offsets.total).commit_lsn
+        lsn = told_frontier(self._offsets.total).commit_lsn
         before, after = self._tables, self._tables.told(news, lsn)
         untold = before.changed if before.lsn > held.commit_lsn else ()
         oids = tuple(dict.fromkeys((*untold, *after.changed)))

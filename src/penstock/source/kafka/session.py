@@ -29,6 +29,7 @@ from penstock.source.kafka.events import (
     TruncateEvent,
     header_position,
 )
+from penstock.source.kafka.debezium_format import Untold
 from penstock.source.kafka.formats import message_format
 from penstock.source.kafka.identity import TopicsIdentity
 from penstock.source.kafka.log_rows import LogRows
@@ -39,6 +40,7 @@ from penstock.source.kafka.offsets import (
     Place,
     frontier_of,
     position_of,
+    told_frontier,
 )
 from penstock.source.kafka.schema_topic import SchemaTopic
 from penstock.source.kafka.transcode import Counts, Transcoder, keeps_order
@@ -175,11 +177,14 @@ class TopicSession:
         find = self._schema.find
         try:
             return self._format.read(message.key(), message.value(), headers, find)
+        except Untold as told:
+            self._schema.add(told.table)
+            self._follow_schema(again=True)
         except Malformed:
             # It may have been told meanwhile.
             if not self._follow_schema():
                 raise
-            return self._format.read(message.key(), message.value(), headers, find)
+        return self._format.read(message.key(), message.value(), headers, find)
 
     def _heed(self, place: Place, error: KafkaError, offset: int | None) -> None:
         code = error.code()
@@ -283,7 +288,7 @@ class TopicSession:
         lsn = self._schema.take(rows, self._writer.frontier or Frontier(0, 0))
         if lsn is None:
             return False
-        self._write(rows, frontier_of(self._offsets.total))
+        self._write(rows, told_frontier(self._offsets.total))
         self._until_taken(lsn)
         return True
 

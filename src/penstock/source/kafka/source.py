@@ -31,7 +31,7 @@ from penstock.source.contract import (
 from penstock.source.kafka.capture import seen_source
 from penstock.source.kafka.client import Brokers, group_name
 from penstock.source.kafka.identity import TopicsIdentity, claim, stored_offsets
-from penstock.source.kafka.offsets import START, Offsets, Place, position_of
+from penstock.source.kafka.offsets import SLACK, START, Offsets, Place, position_of
 from penstock.source.kafka.topic_tables import TopicTables
 from penstock.source.postgres.capture.child import CaptureChild
 from penstock.source.postgres.pipeline_lock import KeptLock
@@ -98,7 +98,7 @@ class KafkaSession(SourceSession):
 
     def seen(self) -> SeenSource:
         if self._seen is None:
-            self._seen = seen_source(self._identity()[0], self.position())
+            self._seen = seen_source(self._identity()[0], self.position() + SLACK)
         return self._seen
 
     def subscribe(self) -> Subscription:

@@ -47,6 +47,8 @@ class ToldTable:
     primary_key: tuple[str, ...]
     told_id: int = 0
     oid: int = 0
+    told_at: int = field(default=0, compare=False)
+    """Where the source stood then, if messages themselves tell of their tables."""
     former: tuple[tuple[str, int], ...] = ()
     """Names that columns had before, and their numbers: messages that are older may come later."""
 
@@ -106,6 +108,7 @@ class ToldTable:
             "primary_key": list(self.primary_key),
             "columns": [[c.number, c.name, c.type, c.not_null] for c in self.columns],
             "former": self.former,
+            "told_at": self.told_at,
         }
 
     @classmethod
@@ -117,6 +120,7 @@ class ToldTable:
             tuple(value["primary_key"]),
             value["told_id"],
             value["oid"],
+            value["told_at"],
             tuple((name, number) for name, number in value["former"]),
         )
 
