@@ -6,9 +6,12 @@ from penstock.config.kafka_source import KafkaPipelineConfig
 from penstock.config.models import PipelineConfig
 from penstock.model.errors import ConfigError
 from penstock.source.contract import Source
+from penstock.model.topic_status import TopicStatus
 from penstock.source.postgres.capture.stop import Stop
+from penstock.source.postgres.connect import connect
 from penstock.source.postgres.preflight.all_checks import CheckResult, run_checks
 from penstock.source.postgres.source import PostgresSource
+from penstock.source.postgres.source_status import SourceStatus, read_source_status
 
 
 def make_source(config: PipelineConfig) -> Source:
@@ -40,6 +43,17 @@ def source_checks(config: PipelineConfig) -> list[CheckResult]:
     from penstock.source.kafka import checks
 
     return checks.run_checks(config)
+
+
+def read_status(config: PipelineConfig) -> SourceStatus | TopicStatus:
+    """How the pipeline stands in its source, for `penstock status`."""
+    if not isinstance(config, KafkaPipelineConfig):
+        with connect(config.source.url, application_name=f"penstock {config.name} status") as conn:
+            return read_source_status(conn, config.name)
+    expect_kafka()
+    from penstock.source.kafka.topic_status import read_topic_status
+
+    return read_topic_status(config)
 
 
 def forget_group(config: KafkaPipelineConfig) -> list[str]:
