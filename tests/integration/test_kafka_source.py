@@ -24,7 +24,7 @@ def topics(
 
 def test_rows_and_changes_and_columns_come_back(topics: TopicsInBetween, threads: Threads) -> None:
     topics.write(threads)
-    assert [r.status for r in source_checks(topics.config) if r.status == "failed"] == []
+    assert [r for r in source_checks(topics.config) if r.status == "failed"] == []
     topics.read(threads)
     assert topics.expect_same() == 250
     topics.execute(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def read(value: bytes, table: ToldTable | None = None, **headers: bytes) -> Even
     return PenstockMessages().read(b"k", value, named, lambda _: found)
 
 
-# -- positions ------------------------------------------------------------------------------------
+# -- positions ---------------------------------------------------------------------------------
 
 
 def test_positions_rise_with_every_message_and_leave_room_for_what_is_told_of_tables() -> None:
@@ -77,7 +78,7 @@ def test_positions_rise_with_every_message_and_leave_room_for_what_is_told_of_ta
     for total in range(5):
         ends += [told_frontier(total), frontier_of(total + 1)]
     assert ends == sorted(ends)
-    for before, after in zip(ends, ends[1:], strict=False):
+    for before, after in pairwise(ends):
         assert before.commit_lsn < before.end_lsn <= after.commit_lsn
     assert all(at.commit_lsn % 8 == 0 for at in ends)
     assert frontier_of(7).end_lsn == position_of(7)
@@ -94,7 +95,7 @@ def test_offsets_are_what_they_were() -> None:
     assert again.topic_ids["shop.public.items"] == "an id"
 
 
-# -- Penstock's JSON --------------------------------------------------------------------------------
+# -- Penstock's JSON -----------------------------------------------------------------------------
 
 
 def test_no_digit_and_no_space_of_a_value_is_lost() -> None:
@@ -210,7 +211,7 @@ def test_columns_are_followed_by_their_numbers() -> None:
         again.told([ToldTable("public", "things", columns, ("id",), 77)], 24)
 
 
-# -- what was sent again, and what is outdated ------------------------------------------------------
+# -- what was sent again, and what is outdated ---------------------------------------------------
 
 
 def taken(*events: Event | None, state: PartitionState | None = None) -> list[str]:
@@ -277,7 +278,7 @@ def test_truncates_count_where_they_stand_in_order() -> None:
     assert not keeps_order("1/4 table", others=True)
 
 
-# -- Debezium ---------------------------------------------------------------------------------------
+# -- Debezium ------------------------------------------------------------------------------------
 
 
 class Told:

@@ -42,8 +42,9 @@ class KafkaSourceConfig(SourceConfig):
 
     ``topics`` are names, or patterns that begin with ``^``. ``incomplete`` is about topics whose
     first messages are gone, ``on_malformed`` about messages that cannot be read, ``on_truncate``
-    about a TRUNCATE that stands in no order with the rows of its table. ``url`` is that of the store, where the
-    pipeline's lock is: no key of the file. Rows are never copied: they are in the topics.
+    about a TRUNCATE that stands in no order with the rows of its table. ``url`` is that of the
+    store, where the pipeline's lock is: no key of the file. Rows are never copied: they are in the
+    topics.
     """
 
     type: Literal["kafka"] = "kafka"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from penstock.config.kafka_source import KafkaPipelineConfig
 from penstock.config.models import PipelineConfig
 from penstock.model.errors import ConfigError
-from penstock.source.contract import Source
 from penstock.model.topic_status import TopicStatus
+from penstock.source.contract import Source
 from penstock.source.postgres.capture.stop import Stop
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.preflight.all_checks import CheckResult, run_checks

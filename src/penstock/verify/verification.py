@@ -26,13 +26,13 @@ from penstock.pipeline.run.batch_committer import Delivered
 from penstock.pipeline.run.engine import MakeEngine
 from penstock.pipeline.run.filtering import pipeline_filter, pipeline_transform
 from penstock.pipeline.run.pipeline import Observers, Pipeline
-from penstock.source.registry import expect_postgres
 from penstock.source.contract import Subscription
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import RETAKEN_SECONDS, PipelineLock
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS, find_subscription
+from penstock.source.registry import expect_postgres
 from penstock.verify.compare import (
     DEFAULT_PARALLEL,
     DEFAULT_SHOWN,

@@ -131,7 +131,9 @@ class KafkaDestination(QueueDestination):
         if names.difference(self._partitions):
             self._partitions = self._topics.make(names)
         if self.options.announce:
-            self._announce([table for table in definitions if table != self._announced.get(table.oid)])
+            self._announce(
+                [table for table in definitions if table != self._announced.get(table.oid)]
+            )
 
     def _announce(self, tables: Sequence[TableDefinition]) -> None:
         """Tell what tables look like, before any of their rows: a message alone does not say it."""

@@ -48,9 +48,7 @@ def _topics(config: KafkaPipelineConfig) -> list[CheckResult]:
     return results
 
 
-def _named(
-    config: KafkaPipelineConfig, _brokers: Brokers, found: dict[str, Topic]
-) -> CheckResult:
+def _named(config: KafkaPipelineConfig, _brokers: Brokers, found: dict[str, Topic]) -> CheckResult:
     topics = [name for name in found if wants_topic(config.source, name)]
     if topics:
         shown = ", ".join(sorted(topics)[:5]) + (" …" if len(topics) > 5 else "")
@@ -99,9 +97,7 @@ def _same_topics(
     return CheckResult("same topics", "passed", f"no message is gone; {what}")
 
 
-def _group(
-    config: KafkaPipelineConfig, brokers: Brokers, _found: dict[str, Topic]
-) -> CheckResult:
+def _group(config: KafkaPipelineConfig, brokers: Brokers, _found: dict[str, Topic]) -> CheckResult:
     group = group_name(config.source, config.name)
     identity = read(ChangeLog.of(config.change_log))
     members = brokers.members(group)

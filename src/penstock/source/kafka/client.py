@@ -5,6 +5,7 @@ succeed, SourceError for everything else.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,15 @@ from penstock.source.kafka.offsets import Place
 _SECONDS = 20.0
 # Of syslog: critical. Clients say every lost connection and every new attempt; ours say it once.
 _LOG_LEVEL = "2"
+_PAUSE_SECONDS = 0.1
+# A topic that was just made has no leader for a moment, and a group no coordinator.
+_PASSING = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
 _LASTING = {
     KafkaError._AUTHENTICATION: "the user or its password is wrong; see source.client",
     KafkaError.SASL_AUTHENTICATION_FAILED: "the user or its password is wrong; see source.client",
@@ -64,7 +74,9 @@ def failure(error: KafkaError, doing: str, last: KafkaError | None = None) -> So
 
 
 @contextmanager
-def kafka_errors(doing: str, last: Callable[[], KafkaError | None] = lambda: None) -> Iterator[None]:
+def kafka_errors(
+    doing: str, last: Callable[[], KafkaError | None] = lambda: None
+) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
@@ -85,10 +97,10 @@ class Brokers:
             self._last = error
 
     def cluster_id(self) -> str:
-        return self._ask("asking for the cluster", lambda: self._cluster_id())
-
-    def _cluster_id(self) -> str:
-        return str(self._admin.list_topics(timeout=_SECONDS).cluster_id)
+        return self._ask(
+            "asking for the cluster",
+            lambda: str(self._admin.list_topics(timeout=_SECONDS).cluster_id),
+        )
 
     def topics(self) -> dict[str, Topic]:
         """Those that the pipeline file names and that are there, the schema topic among them."""
@@ -183,8 +195,15 @@ class Brokers:
         return self._ask(f"removing the group {group}", ask)
 
     def _ask(self, doing: str, question: Callable[[], Answer]) -> Answer:
+        deadline = time.monotonic() + _SECONDS
         with kafka_errors(doing, self._trouble):
-            return question()
+            while True:
+                try:
+                    return question()
+                except KafkaException as error:
+                    if error.args[0].code() not in _PASSING or time.monotonic() > deadline:
+                        raise
+                    time.sleep(_PAUSE_SECONDS)
 
     def _trouble(self) -> KafkaError | None:
         self._admin.poll(0)

@@ -34,7 +34,9 @@ _SPELLED = {
 """Types that SQL calls by another name than the catalogue."""
 
 _TEXT = 25
-_MODIFIED = re.compile(r"(?P<name>[a-z\" ]+?)(?:\((?P<digits>-?\d+(?:,-?\d+)?)\)(?P<rest>[a-z ]*))?")
+_MODIFIED = re.compile(
+    r"(?P<name>[a-z\" ]+?)(?:\((?P<digits>-?\d+(?:,-?\d+)?)\)(?P<rest>[a-z ]*))?"
+)
 
 
 @dataclass(frozen=True)

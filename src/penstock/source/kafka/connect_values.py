@@ -203,9 +203,7 @@ _NAMED: dict[str, Callable[[Mapping[str, Any]], ConnectType]] = {
     "io.debezium.time.Date": _fixed("date", _date),
     "org.apache.kafka.connect.data.Date": _fixed("date", _date),
     "io.debezium.time.Time": _fixed("time(3) without time zone", partial(_time, 1000)),
-    "org.apache.kafka.connect.data.Time": _fixed(
-        "time without time zone", partial(_time, 1000)
-    ),
+    "org.apache.kafka.connect.data.Time": _fixed("time without time zone", partial(_time, 1000)),
     "io.debezium.time.MicroTime": _fixed("time without time zone", partial(_time, 1)),
     "io.debezium.time.Timestamp": _fixed(
         "timestamp(3) without time zone", partial(_timestamp, 1000)
@@ -227,8 +225,6 @@ _NAMED: dict[str, Callable[[Mapping[str, Any]], ConnectType]] = {
     "io.debezium.data.Bits": _bit_type,
     "io.debezium.data.geometry.Point": _fixed("point", _point),
 }
-
-
 
 
 def parsed(text: str) -> Any:

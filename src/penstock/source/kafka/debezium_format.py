@@ -57,7 +57,7 @@ class _Fields:
 
 
 class DebeziumMessages(MessageFormat):
-    """Rows and TRUNCATE. A tombstone is a delete, where compaction has removed the delete itself."""
+    """Rows and TRUNCATE. A tombstone is a delete where compaction has removed the delete."""
 
     def __init__(self) -> None:
         self._deleted: dict[bytes, None] = {}
@@ -113,7 +113,9 @@ class DebeziumMessages(MessageFormat):
         if any(found_key[each] is None for each in table.primary_key):
             raise Malformed("its key has a null")
         if op == "d":
-            return RowEvent("delete", table, found_key, None, frozenset(), None, position, lane, micros)
+            return RowEvent(
+                "delete", table, found_key, None, frozenset(), None, position, lane, micros
+            )
         after = payload["after"]
         unset = _unset(after, headers)
         new = _values(after, row, unset)
@@ -189,9 +191,7 @@ def _told(
                 column in row.defaults,
             )
         )
-    return ToldTable(
-        name.schema, name.name, tuple(columns), tuple(key.types), told_at=lsn
-    )
+    return ToldTable(name.schema, name.name, tuple(columns), tuple(key.types), told_at=lsn)
 
 
 @lru_cache(maxsize=1024)

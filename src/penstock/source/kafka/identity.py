@@ -32,7 +32,9 @@ class TopicsIdentity:
         return f"penstock {self.uuid}"
 
 
-def claim(log: ChangeLog, cluster_id: str, group: str, message_format: str) -> tuple[TopicsIdentity, bool]:
+def claim(
+    log: ChangeLog, cluster_id: str, group: str, message_format: str
+) -> tuple[TopicsIdentity, bool]:
     """The log's identity, and whether this call made it. Raises IdentityChanged where the log was
     made from something else.
     """

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from penstock.model.lsn import Frontier
 
-# A message takes this much of the log's positions. Commits of rows begin in the middle and end where
-# the next message begins; what is told of tables before that message comes first in it.
+# A message takes this much of the log's positions. Commits of rows begin in the middle and end
+# where the next message begins; what is told of tables before that message comes first in it.
 _UNIT = 64
 _TOLD_BEGINS, _TOLD_ENDS = 8, 16
 
@@ -68,8 +68,8 @@ START = Frontier(0, position_of(0))
 @dataclass
 class PartitionState:
     """``next`` is the offset to go on with. ``lanes`` is the greatest position of changes that each
-    lane of the writer has brought here, by the lane's name; ``top`` the greatest of all of them, and
-    ``copied`` the greatest point of a snapshot that copied rows here are of.
+    lane of the writer has brought here, by the lane's name; ``top`` the greatest of all of them,
+    and ``copied`` the greatest point of a snapshot that copied rows here are of.
     """
 
     next: int

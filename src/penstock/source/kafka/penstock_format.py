@@ -59,9 +59,7 @@ class PenstockMessages(MessageFormat):
             raise Malformed(f"it cannot be read: {error}") from None
 
 
-def _row(
-    op: RowOp, found: Mapping[str, str], headers: Headers, find: FindTable
-) -> RowEvent | None:
+def _row(op: RowOp, found: Mapping[str, str], headers: Headers, find: FindTable) -> RowEvent | None:
     table = find(TableName(string(found["schema"]), string(found["table"])))
     if table is None:
         return None
@@ -100,9 +98,7 @@ def _row(
     )
 
 
-def _truncate(
-    found: Mapping[str, str], headers: Headers, find: FindTable
-) -> TruncateEvent | None:
+def _truncate(found: Mapping[str, str], headers: Headers, find: FindTable) -> TruncateEvent | None:
     names = [TableName(each["schema"], each["table"]) for each in json.loads(found["tables"])]
     tables = tuple(table for name in names if (table := find(name)) is not None)
     if not tables:
@@ -119,9 +115,7 @@ def _values(text: str, table: ToldTable) -> Values | None:
     if text == "null":
         return None
     embedded = table.json_columns
-    return {
-        name: _value(value, is_json=name in embedded) for name, value in members(text).items()
-    }
+    return {name: _value(value, is_json=name in embedded) for name, value in members(text).items()}
 
 
 def _value(text: str, *, is_json: bool) -> bytes | None:

@@ -20,6 +20,7 @@ from penstock.failpoints import failpoint
 from penstock.model.errors import SourceError
 from penstock.model.lsn import Frontier, format_lsn
 from penstock.source.kafka.client import Brokers, TopicReader, failure
+from penstock.source.kafka.debezium_format import Untold
 from penstock.source.kafka.events import (
     Event,
     Headers,
@@ -29,22 +30,20 @@ from penstock.source.kafka.events import (
     TruncateEvent,
     header_position,
 )
-from penstock.source.kafka.debezium_format import Untold
 from penstock.source.kafka.formats import message_format
 from penstock.source.kafka.identity import TopicsIdentity
 from penstock.source.kafka.log_rows import LogRows
 from penstock.source.kafka.newer_changes import NewerChanges, headers_of
 from penstock.source.kafka.offsets import (
     Offsets,
-    PartitionState,
     Place,
     frontier_of,
     position_of,
     told_frontier,
 )
 from penstock.source.kafka.schema_topic import SchemaTopic
-from penstock.source.kafka.transcode import Counts, Transcoder, keeps_order
 from penstock.source.kafka.topic_set import TopicSet
+from penstock.source.kafka.transcode import Counts, Transcoder, keeps_order
 from penstock.source.postgres.capture.keeper import Awaited, Limits, LogKeeper
 from penstock.source.postgres.capture.stop import Stop
 
@@ -150,6 +149,7 @@ class TopicSession:
         failpoint("capture.received")
         self._offset = offset
         self._counts.messages += 1
+        self._counts.bytes += len(message.value() or b"")
         try:
             headers = headers_of(message)
             event = self._read(place, message, headers)
@@ -224,9 +224,9 @@ class TopicSession:
         raise SourceError(
             f"TRUNCATE of {names} at offset {self._offset} of {place} stands in no order with the "
             "table's rows: they are written by several lanes, or to several partitions",
-            remedy="let the pipeline that writes the topic keep tables together (destination.lanes: "
-            "{by: table}), and begin anew; or set source.on_truncate to leave_out, and empty the "
-            "table at the destination yourself",
+            remedy="let the pipeline that writes the topic keep tables together (destination."
+            "lanes: {by: table}), and begin anew; or set source.on_truncate to leave_out, and "
+            "empty the table at the destination yourself",
         )
 
     def _malformed(self, place: Place, offset: int, error: Exception) -> None:
@@ -372,8 +372,10 @@ class TopicSession:
             "at": time.time(),
             "wal_end": format_lsn(position_of(self._offsets.total)),
             "log_end": format_lsn(held.end_lsn) if held else None,
-            "confirmed": format_lsn(held.end_lsn) if held else None,
+            "confirmed": format_lsn(held.end_lsn if held else 0),
             "messages": counts.messages,
+            "received_bytes": counts.bytes,
+            "buffered_bytes": self._transcoder.rows.size,
             "transactions": self._published,
             "changes": self._changes,
             "left_out": counts.not_followed,
@@ -381,5 +383,5 @@ class TopicSession:
             "stale": counts.stale,
             "malformed": counts.malformed,
             "malformed_by_topic": dict(counts.by_topic),
-            "forged": 0,
+            "forged": counts.malformed,
         }

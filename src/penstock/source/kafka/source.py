@@ -71,9 +71,7 @@ class KafkaSession(SourceSession):
     ) -> None:
         self._config = config
         name, what = (config.name, "supervisor") if supervises else (config.delivery, "run")
-        self._lock = KeptLock(
-            config.source.url, name, f"penstock {name} {purpose}", what=what
-        )
+        self._lock = KeptLock(config.source.url, name, f"penstock {name} {purpose}", what=what)
         self._log = ChangeLog.of(config.change_log)
         self._brokers: Brokers | None = None
         self._seen: SeenSource | None = None

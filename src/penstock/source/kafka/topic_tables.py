@@ -23,7 +23,7 @@ _FIRST_OID = 16384
 
 @dataclass(frozen=True)
 class ToldColumn:
-    """``number`` stays with the column for its whole life; ``type`` is what the message calls it."""
+    """``number`` stays with the column for its whole life; ``type`` is the message's word."""
 
     number: int
     name: str

@@ -25,6 +25,7 @@ class Counts:
     """
 
     messages: int = 0
+    bytes: int = 0
     repeated: int = 0
     stale: int = 0
     not_followed: int = 0
