@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.model.errors import IdentityChanged, LogError
@@ -44,6 +44,11 @@ def claim(
     known = read(log)
     if known is None:
         raise LogError(f"{log.root.full(FILE)} went away while it was read", remedy="try again")
+    if not log.root.exists("log.json"):
+        # Nothing was read yet: the file may still be put right.
+        mine = replace(mine, uuid=known.uuid)
+        log.root.write(FILE, json.dumps(asdict(mine), indent=1).encode(), durable=True)
+        return mine, False
     for what, then, now, remedy in (
         (
             "the cluster",

@@ -68,7 +68,7 @@ class SchemaTopic:
         found = None if topic is None else self._brokers.topics().get(topic)
         if topic is None or found is None:
             return {}
-        expect_same(self._offsets, topic, found)
+        expect_same(self._offsets.topic_ids, topic, found)
         self._offsets.topic_ids[topic] = found.id
         places = [Place(topic, number) for number in range(found.partitions)]
         ends, first = self._brokers.bounds(places), self._brokers.bounds(places, first=True)

@@ -32,6 +32,7 @@ from penstock.source.kafka.capture import seen_source
 from penstock.source.kafka.client import Brokers, group_name
 from penstock.source.kafka.identity import TopicsIdentity, claim, stored_offsets
 from penstock.source.kafka.offsets import SLACK, START, Offsets, Place, position_of
+from penstock.source.kafka.topic_set import expect_same
 from penstock.source.kafka.topic_tables import TopicTables
 from penstock.source.postgres.capture.child import CaptureChild
 from penstock.source.postgres.pipeline_lock import KeptLock
@@ -76,6 +77,7 @@ class KafkaSession(SourceSession):
         self._brokers: Brokers | None = None
         self._seen: SeenSource | None = None
         self._ends: dict[Place, int] | None = None
+        self._topic_ids: dict[str, str] = {}
         self._position = 0
         self._next_position = 0.0
 
@@ -171,6 +173,9 @@ class KafkaSession(SourceSession):
             # Topics that are gone count as far as they were read.
             stored = stored_offsets(self._log) or Offsets()
             self._ends = {place: state.next for place, state in stored.partitions.items()}
+            self._topic_ids = stored.topic_ids
+        for name, topic in topics.items():
+            expect_same(self._topic_ids, name, topic)
         self._ends |= self._asked.bounds(places)
         return position_of(sum(self._ends.values()))
 

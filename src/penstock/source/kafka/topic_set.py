@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from penstock.config.kafka_source import KafkaSourceConfig
 from penstock.model.errors import IdentityChanged, SourceError
 from penstock.source.kafka.client import Brokers, Topic, wants_topic
@@ -44,7 +46,7 @@ class TopicSet:
                 "whole names, such as ^shop\\.public\\..*",
             )
         for name, topic in topics.items():
-            expect_same(self._offsets, name, topic)
+            expect_same(self._offsets.topic_ids, name, topic)
         there = [Place(n, number) for n, t in topics.items() for number in range(t.partitions)]
         first = self._brokers.bounds(there, first=True)
         known = {place: s.next for place, s in self._offsets.partitions.items() if place in first}
@@ -97,9 +99,9 @@ class TopicSet:
         )
 
 
-def expect_same(offsets: Offsets, name: str, topic: Topic) -> None:
+def expect_same(topic_ids: Mapping[str, str], name: str, topic: Topic) -> None:
     """Raise IdentityChanged where a topic was deleted and made again."""
-    known = offsets.topic_ids.get(name)
+    known = topic_ids.get(name)
     if known is not None and known != topic.id:
         raise IdentityChanged(
             f"Topic {name} is another one than before (id {topic.id} instead of {known}): it was "
