@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import yaml
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from penstock.changelog.changelog import ChangeLog
@@ -65,7 +65,7 @@ class TopicsInBetween:
 
     def configure(self, **source: Any) -> None:
         example = source_example("kafka")
-        content = {
+        content: dict[str, Any] = {
             "name": self.name,
             "source": {
                 **example,
@@ -79,6 +79,8 @@ class TopicsInBetween:
             "change_log": {"path": str(self.log_path)},
             "metrics": {"listen": "127.0.0.1:0"},
         }
+        if source.get("format") == "debezium":
+            del content["source"]["schema_topic"]
         self.file.write_text(yaml.safe_dump(content))
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
 
 from penstock.model.errors import IdentityChanged, PenstockError, SourceError
 from penstock.source.registry import source_checks
@@ -144,3 +144,33 @@ def test_a_truncate_without_order_stops(topics: TopicsInBetween, threads: Thread
     topics.read(threads)
     topics.execute_there("TRUNCATE places")
     topics.expect_same()
+
+
+@pytest.mark.release
+def test_debezium_messages_tell_of_their_tables(
+    pipeline: PipelineUnderTest, kafka_server: KafkaServer, target_url: str, threads: Threads
+) -> None:
+    pipeline.execute(*TABLES)
+    topics = TopicsInBetween(
+        *(pipeline, kafka_server, target_url),
+        format="debezium",
+        debezium={"schemas": True},
+        announce=False,
+    )
+    topics.configure(format="debezium", schema_topic=None)
+    topics.write(threads)
+    topics.read(threads)
+    assert topics.expect_same() == 250
+    topics.execute(
+        "UPDATE items SET name = 'changed' WHERE id < 20",
+        "DELETE FROM items WHERE id BETWEEN 30 AND 40",
+        "INSERT INTO items (id, name) VALUES (31, 'again')",
+        "UPDATE places SET b = 'moved' WHERE b = 'p7'",
+        "ALTER TABLE items ADD COLUMN colour text",
+        "UPDATE items SET colour = 'red' WHERE id % 3 = 0",
+        "CREATE TABLE later (id int PRIMARY KEY, at timestamp, share double precision, ok boolean)",
+        "INSERT INTO later VALUES (1, '2026-01-02 03:04:05.6', 0.1, true), (2, NULL, NULL, NULL)",
+    )
+    topics.write(threads)
+    topics.read(threads)
+    topics.expect_same("items", "places", "later")

@@ -90,7 +90,8 @@ class Brokers:
         self._config = config
         self._last: KafkaError | None = None
         with kafka_errors("making a client"):
-            self._admin = AdminClient({**connection(config), "error_cb": self._met})
+            settings: dict[str, Any] = {**connection(config), "error_cb": self._met}
+            self._admin = AdminClient(settings)
 
     def _met(self, error: KafkaError) -> None:
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
@@ -130,7 +131,8 @@ class Brokers:
         """
         if not places:
             return {}
-        spec = OffsetSpec.earliest() if first else OffsetSpec.latest()
+        spec: Any = OffsetSpec
+        spec = spec.earliest() if first else spec.latest()
         wanted = {TopicPartition(*place): spec for place in places}
 
         def ask() -> dict[Place, int]:

@@ -162,8 +162,8 @@ class TopicSession:
                 kind, millis = message.timestamp()
                 micros = millis * 1000 if kind else 0
                 self._transcoder.take(place, state, event, message.key(), micros)
-        except (Malformed, UnicodeDecodeError, ValueError) as error:
-            self._malformed(place, offset, error)
+        except (Malformed, ValueError) as wrong:
+            self._malformed(place, offset, wrong)
         state.next = offset + 1
         if self._oldest is None:
             self._oldest = time.monotonic()
