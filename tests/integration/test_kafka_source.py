@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -112,6 +116,37 @@ def test_a_group_of_somebody_else_is_not_taken(topics: TopicsInBetween, threads:
     topics.configure(group="another")
     with pytest.raises(IdentityChanged, match="the group"):
         topics.read(threads)
+
+
+@pytest.mark.release
+def test_commands(topics: TopicsInBetween, threads: Threads) -> None:
+    assert "is empty" in command(topics, "check", code=1) or "no topic" in command(
+        topics, "check", code=1
+    )
+    topics.write(threads)
+    assert "0 failed" not in command(topics, "check")
+    assert "lag           " in command(topics, "status")
+    topics.read(threads)
+    assert json.loads(command(topics, "status", "--json"))["source"]["lag_messages"] == 0
+    assert "reads topics" in command(topics, "verify", code=1)
+    assert "reads topics" in command(topics, "init", code=1)
+    removed = command(topics, "destroy", "--yes")
+    assert "consumer group" in removed
+    assert "change log" in removed
+    # From the beginning, over rows that are there.
+    topics.read(threads)
+    topics.expect_same()
+
+
+def command(topics: TopicsInBetween, name: str, *arguments: str, code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock", name, str(topics.file), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 @pytest.mark.release
