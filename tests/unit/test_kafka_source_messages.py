@@ -21,8 +21,8 @@ from penstock.source.kafka.newer_changes import NewerChanges
 from penstock.source.kafka.offsets import (
     START,
     Offsets,
+    Partition,
     PartitionState,
-    Place,
     SourcePosition,
     frontier_of,
     position_of,
@@ -33,7 +33,7 @@ from penstock.source.kafka.topic_tables import ToldColumn, ToldTable, TopicTable
 from penstock.source.kafka.transcode import Counts, Transcoder, keeps_order
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "debezium" / "messages"
-PLACE = Place("shop.public.items", 0)
+PLACE = Partition("shop.public.items", 0)
 
 
 def known(*more: ToldColumn) -> ToldTable:
@@ -87,7 +87,10 @@ def test_positions_rise_with_every_message_and_leave_room_for_what_is_told_of_ta
 def test_offsets_are_what_they_were() -> None:
     at = SourcePosition(16, 3, 1)
     offsets = Offsets(
-        {PLACE: PartitionState(5, {"0/2 key": at}, at, 12), Place("gone", 3): PartitionState(7)},
+        {
+            PLACE: PartitionState(5, {"0/2 key": at}, at, 12),
+            Partition("gone", 3): PartitionState(7),
+        },
         {"shop.public.items": "an id"},
     )
     again = Offsets.from_json(offsets.to_json())
@@ -254,7 +257,7 @@ def test_inserts_that_may_be_there_already_are_updates() -> None:
 def test_a_copied_row_behind_a_newer_change_is_left_out() -> None:
     asked = []
 
-    def read_again(place: Place, upto: int) -> Any:
+    def read_again(place: Partition, upto: int) -> Any:
         asked.append((place, upto))
         yield b"k", {"penstock.position": b"0/30+0"}
         yield b"other", {"penstock.position": b"0/8+0"}

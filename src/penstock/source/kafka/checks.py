@@ -7,7 +7,7 @@ from penstock.config.kafka_source import KafkaPipelineConfig
 from penstock.model.errors import PenstockError, SourceError
 from penstock.source.kafka.client import Brokers, Topic, group_name, wants_topic
 from penstock.source.kafka.identity import read, stored_offsets
-from penstock.source.kafka.offsets import Offsets, Place
+from penstock.source.kafka.offsets import Offsets, Partition
 from penstock.source.kafka.topic_set import TopicSet
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.preflight.all_checks import CheckResult, check_change_log
@@ -75,7 +75,7 @@ def _schema_topic(
             "Set destination.announce to true in the pipeline that writes the topics, start it "
             "again, and name its schema_topic here.",
         )
-    places = [Place(topic, number) for number in range(found[topic].partitions)]
+    places = [Partition(topic, number) for number in range(found[topic].partitions)]
     if not any(brokers.bounds(places).values()):
         return CheckResult(
             "schema topic",

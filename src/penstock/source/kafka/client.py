@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from penstock.config.kafka_source import KafkaSourceConfig
 from penstock.model.errors import SourceError, SourceUnavailable
-from penstock.source.kafka.offsets import Place
+from penstock.source.kafka.offsets import Partition
 
 _SECONDS = 20.0
 # Of syslog: critical. Clients say every lost connection and every new attempt; ours say it once.
@@ -125,7 +125,7 @@ class Brokers:
     def wants(self, topic: str) -> bool:
         return topic == self._config.schema_topic or wants_topic(self._config, topic)
 
-    def bounds(self, places: Collection[Place], *, first: bool = False) -> dict[Place, int]:
+    def bounds(self, places: Collection[Partition], *, first: bool = False) -> dict[Partition, int]:
         """The offset behind the last message of each partition that is decided; with ``first`` that
         of the first message.
         """
@@ -135,12 +135,12 @@ class Brokers:
         spec = spec.earliest() if first else spec.latest()
         wanted = {TopicPartition(*place): spec for place in places}
 
-        def ask() -> dict[Place, int]:
+        def ask() -> dict[Partition, int]:
             futures = self._admin.list_offsets(
                 wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_SECONDS
             )
             return {
-                Place(str(at.topic), int(at.partition)): int(future.result().offset)
+                Partition(str(at.topic), int(at.partition)): int(future.result().offset)
                 for at, future in futures.items()
             }
 
@@ -161,10 +161,10 @@ class Brokers:
 
         return self._ask(f"asking for the group {group}", ask)
 
-    def committed(self, group: str) -> dict[Place, tuple[int, str]]:
+    def committed(self, group: str) -> dict[Partition, tuple[int, str]]:
         """What was committed under the group: offsets, and what stands beside each."""
 
-        def ask() -> dict[Place, tuple[int, str]]:
+        def ask() -> dict[Partition, tuple[int, str]]:
             request = [ConsumerGroupTopicPartitions(group)]
             future = self._admin.list_consumer_group_offsets(request, request_timeout=_SECONDS)
             try:
@@ -174,7 +174,7 @@ class Brokers:
                     return {}
                 raise
             return {
-                Place(at.topic, at.partition): (at.offset, at.metadata or "")
+                Partition(at.topic, at.partition): (at.offset, at.metadata or "")
                 for at in found
                 if at.offset >= 0
             }
@@ -254,9 +254,9 @@ class TopicReader:
                     "on_commit": self._on_commit,
                 }
             )
-        self._assigned: set[Place] = set()
+        self._assigned: set[Partition] = set()
 
-    def add(self, places: Mapping[Place, int]) -> None:
+    def add(self, places: Mapping[Partition, int]) -> None:
         new = {place: at for place, at in places.items() if place not in self._assigned}
         if new:
             with kafka_errors("beginning to read topics"):
@@ -273,7 +273,7 @@ class TopicReader:
             raise failure(self._refused, "committing offsets to the group")
         return found
 
-    def commit(self, places: Mapping[Place, int], tag: str) -> None:
+    def commit(self, places: Mapping[Partition, int], tag: str) -> None:
         """Tell the group, for tools that show how far it is. Nothing depends on it."""
         offsets = [TopicPartition(*place, at, tag) for place, at in places.items()]
         with kafka_errors("committing offsets to the group"):

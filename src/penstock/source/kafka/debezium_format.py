@@ -20,7 +20,7 @@ from penstock.source.kafka.events import (
     MessageFormat,
     RowEvent,
     RowOp,
-    TruncateEvent,
+    ToldTruncate,
     Values,
     header_lane,
     header_position,
@@ -101,7 +101,7 @@ class DebeziumMessages(MessageFormat):
             known = _found(find, name)
             if known is None:
                 return None
-            return TruncateEvent((known,), position, lane, micros)
+            return ToldTruncate((known,), position, lane, micros)
         if op not in _OPS:
             raise Malformed(f"it has the unknown operation {str(op)[:40]!r}")
         row = _row_fields(whole["schema"])

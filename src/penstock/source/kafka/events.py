@@ -46,14 +46,14 @@ class RowEvent:
 
 
 @dataclass(frozen=True)
-class TruncateEvent:
+class ToldTruncate:
     tables: tuple[ToldTable, ...]
     position: SourcePosition | None = None
     lane: str = ""
     commit_micros: int = 0
 
 
-Event = RowEvent | TruncateEvent
+Event = RowEvent | ToldTruncate
 
 FindTable = Callable[[TableName], "ToldTable | None"]
 """The table of that name; None where it is not followed. Raises Malformed for one that nobody has

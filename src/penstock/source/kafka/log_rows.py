@@ -13,7 +13,7 @@ from penstock.changelog.segment import SCHEMA, Segment, place
 from penstock.model.lsn import Frontier
 from penstock.model.schema_message import SCHEMA_CHANGE
 from penstock.model.table_schema import TableSchema
-from penstock.source.kafka.events import RowEvent, TruncateEvent, Values
+from penstock.source.kafka.events import RowEvent, ToldTruncate, Values
 from penstock.source.kafka.topic_tables import ToldTable
 
 _NULL, _UNSET = b"n", b"u"
@@ -33,7 +33,7 @@ def delete(event: RowEvent) -> bytes:
     return struct.pack(">cIc", b"D", event.table.oid, b"K") + _key(event.table, event.key)
 
 
-def truncate(event: TruncateEvent) -> bytes:
+def truncate(event: ToldTruncate) -> bytes:
     oids = [table.oid for table in event.tables]
     return struct.pack(f">cIB{len(oids)}I", b"T", len(oids), 0, *oids)
 

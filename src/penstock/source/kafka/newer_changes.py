@@ -13,11 +13,11 @@ from typing import Any
 
 from penstock.model.errors import SourceError
 from penstock.source.kafka.events import READ_ORDINAL, RowEvent, header_position
-from penstock.source.kafka.offsets import Place, SourcePosition
+from penstock.source.kafka.offsets import Partition, SourcePosition
 
 _MOST_KEYS = 5_000_000
 
-ReadAgain = Callable[[Place, int], Iterator[tuple[bytes | None, dict[str, bytes]]]]
+ReadAgain = Callable[[Partition, int], Iterator[tuple[bytes | None, dict[str, bytes]]]]
 """Keys and headers of a partition's messages from its beginning up to an offset."""
 
 
@@ -28,7 +28,7 @@ class _Changed:
     since: int
     last: dict[bytes, int] = field(default_factory=dict)
 
-    def note(self, place: Place, key: bytes | None, at: SourcePosition | None) -> None:
+    def note(self, place: Partition, key: bytes | None, at: SourcePosition | None) -> None:
         if key is None or at is None or at.ordinal == READ_ORDINAL or at.commit_lsn <= self.since:
             return
         self.last[key] = max(at.commit_lsn, self.last.get(key, 0))
@@ -47,14 +47,14 @@ class NewerChanges:
 
     def __init__(self, read_again: ReadAgain) -> None:
         self._read_again = read_again
-        self._changed: dict[Place, _Changed] = {}
+        self._changed: dict[Partition, _Changed] = {}
 
-    def note(self, place: Place, key: bytes | None, at: SourcePosition | None) -> None:
+    def note(self, place: Partition, key: bytes | None, at: SourcePosition | None) -> None:
         """Called for every message."""
         if place in self._changed:
             self._changed[place].note(place, key, at)
 
-    def is_stale(self, place: Place, event: RowEvent, key: bytes, offset: int) -> bool:
+    def is_stale(self, place: Partition, event: RowEvent, key: bytes, offset: int) -> bool:
         """``offset`` is that of the copied row."""
         assert event.position is not None  # noqa: S101 (others are not asked about)
         snapshot = event.position.commit_lsn

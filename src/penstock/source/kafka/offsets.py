@@ -20,7 +20,7 @@ _UNIT = 64
 _TOLD_BEGINS, _TOLD_ENDS = 8, 16
 
 
-class Place(NamedTuple):
+class Partition(NamedTuple):
     """A partition."""
 
     topic: str
@@ -102,7 +102,7 @@ class PartitionState:
 class Offsets:
     """All partitions that were ever read, also of topics that are gone, and the topics' ids."""
 
-    partitions: dict[Place, PartitionState] = field(default_factory=dict)
+    partitions: dict[Partition, PartitionState] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -121,7 +121,7 @@ class Offsets:
         found = json.loads(text)["topics"]
         return cls(
             {
-                Place(topic, int(partition)): PartitionState.from_json(state)
+                Partition(topic, int(partition)): PartitionState.from_json(state)
                 for topic, value in found.items()
                 for partition, state in value["at"].items()
             },

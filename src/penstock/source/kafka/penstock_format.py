@@ -17,7 +17,7 @@ from penstock.source.kafka.events import (
     MessageFormat,
     RowEvent,
     RowOp,
-    TruncateEvent,
+    ToldTruncate,
     Values,
     header_lane,
     header_position,
@@ -98,12 +98,12 @@ def _row(op: RowOp, found: Mapping[str, str], headers: Headers, find: FindTable)
     )
 
 
-def _truncate(found: Mapping[str, str], headers: Headers, find: FindTable) -> TruncateEvent | None:
+def _truncate(found: Mapping[str, str], headers: Headers, find: FindTable) -> ToldTruncate | None:
     names = [TableName(each["schema"], each["table"]) for each in json.loads(found["tables"])]
     tables = tuple(table for name in names if (table := find(name)) is not None)
     if not tables:
         return None
-    return TruncateEvent(
+    return ToldTruncate(
         tables,
         header_position(headers) or _position(found),
         header_lane(headers),

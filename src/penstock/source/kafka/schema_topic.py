@@ -16,7 +16,7 @@ from penstock.model.table_name import TableName
 from penstock.source.kafka.client import Brokers, TopicReader, failure, group_name
 from penstock.source.kafka.events import Malformed
 from penstock.source.kafka.log_rows import LogRows, schema_change
-from penstock.source.kafka.offsets import Offsets, PartitionState, Place, told_frontier
+from penstock.source.kafka.offsets import Offsets, Partition, PartitionState, told_frontier
 from penstock.source.kafka.penstock_format import told_table
 from penstock.source.kafka.topic_set import expect_same
 from penstock.source.kafka.topic_tables import ToldTable, TopicTables
@@ -60,7 +60,7 @@ class SchemaTopic:
             "table in source.tables"
         )
 
-    def behind(self) -> dict[Place, int]:
+    def behind(self) -> dict[Partition, int]:
         """Partitions of the schema topic that have more than was read, and their ends. Raises
         SourceError where messages are gone that were not read.
         """
@@ -70,7 +70,7 @@ class SchemaTopic:
             return {}
         expect_same(self._offsets.topic_ids, topic, found)
         self._offsets.topic_ids[topic] = found.id
-        places = [Place(topic, number) for number in range(found.partitions)]
+        places = [Partition(topic, number) for number in range(found.partitions)]
         ends, first = self._brokers.bounds(places), self._brokers.bounds(places, first=True)
         states = self._offsets.partitions
         for place in places:
@@ -88,7 +88,7 @@ class SchemaTopic:
             if ends[place] > (states[place].next if place in states else first[place])
         }
 
-    def read(self, ends: dict[Place, int]) -> None:
+    def read(self, ends: dict[Partition, int]) -> None:
         """Read the schema topic up to there."""
         states = self._offsets.partitions
         if new := [place for place in ends if place not in states]:
@@ -97,7 +97,7 @@ class SchemaTopic:
         if ends:
             self._drain(ends)
 
-    def _drain(self, ends: dict[Place, int]) -> None:
+    def _drain(self, ends: dict[Partition, int]) -> None:
         config = self._config
         reader = TopicReader(config.source, group_name(config.source, config.name))
         states, deadline = self._offsets.partitions, time.monotonic() + _SECONDS
@@ -120,7 +120,7 @@ class SchemaTopic:
         self._news.append(table)
 
     def _take(self, message: Any) -> None:
-        place = Place(message.topic(), message.partition())
+        place = Partition(message.topic(), message.partition())
         state, error = self._offsets.partitions[place], message.error()
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:

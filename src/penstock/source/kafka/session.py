@@ -27,7 +27,7 @@ from penstock.source.kafka.events import (
     Malformed,
     MessageFormat,
     RowEvent,
-    TruncateEvent,
+    ToldTruncate,
     header_position,
 )
 from penstock.source.kafka.formats import message_format
@@ -36,7 +36,7 @@ from penstock.source.kafka.log_rows import LogRows
 from penstock.source.kafka.newer_changes import NewerChanges, headers_of
 from penstock.source.kafka.offsets import (
     Offsets,
-    Place,
+    Partition,
     frontier_of,
     position_of,
     told_frontier,
@@ -138,7 +138,7 @@ class TopicSession:
     # -- messages --------------------------------------------------------------------------------
 
     def _take(self, message: Any) -> None:
-        place = Place(message.topic(), message.partition())
+        place = Partition(message.topic(), message.partition())
         error = message.error()
         if error is not None:
             self._heed(place, error, message.offset())
@@ -168,7 +168,7 @@ class TopicSession:
         if self._oldest is None:
             self._oldest = time.monotonic()
 
-    def _read(self, place: Place, message: Any, headers: Headers) -> Event | None:
+    def _read(self, place: Partition, message: Any, headers: Headers) -> Event | None:
         """Before a row is read, what its table looks like since is read."""
         version = headers.get("penstock.schema_version", b"")
         if self._schema.may_know_more(place.topic, version):
@@ -186,7 +186,7 @@ class TopicSession:
                 raise
         return self._format.read(message.key(), message.value(), headers, find)
 
-    def _heed(self, place: Place, error: KafkaError, offset: int | None) -> None:
+    def _heed(self, place: Partition, error: KafkaError, offset: int | None) -> None:
         code = error.code()
         state = self._offsets.partitions[place]
         if code == KafkaError._PARTITION_EOF:
@@ -202,8 +202,8 @@ class TopicSession:
             return
         raise failure(error, f"reading {place}")
 
-    def _left_out(self, place: Place, event: Event) -> bool:
-        if not isinstance(event, TruncateEvent):
+    def _left_out(self, place: Partition, event: Event) -> bool:
+        if not isinstance(event, ToldTruncate):
             return False
         others = any(
             state.next > 0
@@ -229,7 +229,7 @@ class TopicSession:
             "empty the table at the destination yourself",
         )
 
-    def _malformed(self, place: Place, offset: int, error: Exception) -> None:
+    def _malformed(self, place: Partition, offset: int, error: Exception) -> None:
         said = error.message if isinstance(error, Malformed) else str(error)
         message = f"the message at offset {offset} of {place} is malformed: {said}"
         if self._config.source.on_malformed == "stop":
@@ -242,11 +242,11 @@ class TopicSession:
         count = self._counts.by_topic[place.topic] = self._counts.by_topic.get(place.topic, 0) + 1
         print(f"capture: {message}; it is left out (number {count})", file=sys.stderr, flush=True)
 
-    def _is_stale(self, place: Place, event: RowEvent, key: bytes) -> bool:
+    def _is_stale(self, place: Partition, event: RowEvent, key: bytes) -> bool:
         return self._newer.is_stale(place, event, key, self._offset)
 
     def _read_again(
-        self, place: Place, upto: int
+        self, place: Partition, upto: int
     ) -> Iterator[tuple[bytes | None, dict[str, bytes]]]:
         first = self._topics.first(place)
         reader = TopicReader(self._config.source, self._identity.group)

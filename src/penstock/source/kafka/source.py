@@ -31,7 +31,7 @@ from penstock.source.contract import (
 from penstock.source.kafka.capture import seen_source
 from penstock.source.kafka.client import Brokers, group_name
 from penstock.source.kafka.identity import TopicsIdentity, claim, stored_offsets
-from penstock.source.kafka.offsets import SLACK, START, Offsets, Place, position_of
+from penstock.source.kafka.offsets import SLACK, START, Offsets, Partition, position_of
 from penstock.source.kafka.topic_set import expect_same
 from penstock.source.kafka.topic_tables import TopicTables
 from penstock.source.postgres.capture.child import CaptureChild
@@ -76,7 +76,7 @@ class KafkaSession(SourceSession):
         self._log = ChangeLog.of(config.change_log)
         self._brokers: Brokers | None = None
         self._seen: SeenSource | None = None
-        self._ends: dict[Place, int] | None = None
+        self._ends: dict[Partition, int] | None = None
         self._topic_ids: dict[str, str] = {}
         self._position = 0
         self._next_position = 0.0
@@ -168,7 +168,9 @@ class KafkaSession(SourceSession):
 
     def _ask_position(self) -> int:
         topics = self._asked.topics()
-        places = [Place(name, n) for name, topic in topics.items() for n in range(topic.partitions)]
+        places = [
+            Partition(name, n) for name, topic in topics.items() for n in range(topic.partitions)
+        ]
         if self._ends is None:
             # Topics that are gone count as far as they were read.
             stored = stored_offsets(self._log) or Offsets()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from penstock.config.kafka_source import KafkaSourceConfig
 from penstock.model.errors import IdentityChanged, SourceError
 from penstock.source.kafka.client import Brokers, Topic, wants_topic
-from penstock.source.kafka.offsets import Offsets, PartitionState, Place
+from penstock.source.kafka.offsets import Offsets, Partition, PartitionState
 
 _ANEW = (
     "Begin anew: `penstock destroy FILE`, then `penstock run FILE`, which reads all topics from "
@@ -23,10 +23,10 @@ class TopicSet:
         self._config = config
         self._brokers = brokers
         self._offsets = offsets
-        self._waiting: dict[Place, int] = {}
-        self._until: dict[Place, int] = {}
+        self._waiting: dict[Partition, int] = {}
+        self._until: dict[Partition, int] = {}
 
-    def look(self, *, is_first: bool) -> dict[Place, int]:
+    def look(self, *, is_first: bool) -> dict[Partition, int]:
         """Partitions that may be read from now on, and from which offset. ``is_first``: no message
         of this session was taken.
 
@@ -47,7 +47,7 @@ class TopicSet:
             )
         for name, topic in topics.items():
             expect_same(self._offsets.topic_ids, name, topic)
-        there = [Place(n, number) for n, t in topics.items() for number in range(t.partitions)]
+        there = [Partition(n, number) for n, t in topics.items() for number in range(t.partitions)]
         first = self._brokers.bounds(there, first=True)
         known = {place: s.next for place, s in self._offsets.partitions.items() if place in first}
         for place, at in known.items():
@@ -59,7 +59,12 @@ class TopicSet:
         return known | self._released()
 
     def _begin(
-        self, new: list[Place], first: dict[Place, int], topics: dict[str, Topic], *, at_once: bool
+        self,
+        new: list[Partition],
+        first: dict[Partition, int],
+        topics: dict[str, Topic],
+        *,
+        at_once: bool,
     ) -> None:
         for place in new:
             if first[place] and self._config.incomplete == "refuse":
@@ -77,7 +82,7 @@ class TopicSet:
         for place in new:
             self._offsets.topic_ids[place.topic] = topics[place.topic].id
 
-    def _released(self) -> dict[Place, int]:
+    def _released(self) -> dict[Partition, int]:
         states = self._offsets.partitions
         if any(states[place].next < end for place, end in self._until.items()):
             return {}
@@ -86,10 +91,10 @@ class TopicSet:
             states[place] = PartitionState(at)
         return ready
 
-    def first(self, place: Place) -> int:
+    def first(self, place: Partition) -> int:
         return self._brokers.bounds([place], first=True)[place]
 
-    def gone(self, place: Place, at: int, first: int | None = None) -> SourceError:
+    def gone(self, place: Partition, at: int, first: int | None = None) -> SourceError:
         """What to say where the next message is not there any more."""
         where = "" if first is None else f", and the first one that is left has offset {first}"
         return SourceError(

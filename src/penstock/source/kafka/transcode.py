@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.source.kafka import log_rows
-from penstock.source.kafka.events import READ_ORDINAL, Event, Malformed, RowEvent, TruncateEvent
+from penstock.source.kafka.events import READ_ORDINAL, Event, Malformed, RowEvent, ToldTruncate
 from penstock.source.kafka.log_rows import LogRows
-from penstock.source.kafka.offsets import PartitionState, Place, SourcePosition
+from penstock.source.kafka.offsets import Partition, PartitionState, SourcePosition
 
-IsStale = Callable[[Place, RowEvent, bytes], bool]
+IsStale = Callable[[Partition, RowEvent, bytes], bool]
 """Whether a newer change of the same row stands before a row that was copied."""
 
 KEEPS_TABLES = ("table", "schema")
@@ -61,12 +61,12 @@ class Transcoder:
         return rows
 
     def take(
-        self, place: Place, state: PartitionState, event: Event, key: bytes | None, micros: int
+        self, place: Partition, state: PartitionState, event: Event, key: bytes | None, micros: int
     ) -> None:
         """``micros`` is the message's own time, for those that tell no other."""
         at = event.position
         micros = event.commit_micros or micros
-        if isinstance(event, TruncateEvent):
+        if isinstance(event, ToldTruncate):
             if self._is_new(state, at, event.lane):
                 self.rows.add(log_rows.truncate(event), event.tables, micros)
             return
@@ -86,7 +86,12 @@ class Transcoder:
         self.rows.add(payload, [event.table], micros)
 
     def _read(
-        self, place: Place, state: PartitionState, event: RowEvent, key: bytes | None, micros: int
+        self,
+        place: Partition,
+        state: PartitionState,
+        event: RowEvent,
+        key: bytes | None,
+        micros: int,
     ) -> None:
         """A row that was there comes as an update: it may come again, and over what is there."""
         at = event.position
