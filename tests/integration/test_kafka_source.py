@@ -120,16 +120,14 @@ def test_a_group_of_somebody_else_is_not_taken(topics: TopicsInBetween, threads:
 
 @pytest.mark.release
 def test_commands(topics: TopicsInBetween, threads: Threads) -> None:
-    assert "is empty" in command(topics, "check", code=1) or "no topic" in command(
-        topics, "check", code=1
-    )
+    assert "there is no topic" in command(topics, "check", code=1)
     topics.write(threads)
-    assert "0 failed" not in command(topics, "check")
+    assert "failed" not in command(topics, "check")
     assert "lag           " in command(topics, "status")
     topics.read(threads)
     assert json.loads(command(topics, "status", "--json"))["source"]["lag_messages"] == 0
-    assert "reads topics" in command(topics, "verify", code=1)
-    assert "reads topics" in command(topics, "init", code=1)
+    assert "reads topics" in command(topics, "verify", code=None)
+    assert "reads topics" in command(topics, "init", code=None)
     removed = command(topics, "destroy", "--yes")
     assert "consumer group" in removed
     assert "change log" in removed
@@ -138,14 +136,16 @@ def test_commands(topics: TopicsInBetween, threads: Threads) -> None:
     topics.expect_same()
 
 
-def command(topics: TopicsInBetween, name: str, *arguments: str, code: int = 0) -> str:
+def command(topics: TopicsInBetween, name: str, *arguments: str, code: int | None = 0) -> str:
+    """What it says; None for ``code`` where it is to fail."""
     done = subprocess.run(
         [sys.executable, "-m", "penstock", name, str(topics.file), *arguments],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == code, done.stdout + done.stderr
+    as_told = bool(done.returncode) if code is None else done.returncode == code
+    assert as_told, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
