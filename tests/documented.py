@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-_DESTINATIONS = Path(__file__).parents[1] / "docs" / "destinations"
+_DOCS = Path(__file__).parents[1] / "docs"
+_DESTINATIONS = _DOCS / "destinations"
 
 
 def destination_example(name: str) -> dict[str, Any]:
@@ -16,6 +17,13 @@ def destination_example(name: str) -> dict[str, Any]:
     page = (_DESTINATIONS / f"{name}.md").read_text()
     found: dict[str, Any] = yaml.safe_load(page.split("```yaml")[1].split("```")[0])
     return dict(found["destination"])
+
+
+def source_example(name: str) -> dict[str, Any]:
+    """The same of a source's page."""
+    page = (_DOCS / "sources" / f"{name}.md").read_text()
+    found: dict[str, Any] = yaml.safe_load(page.split("```yaml")[1].split("```")[0])
+    return dict(found["source"])
 
 
 def python_examples(page: Path) -> list[str]:

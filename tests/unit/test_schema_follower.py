@@ -65,6 +65,7 @@ class Followed:
         session: Any = SimpleNamespace(
             definitions_of=lambda _: {TABLE.oid: LATER},
             describer=lambda: lambda _document: {TABLE.oid: TABLE},
+            tables_come_in_stream=lambda: False,
             acknowledge=lambda _versions: None,
         )
         context = run_context(

@@ -45,11 +45,13 @@ class Segment:
     rows: pa.RecordBatch
     tables: tuple[TableSchema, ...]
     origins: tuple[str, ...] = ()
+    source: str = ""
+    """Where the source stands with this segment, in the source's own words: for who goes on."""
 
 
-def without_rows() -> Segment:
+def without_rows(source: str = "") -> Segment:
     """Says how far the log is, and nothing else."""
-    return Segment(pa.RecordBatch.from_pylist([], SCHEMA), ())
+    return Segment(pa.RecordBatch.from_pylist([], SCHEMA), (), source=source)
 
 
 def place(tables: list[TableSchema], wanted: list[TableSchema]) -> int:
@@ -74,6 +76,8 @@ def encode_segment(segment: Segment) -> tuple[pa.Buffer, int]:
         b"penstock.tables": f"[{_BETWEEN.join(t.json_text for t in segment.tables)}]".encode(),
         b"penstock.origins": json.dumps(segment.origins).encode(),
     }
+    if segment.source:
+        metadata[b"penstock.source"] = segment.source.encode()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as writer:
         writer.write_batch(segment.rows.replace_schema_metadata(metadata))
@@ -114,6 +118,7 @@ def decode_segment(data: pa.Buffer, name: SegmentName, path: str) -> Segment:
             rows = reader.get_batch(0)
         tables = _read_tables(metadata[b"penstock.tables"].decode())
         origins = tuple(json.loads(metadata[b"penstock.origins"]))
+        source = metadata.get(b"penstock.source", b"").decode()
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptSegment(
             f"segment {path} is not a change log segment: {error}",
@@ -125,7 +130,7 @@ def decode_segment(data: pa.Buffer, name: SegmentName, path: str) -> Segment:
             "columns than the format has: the file was renamed or made by another program",
             remedy="give the file its name back, or restore it from a backup",
         )
-    return Segment(rows.replace_schema_metadata(None), tables, origins)
+    return Segment(rows.replace_schema_metadata(None), tables, origins, source)
 
 
 # A JSON list whose items can be told apart without parsing: JSON text holds no raw line feed.

@@ -100,8 +100,8 @@ class LogWriter:
             self._total += len(data)
         return name
 
-    def start_at(self, frontier: Frontier) -> None:
-        """Say from where on the next segments hold everything.
+    def start_at(self, frontier: Frontier, source: str = "") -> None:
+        """Say from where on the next segments hold everything; ``source`` is where it stands then.
 
         What an earlier writer has sent and the storage has not taken yet would have the next
         number: an empty segment takes it, and so that one never counts.
@@ -110,7 +110,7 @@ class LogWriter:
         if self._log.segments.has_late_writes and self._held:
             from penstock.changelog.segment import without_rows
 
-            self.publish(without_rows(), frontier, is_open=False)
+            self.publish(without_rows(source), frontier, is_open=False)
 
     def _claim_epoch(self) -> int:
         """The body tells writers apart: one that gets no answer asks whether it was itself."""

@@ -54,6 +54,7 @@ def capture(
     """
     sys.meta_path.insert(0, _WithoutPandas())
     from penstock.changelog.changelog import ChangeLog
+    from penstock.config.kafka_source import KafkaPipelineConfig
     from penstock.source.postgres.capture.process import report_failure, run_capture
     from penstock.source.postgres.capture.stop import Stop
 
@@ -63,6 +64,11 @@ def capture(
     config = next(iter(views.values()))
     log = ChangeLog.of(config.change_log)
     try:
+        if isinstance(config, KafkaPipelineConfig):
+            from penstock.source.registry import capture_topics
+
+            capture_topics(config, stop, stands_by=stand_by)
+            return
         # A supervisor has written it down beside the log: capture must be able to start while the
         # destination is away.
         held = None if supervised or config.is_one_of_many else _held(config)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _LOG_ENTRIES = {
     *("segments", "readers", "epochs", "snapshots", "runs"),
     *("log.json", "tables.json", "capture.json", "barrier.json"),
+    *("kafka_source.json", "kafka_tables.json"),
 }
 
 
@@ -61,6 +62,7 @@ def destroy(
 
 
 def _destroy_all(views: Sequence[PipelineConfig], *, yes: bool) -> None:
+    from penstock.config.kafka_source import KafkaPipelineConfig
     from penstock.source.postgres.connect import connect
     from penstock.source.postgres.pipeline_lock import PipelineLock
     from penstock.source.postgres.subscription.subscription import (
@@ -68,6 +70,7 @@ def _destroy_all(views: Sequence[PipelineConfig], *, yes: bool) -> None:
         has_pipelines,
     )
     from penstock.source.postgres.tracking.schema_tracking import remove_tracking
+    from penstock.source.registry import forget_group
 
     config = views[0]
     if not yes:
@@ -86,9 +89,12 @@ def _destroy_all(views: Sequence[PipelineConfig], *, yes: bool) -> None:
             locks.enter_context(PipelineLock(conn, config.name, what="supervisor", beats=False))
         for name in names:
             locks.enter_context(PipelineLock(conn, name, beats=name == config.name))
-        removed = destroy_subscription(conn, config.name)
-        if not has_pipelines(conn):
-            removed += remove_tracking(conn)
+        if isinstance(config, KafkaPipelineConfig):
+            removed = forget_group(config)
+        else:
+            removed = destroy_subscription(conn, config.name)
+            if not has_pipelines(conn):
+                removed += remove_tracking(conn)
         for view in views:
             removed += _forget_position(view)
         for name in names:

@@ -24,10 +24,12 @@ def init(file: PipelineFile) -> None:
     from penstock.source.postgres.preflight.all_checks import require_passed
     from penstock.source.postgres.subscription.subscription import ensure_subscription
     from penstock.source.postgres.tracking.schema_tracking import ensure_tracking
+    from penstock.source.registry import expect_postgres
     from penstock.spark.preflight import run_all_checks
 
     views = load_deliveries(file)
     config = views[0]
+    expect_postgres(config, "init")
     results = run_all_checks(*views)
     require_passed(results)
     for result in results:

@@ -95,11 +95,12 @@ def _run_many(
     from penstock.metrics.service import served_metrics
     from penstock.operations.run_record import recorded_run
     from penstock.pipeline.many.many_deliveries import ManyDeliveries
-    from penstock.source.postgres.preflight.all_checks import require_passed, run_checks
+    from penstock.source.postgres.preflight.all_checks import require_passed
+    from penstock.source.registry import source_checks
 
     config = views[0]
     # What is wrong with a destination holds back that one alone, and its process says so.
-    require_passed(run_checks(config))
+    require_passed(source_checks(config))
     stopping = StopOnSignal()
     stopping.install()
     names = [view.destination_name for view in views]

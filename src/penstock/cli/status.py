@@ -44,14 +44,13 @@ def status(
     """
     from penstock.changelog.changelog import ChangeLog
     from penstock.changelog.status import read_log_status
+    from penstock.model.topic_status import TopicStatus
     from penstock.pipeline.tables.table_status import read_table_status
-    from penstock.source.postgres.connect import connect
-    from penstock.source.postgres.source_status import read_source_status
+    from penstock.source.registry import read_status
 
     views = chosen_deliveries(file, only)
     config = views[0]
-    with connect(config.source.url, application_name=f"penstock {config.name} status") as conn:
-        source = read_source_status(conn, config.name)
+    source = read_status(config)
     log = read_log_status(ChangeLog.of(config.change_log))
     tables = {view.destination_name: read_table_status(view) for view in views}
     if as_json:
@@ -70,14 +69,17 @@ def status(
             parts["tables"] = tables[""].to_json()
         say(json.dumps(parts, indent=2))
     else:
-        _show(config.name, source)
+        if isinstance(source, TopicStatus):
+            say("\n".join([f"pipeline      {config.name}", *source.lines()]))
+        else:
+            _show(config.name, source)
         _show_log(log, config)
         for view in views:
             if view.is_one_of_many:
                 show_destination(view, log)
             _show_tables(tables[view.destination_name])
         show_unnamed(config, log)
-    if source.is_broken:
+    if not isinstance(source, TopicStatus) and source.is_broken:
         raise typer.Exit(1)
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from penstock.config import entry_point
 from penstock.config.destinations import DESTINATIONS_KEY, DestinationView, split
 from penstock.config.environment import KeyPath, substitute
+from penstock.config.kafka_source import pipeline_model
 from penstock.config.models import PipelineConfig
 from penstock.config.problems import describe, format_problems
 from penstock.config.yaml_document import read_yaml
@@ -123,11 +124,12 @@ def _validated(
     validate: DestinationValidator | None,
     path: Path,
 ) -> tuple[PipelineConfig | None, list[tuple[KeyPath, str]]]:
+    model = pipeline_model(view.document)
     try:
-        config = PipelineConfig.model_validate(view.document)
+        config = model.model_validate(view.document)
     except ValidationError as error:
         place = view.place if view.name else _as_it_is
-        return None, describe(error, model=PipelineConfig, touched=touched, place=place)
+        return None, describe(error, model=model, touched=touched, place=place)
     try:
         (validate or _registered)(config.destination_type, config.destination_options)
     except ValidationError as error:

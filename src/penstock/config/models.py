@@ -174,6 +174,8 @@ class SourceConfig(_Model):
     are delivered.
     """
 
+    # Topics have keys of their own (kafka_source.py).
+    type: Literal["postgres", "kafka"] = "postgres"
     url: ConnectionUrl
     tables: TablesConfig = TablesConfig()
     messages: list[Annotated[str, AfterValidator(_message_prefix)]] = []

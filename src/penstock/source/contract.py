@@ -141,6 +141,12 @@ class SourceSession(ABC):
     def reconcile(self, rules: Rules) -> Reconciled:
         """Let those tables be published that patterns and rules ask for."""
 
+    def tables_come_in_stream(self) -> bool:
+        """Whether the stream itself brings new tables: a schema change tells of each before its
+        first row, and no row is behind that. They are enrolled before it is followed.
+        """
+        return False
+
     @abstractmethod
     def leaf_files(self, tables: Collection[int]) -> dict[int, dict[int, LeafFile]]:
         """The partitions with rows of those of the tables that are partitioned."""

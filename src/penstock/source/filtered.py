@@ -102,6 +102,9 @@ class FilteredSession(SourceSession):
             moved=self._passing(found.moved),
         )
 
+    def tables_come_in_stream(self) -> bool:
+        return self._session.tables_come_in_stream()
+
     def leaf_files(self, tables: Collection[int]) -> dict[int, dict[int, LeafFile]]:
         return self._session.leaf_files(tables)
 

@@ -12,8 +12,9 @@ from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.pipeline.run.filtering import check_filter
-from penstock.source.postgres.preflight.all_checks import CheckResult, run_checks
+from penstock.source.postgres.preflight.all_checks import CheckResult
 from penstock.source.postgres.preflight.rule_checks import check_transform
+from penstock.source.registry import source_checks
 from penstock.spark.java import java_home
 
 
@@ -28,7 +29,7 @@ def run_all_checks(*views: PipelineConfig) -> list[CheckResult]:
     copying = next((view for view in views if view.source.copy_rows is not None), views[0])
     return at_once(
         {
-            "source": lambda: run_checks(copying),
+            "source": lambda: source_checks(copying),
             **{
                 f"rules of {_shown(view)}": partial(_rules, view)
                 for view in views

@@ -32,6 +32,7 @@ from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import RETAKEN_SECONDS, PipelineLock
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS, find_subscription
+from penstock.source.registry import expect_postgres
 from penstock.verify.compare import (
     DEFAULT_PARALLEL,
     DEFAULT_SHOWN,
@@ -70,6 +71,7 @@ def verify(
     ``make_engine`` says otherwise. ``wait`` is how many seconds the destination may take to get
     there.
     """
+    expect_postgres(config, "verify")
     options = _options(config)
     application = f"penstock {config.delivery} verify"
     log = ChangeLog.of(config.change_log)

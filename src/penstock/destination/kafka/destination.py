@@ -11,6 +11,7 @@ from penstock.destination.contract import (
     Capabilities,
     ChunkWriter,
     Receipt,
+    SchemaChange,
 )
 from penstock.destination.families.queue.destination import QueueDestination
 from penstock.destination.families.queue.events import Encoder
@@ -43,6 +44,7 @@ from penstock.destination.kafka.transactions import TransactionalProducer
 from penstock.destination.protocols import Ticket
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Position
+from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
 
@@ -76,6 +78,7 @@ class KafkaDestination(QueueDestination):
         self._topics = Topics(options)
         self._driver: TransactionalProducer | None = None
         self._is_open = False
+        self._announced: dict[int, TableDefinition] = {}
         self._record = DriverRecord(None, None, lanes_text(options.lanes))
 
     def check(self) -> Sequence[str]:
@@ -127,6 +130,20 @@ class KafkaDestination(QueueDestination):
         }
         if names.difference(self._partitions):
             self._partitions = self._topics.make(names)
+        if self.options.announce:
+            self._announce(
+                [table for table in definitions if table != self._announced.get(table.oid)]
+            )
+
+    def _announce(self, tables: Sequence[TableDefinition]) -> None:
+        """Tell what tables look like, before any of their rows: a message alone does not say it."""
+        if not tables:
+            return
+        told = SchemaChange(
+            Position(0, 0), 0, "ANNOUNCE", tuple(TableChange(None, table) for table in tables)
+        )
+        self._send(self._encoder().schema_change(told))
+        self._announced |= {table.oid: table for table in tables}
 
     def committed(self) -> Watermarks | None:
         if self.options.transactional and self._driver is None:

@@ -66,7 +66,9 @@ class TopicOptions(DestinationOptions):
 
 
 class KafkaOptions(FormatOptions):
-    """Where messages go, and how."""
+    """Where messages go, and how. ``announce``: at the start of a run, and when a table comes, a
+    schema event tells what it looks like.
+    """
 
     brokers: str = Field(min_length=1)
     topic: TableTopic = "{pipeline}.{schema}.{table}"
@@ -75,6 +77,7 @@ class KafkaOptions(FormatOptions):
     positions_topic: PipelineTopic = "_penstock.{pipeline}.positions"
     lanes: LaneOptions = LaneOptions()
     transactional: bool = False
+    announce: bool = False
     topics: TopicOptions = TopicOptions()
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
     linger: DurationOrZero = 0.005

@@ -63,11 +63,15 @@ class Routes:
         topics = _picked([topic for topic, _ in routes], of)
         partitions = np.array([self.partitions.get(topic, 1) for topic, _ in routes], np.uint64)
         lanes = np.asarray(events.column("lane_hash")) % partitions[of]
+        own = self.options.lanes
+        lane_names = [f"{lane}/{own.count} {own.by}".encode() for lane in range(own.count)]
+        lane_of = (np.asarray(events.column("lane_hash")) % np.uint64(own.count)).tolist()
         by_key = np.asarray(events.column("by_key").to_numpy(zero_copy_only=False))
         headers = [
-            [("penstock.position", position), *fixed]
-            for position, fixed in zip(
+            [("penstock.position", position), ("penstock.lane", lane_names[lane]), *fixed]
+            for position, lane, fixed in zip(
                 position_texts(events).cast(pa.large_binary()).to_pylist(),
+                lane_of,
                 _picked([h for _, h in routes], of),
                 strict=True,
             )

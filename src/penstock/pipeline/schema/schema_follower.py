@@ -61,6 +61,7 @@ class SchemaFollower:
         self._committer = committer
         self._subscribed = subscribed
         self._points = SchemaPoints(context.log)
+        self._enrolled = 0
 
     def is_due(self) -> bool:
         """Whether nothing is left to do before the next transaction that changes tables."""
@@ -86,8 +87,25 @@ class SchemaFollower:
                 return False
             if self._committer.read_up_to.end_lsn < point:
                 self._reach(listing, point)
+            elif self._enrols(listing, point):
+                return False
             else:
                 self._bring(listing, point)
+        return True
+
+    def _enrols(self, listing: Listing, point: int) -> bool:
+        """Whether tables have to take part in the stream first: those that it brings itself, of
+        which rows come right behind the change that tells of them.
+        """
+        if point == self._enrolled or not self._session.tables_come_in_stream():
+            return False
+        known = self._store.get_table_states()
+        told = {oid for p in self._points.of(listing, point) for oid, _ in p.message.tables}
+        if told <= known.keys():
+            return False
+        if self._subscribed.look_now():
+            # What is not among them now is left out by a filter, or by a person.
+            self._enrolled = point
         return True
 
     def _prepare_left(self) -> None:

@@ -57,6 +57,7 @@ class SubscribedTables:
         self._gone: dict[int, int] = {}
         self._held_back: frozenset[int] = frozenset()
         self._next_look = self._next_time = 0.0
+        self._has_looked = False
         self._partitions = PartitionFiles(context, tables, committer)
         self._schemas = SiblingSchemas(context)
 
@@ -85,6 +86,13 @@ class SubscribedTables:
         """Something in the source tells that there may be other tables."""
         self._next_look = self._next_time = 0.0
 
+    def look_now(self) -> bool:
+        """Look at once; False where somebody cannot be asked now."""
+        self.look_soon()
+        self._has_looked = False
+        self.reconcile()
+        return self._has_looked
+
     def reconcile(self) -> None:
         """Called often; looks now and then. What cannot be asked now is asked the next time.
 
@@ -106,6 +114,7 @@ class SubscribedTables:
             found = self._session.reconcile(rules)
             self._rules = rules
             self._heed(found, before)
+            self._has_looked = True
         except (SourceUnavailable, StoreUnavailable):
             return
 

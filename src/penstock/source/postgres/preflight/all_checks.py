@@ -65,7 +65,7 @@ def run_checks(config: PipelineConfig) -> list[CheckResult]:
             where = f"connected to {config.source.url}"
             results.append(CheckResult("connection", "passed", where))
             results += _check_source(CheckedSource(conn, config))
-    results.append(CheckResult("change log", *_change_log(config.change_log)))
+    results.append(check_change_log(config.change_log))
     return results
 
 
@@ -115,6 +115,11 @@ def _check_source(source: CheckedSource) -> list[CheckResult]:
                 )
             )
     return results
+
+
+def check_change_log(config: ChangeLogConfig) -> CheckResult:
+    """Whether its place can be used. For every kind of source."""
+    return CheckResult("change log", *_change_log(config))
 
 
 def _change_log(config: ChangeLogConfig) -> Finding:

@@ -1,0 +1,117 @@
+"""`source: {type: kafka, …}` of the pipeline file: topics in place of a database."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from penstock.config.models import CopyConfig, PipelineConfig, SourceConfig
+
+# What the guarantees rest on.
+_OWN = frozenset(
+    {
+        *("bootstrap.servers", "metadata.broker.list", "group.id", "group.instance.id"),
+        *("enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset"),
+        *("isolation.level", "enable.partition.eof", "allow.auto.create.topics"),
+    }
+)
+
+
+def _setting(value: object) -> object:
+    # librdkafka takes text only, and people write `true` and `4` in YAML.
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _client(value: dict[str, str]) -> dict[str, str]:
+    taken = sorted(_OWN.intersection(value))
+    if taken:
+        raise PydanticCustomError(
+            "client",
+            "{setting} is not to be set here: Penstock sets it itself",
+            {"setting": taken[0]},
+        )
+    return value
+
+
+class KafkaSourceConfig(SourceConfig):
+    """Topics that Penstock or Debezium wrote.
+
+    ``topics`` are names, or patterns that begin with ``^``. ``incomplete`` is about topics whose
+    first messages are gone, ``on_malformed`` about messages that cannot be read, ``on_truncate``
+    about a TRUNCATE that stands in no order with the rows of its table. ``url`` is that of the
+    store, where the pipeline's lock is: no key of the file. Rows are never copied: they are in the
+    topics.
+    """
+
+    type: Literal["kafka"] = "kafka"
+    brokers: str = Field(min_length=1)
+    topics: list[Annotated[str, Field(min_length=1)]] = Field(min_length=1)
+    format: Literal["penstock", "debezium"] = "penstock"
+    schema_topic: str | None = Field(default=None, min_length=1)
+    group: str | None = Field(default=None, min_length=1)
+    incomplete: Literal["refuse", "accept"] = "refuse"
+    on_malformed: Literal["stop", "leave_out"] = "stop"
+    on_truncate: Literal["stop", "leave_out"] = "stop"
+    # repr=False: passwords are among them.
+    client: Annotated[
+        dict[str, Annotated[str, BeforeValidator(_setting)]], AfterValidator(_client)
+    ] = Field(default_factory=dict, repr=False)
+    copy_rows: CopyConfig | None = Field(default=None, alias="copy")
+
+    @field_validator("copy_rows", mode="before")
+    @classmethod
+    def _no_copy(cls, value: object) -> None:
+        if value not in (None, False):
+            raise PydanticCustomError(
+                "kafka_copy",
+                "a kafka source copies nothing: rows that were there are in its topics; leave it "
+                "out",
+            )
+
+    @model_validator(mode="after")
+    def _schema_topic_is_known(self) -> KafkaSourceConfig:
+        if self.format == "penstock" and self.schema_topic is None:
+            raise PydanticCustomError(
+                "schema_topic",
+                "format penstock needs schema_topic: the topic in which the pipeline that writes "
+                "the topics announces its tables (its destination.schema_topic)",
+            )
+        return self
+
+
+class KafkaPipelineConfig(PipelineConfig):
+    """A pipeline that reads topics. Its store cannot be in the source, and holds its lock."""
+
+    source: KafkaSourceConfig
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lock_in_the_store(cls, data: Any) -> Any:
+        source = data.get("source") if isinstance(data, dict) else None
+        if not isinstance(source, dict):
+            return data
+        if "url" in source:
+            raise PydanticCustomError(
+                "kafka_url", "source.url is for a Postgres source; a kafka source has brokers"
+            )
+        store = data.get("store")
+        url = store.get("url") if isinstance(store, dict) else None
+        if url is None:
+            raise PydanticCustomError(
+                "kafka_store",
+                "a kafka source needs store.url: a Postgres database that holds the pipeline's "
+                "lock and the states of its tables",
+            )
+        return {**data, "source": {**source, "url": url}}
+
+
+def pipeline_model(document: Any) -> type[PipelineConfig]:
+    """What a file is checked by: its ``source.type`` says."""
+    source = document.get("source") if isinstance(document, dict) else None
+    if isinstance(source, dict) and source.get("type") == "kafka":
+        return KafkaPipelineConfig
+    return PipelineConfig

@@ -1,0 +1,387 @@
+"""One session of capture: from the offsets that the log holds to its end, for whatever reason."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from penstock.cadence import paced
+from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.segment import without_rows
+from penstock.changelog.writer import LogWriter
+from penstock.config.kafka_source import KafkaPipelineConfig
+from penstock.failpoints import failpoint
+from penstock.model.errors import SourceError
+from penstock.model.lsn import Frontier, format_lsn
+from penstock.source.kafka.client import Brokers, TopicReader, failure
+from penstock.source.kafka.debezium_format import Untold
+from penstock.source.kafka.events import (
+    Event,
+    Headers,
+    Malformed,
+    MessageFormat,
+    RowEvent,
+    ToldTruncate,
+    header_position,
+)
+from penstock.source.kafka.formats import message_format
+from penstock.source.kafka.identity import TopicsIdentity
+from penstock.source.kafka.log_rows import LogRows
+from penstock.source.kafka.newer_changes import NewerChanges, headers_of
+from penstock.source.kafka.offsets import (
+    Offsets,
+    Partition,
+    frontier_of,
+    position_of,
+    told_frontier,
+)
+from penstock.source.kafka.schema_topic import SchemaTopic
+from penstock.source.kafka.topic_set import TopicSet
+from penstock.source.kafka.transcode import Counts, Transcoder, keeps_order
+from penstock.source.postgres.capture.keeper import Awaited, Limits, LogKeeper
+from penstock.source.postgres.capture.stop import Stop
+
+_BATCH = 2_000
+_PATIENCE_SECONDS = 0.1
+_BESIDE_SECONDS = paced(1.0)
+_TOPICS_SECONDS = paced(5.0)
+_READS_SECONDS = 60.0
+
+
+class TopicSession:
+    """Reads topics into the log. Each segment holds the offsets that it brings the log to."""
+
+    def __init__(
+        self,
+        config: KafkaPipelineConfig,
+        log: ChangeLog,
+        writer: LogWriter,
+        brokers: Brokers,
+        reader: TopicReader,
+        offsets: Offsets | None,
+        identity: TopicsIdentity,
+        stop: Stop,
+    ) -> None:
+        self._config = config
+        self._log = log
+        self._writer = writer
+        self._reader = reader
+        self._stop = stop
+        self._identity = identity
+        self._offsets = offsets or Offsets()
+        self._topics = TopicSet(config.source, brokers, self._offsets)
+        self._format: MessageFormat = message_format(config.source.format)
+        self._counts = Counts()
+        self._newer = NewerChanges(self._read_again)
+        self._offset = 0
+        self._transcoder = Transcoder(self._is_stale, self._counts)
+        self._schema = SchemaTopic(config, log, brokers, self._offsets)
+        change_log = config.change_log
+        awaited = Awaited()
+        if config.is_one_of_many:
+            segments = writer.listing.segments
+            first = segments[0].after if segments else 0
+            names = {own: name for name, own in config.deliveries.items()}
+            awaited = Awaited(names, Frontier(first, first))
+        self._keeper = LogKeeper(
+            log,
+            writer,
+            Limits(change_log.max_bytes, change_log.grace),
+            self._report,
+            stop.link,
+            awaited,
+        )
+        self._oldest: float | None = None
+        self._next_beside = self._next_topics = 0.0
+        self._last_read = self._last_advance = time.monotonic()
+        self._published = self._changes = 0
+        self._started = time.time()
+
+    def run(self, check_lock: Callable[[], object]) -> None:
+        """Until it is told to stop; then publish what was read."""
+        with self._keeper:
+            self._look_at_topics()
+            self._follow_schema(again=True)
+            while not self._stop():
+                self._turn(check_lock)
+            self._publish()
+        self._keeper.look(now=True)
+        self._stop.link.report(self._log, self._keeper.report("stopped"))
+
+    def _turn(self, check_lock: Callable[[], object]) -> None:
+        now = time.monotonic()
+        if now >= self._next_beside:
+            self._next_beside = now + _BESIDE_SECONDS
+            check_lock()
+            self._keeper.check()
+            if now - self._last_read > _READS_SECONDS:
+                self._newer.forget()
+        if now >= self._next_topics:
+            self._follow_schema()
+            self._look_at_topics()
+        full = self._keeper.is_paused = self._keeper.is_full()
+        if full:
+            self._stop.wait(_PATIENCE_SECONDS)
+            return
+        for message in self._reader.take(_BATCH, _PATIENCE_SECONDS):
+            self._take(message)
+            if self._is_whole:
+                self._publish()
+        self._publish_if_due()
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def _take(self, message: Any) -> None:
+        place = Partition(message.topic(), message.partition())
+        error = message.error()
+        if error is not None:
+            self._heed(place, error, message.offset())
+            return
+        state, offset = self._offsets.partitions[place], message.offset()
+        if offset < state.next:
+            return
+        failpoint("capture.received")
+        self._offset = offset
+        self._counts.messages += 1
+        self._counts.bytes += len(message.value() or b"")
+        try:
+            headers = headers_of(message)
+            event = self._read(place, message, headers)
+            self._newer.note(place, message.key(), header_position(headers))
+            if event is None:
+                self._counts.not_followed += 1
+            elif not self._left_out(place, event):
+                if isinstance(event, RowEvent) and event.op == "read":
+                    self._last_read = time.monotonic()
+                kind, millis = message.timestamp()
+                micros = millis * 1000 if kind else 0
+                self._transcoder.take(place, state, event, message.key(), micros)
+        except (Malformed, ValueError) as wrong:
+            self._malformed(place, offset, wrong)
+        state.next = offset + 1
+        if self._oldest is None:
+            self._oldest = time.monotonic()
+
+    def _read(self, place: Partition, message: Any, headers: Headers) -> Event | None:
+        """Before a row is read, what its table looks like since is read."""
+        version = headers.get("penstock.schema_version", b"")
+        if self._schema.may_know_more(place.topic, version):
+            self._follow_schema()
+            self._schema.knows(place.topic, version)
+        find = self._schema.find
+        try:
+            return self._format.read(message.key(), message.value(), headers, find)
+        except Untold as told:
+            self._schema.add(told.table)
+            self._follow_schema(again=True)
+        except Malformed:
+            # It may have been told meanwhile.
+            if not self._follow_schema():
+                raise
+        return self._format.read(message.key(), message.value(), headers, find)
+
+    def _heed(self, place: Partition, error: KafkaError, offset: int | None) -> None:
+        code = error.code()
+        state = self._offsets.partitions[place]
+        if code == KafkaError._PARTITION_EOF:
+            # Marks of transactions stand behind the last message, too.
+            state.next = max(state.next, offset or 0)
+            return
+        if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise self._topics.gone(place, state.next)
+        if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+            self._next_topics = 0.0
+            return
+        if code == KafkaError._MAX_POLL_EXCEEDED or error.retriable():
+            return
+        raise failure(error, f"reading {place}")
+
+    def _left_out(self, place: Partition, event: Event) -> bool:
+        if not isinstance(event, ToldTruncate):
+            return False
+        others = any(
+            state.next > 0
+            for other, state in self._offsets.partitions.items()
+            if other.topic == place.topic and other != place
+        )
+        if keeps_order(event.lane, others):
+            return False
+        names = ", ".join(str(table.table_name) for table in event.tables)
+        if self._config.source.on_truncate == "leave_out":
+            print(
+                f"capture: TRUNCATE of {names} at offset {self._offset} of {place} was left out "
+                "(source.on_truncate); rows stay at the destination",
+                file=sys.stderr,
+                flush=True,
+            )
+            return True
+        raise SourceError(
+            f"TRUNCATE of {names} at offset {self._offset} of {place} stands in no order with the "
+            "table's rows: they are written by several lanes, or to several partitions",
+            remedy="let the pipeline that writes the topic keep tables together (destination."
+            "lanes: {by: table}), and begin anew; or set source.on_truncate to leave_out, and "
+            "empty the table at the destination yourself",
+        )
+
+    def _malformed(self, place: Partition, offset: int, error: Exception) -> None:
+        said = error.message if isinstance(error, Malformed) else str(error)
+        message = f"the message at offset {offset} of {place} is malformed: {said}"
+        if self._config.source.on_malformed == "stop":
+            raise SourceError(
+                message,
+                remedy="see who writes to the topic; with source.on_malformed: leave_out such "
+                "messages are counted, logged and left out",
+            ) from None
+        self._counts.malformed += 1
+        count = self._counts.by_topic[place.topic] = self._counts.by_topic.get(place.topic, 0) + 1
+        print(f"capture: {message}; it is left out (number {count})", file=sys.stderr, flush=True)
+
+    def _is_stale(self, place: Partition, event: RowEvent, key: bytes) -> bool:
+        return self._newer.is_stale(place, event, key, self._offset)
+
+    def _read_again(
+        self, place: Partition, upto: int
+    ) -> Iterator[tuple[bytes | None, dict[str, bytes]]]:
+        first = self._topics.first(place)
+        reader = TopicReader(self._config.source, self._identity.group)
+        try:
+            reader.add({place: first})
+            while not self._stop():
+                for message in reader.take(_BATCH, _PATIENCE_SECONDS):
+                    if message.error() is not None:
+                        if message.error().code() == KafkaError._PARTITION_EOF:
+                            return
+                        self._heed(place, message.error(), None)
+                    elif message.offset() >= upto:
+                        return
+                    else:
+                        yield message.key(), headers_of(message)
+        finally:
+            reader.close()
+
+    # -- topics and tables -----------------------------------------------------------------------
+
+    def _look_at_topics(self) -> None:
+        """New topics and partitions begin once the others are read up to where they ended when the
+        new ones were found: a key may have moved to another partition.
+        """
+        self._next_topics = time.monotonic() + _TOPICS_SECONDS
+        self._reader.add(self._topics.look(is_first=not self._published))
+
+    def _follow_schema(self, *, again: bool = False) -> bool:
+        """Tell the log of tables that are new or have changed, once all readers of the log have
+        taken what was told before; True where something was told.
+        """
+        behind = self._schema.behind()
+        if not behind and not again:
+            return False
+        # What was read before stands before it.
+        self._publish()
+        self._schema.read(behind)
+        rows = LogRows()
+        lsn = self._schema.take(rows, self._writer.frontier or Frontier(0, 0))
+        if lsn is None:
+            return False
+        self._write(rows, told_frontier(self._offsets.total))
+        self._until_taken(lsn)
+        return True
+
+    def _until_taken(self, lsn: int) -> None:
+        """Nothing comes behind a schema change before it is followed."""
+        while not self._stop() and self._keeper.readers.frontiers:
+            self._keeper.check()
+            if min(self._keeper.readers.frontiers).commit_lsn >= lsn:
+                return
+            self._stop.wait(_PATIENCE_SECONDS)
+
+    # -- segments --------------------------------------------------------------------------------
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._transcoder.rows.size >= self._config.change_log.segment_bytes
+
+    def _publish_if_due(self) -> None:
+        now, age = time.monotonic(), self._config.change_log.segment_age
+        if self._oldest is not None and now - self._oldest >= age:
+            self._publish()
+        elif self._oldest is None:
+            self._advance_idle(now)
+
+    def _publish(self) -> None:
+        """Make what was read durable, together with the offsets, then tell the group."""
+        rows, self._oldest = self._transcoder.cut(), None
+        frontier = frontier_of(self._offsets.total)
+        if rows:
+            self._write(rows, frontier)
+        else:
+            self._advance(frontier.end_lsn)
+
+    def _advance_idle(self, now: float) -> None:
+        """Say now and then how far the topics were read, where they held nothing for us."""
+        held = self._writer.frontier or Frontier(0, 0)
+        end = position_of(self._offsets.total)
+        wanted = held.end_lsn < self._keeper.readers.wanted_lsn <= end
+        if wanted or now - self._last_advance >= self._log.segments.pace.advance:
+            self._advance(end)
+
+    def _advance(self, end: int) -> None:
+        held = self._writer.frontier or Frontier(0, 0)
+        if end > held.end_lsn:
+            self._last_advance = time.monotonic()
+            self._publish_segment(without_rows(self._offsets.to_json()), Frontier(held[0], end))
+
+    def _write(self, rows: LogRows, frontier: Frontier) -> None:
+        tables = {table.oid: table for table in self._log.tables()}
+        if any(tables.get(oid) != table for oid, table in rows.tables.items()):
+            # Before the rows: whoever sees a row may ask what its table looks like.
+            self._log.set_tables(tables | rows.tables)
+        segment = rows.segment(frontier, self._offsets.to_json())
+        self._publish_segment(segment, frontier, has_schema_changes=rows.has_schema_changes)
+        self._changes += len(rows)
+
+    def _publish_segment(
+        self, segment: Any, frontier: Frontier, *, has_schema_changes: bool = False
+    ) -> None:
+        failpoint("capture.before_publish")
+        name = self._writer.publish(
+            segment, frontier, is_open=False, has_schema_changes=has_schema_changes
+        )
+        self._stop.link.published(str(name), self._writer.size_of(name))
+        self._published += 1
+        failpoint("capture.published")
+        failpoint("capture.before_confirm")
+        # Only now: the log is the truth, the group is for those who watch lags.
+        self._reader.commit(
+            {place: state.next for place, state in self._offsets.partitions.items()},
+            self._identity.tag,
+        )
+
+    def _report(self) -> dict[str, Any]:
+        """How things are. Called by the keeper's thread."""
+        held, counts = self._writer.frontier, self._counts
+        return {
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "started_at": self._started,
+            "at": time.time(),
+            "wal_end": format_lsn(position_of(self._offsets.total)),
+            "log_end": format_lsn(held.end_lsn) if held else None,
+            "confirmed": format_lsn(held.end_lsn if held else 0),
+            "messages": counts.messages,
+            "received_bytes": counts.bytes,
+            "buffered_bytes": self._transcoder.rows.size,
+            "transactions": self._published,
+            "changes": self._changes,
+            "left_out": counts.not_followed,
+            "repeated": counts.repeated,
+            "stale": counts.stale,
+            "malformed": counts.malformed,
+            "malformed_by_topic": dict(counts.by_topic),
+            "forged": counts.malformed,
+        }

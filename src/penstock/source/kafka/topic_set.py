@@ -1,0 +1,115 @@
+"""The topics and partitions that are read: found, and compared with those of yesterday."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.config.kafka_source import KafkaSourceConfig
+from penstock.model.errors import IdentityChanged, SourceError
+from penstock.source.kafka.client import Brokers, Topic, wants_topic
+from penstock.source.kafka.offsets import Offsets, Partition, PartitionState
+
+_ANEW = (
+    "Begin anew: `penstock destroy FILE`, then `penstock run FILE`, which reads all topics from "
+    "their beginning. Rows at the destination stay, and those that are gone from the source stay, "
+    "too: empty its tables before."
+)
+
+
+class TopicSet:
+    """Puts what it finds into the offsets."""
+
+    def __init__(self, config: KafkaSourceConfig, brokers: Brokers, offsets: Offsets) -> None:
+        self._config = config
+        self._brokers = brokers
+        self._offsets = offsets
+        self._waiting: dict[Partition, int] = {}
+        self._until: dict[Partition, int] = {}
+
+    def look(self, *, is_first: bool) -> dict[Partition, int]:
+        """Partitions that may be read from now on, and from which offset. ``is_first``: no message
+        of this session was taken.
+
+        Raises IdentityChanged where a topic is another one than yesterday, and SourceError where
+        messages are gone that were not read.
+        """
+        topics = {
+            name: topic
+            for name, topic in self._brokers.topics().items()
+            if wants_topic(self._config, name) and name != self._config.schema_topic
+        }
+        if not topics and not self._offsets.partitions:
+            raise SourceError(
+                f"source kafka: there is no topic that source.topics names "
+                f"({', '.join(self._config.topics[:5])})",
+                remedy="write names of topics as they are; a pattern begins with ^ and matches "
+                "whole names, such as ^shop\\.public\\..*",
+            )
+        for name, topic in topics.items():
+            expect_same(self._offsets.topic_ids, name, topic)
+        there = [Partition(n, number) for n, t in topics.items() for number in range(t.partitions)]
+        first = self._brokers.bounds(there, first=True)
+        known = {place: s.next for place, s in self._offsets.partitions.items() if place in first}
+        for place, at in known.items():
+            if first[place] > at:
+                raise self.gone(place, at, first[place])
+        new = [place for place in there if place not in known and place not in self._waiting]
+        if new:
+            self._begin(new, first, topics, at_once=is_first and not known)
+        return known | self._released()
+
+    def _begin(
+        self,
+        new: list[Partition],
+        first: dict[Partition, int],
+        topics: dict[str, Topic],
+        *,
+        at_once: bool,
+    ) -> None:
+        for place in new:
+            if first[place] and self._config.incomplete == "refuse":
+                raise SourceError(
+                    f"the first {first[place]} messages of {place} are gone (retention): rows that "
+                    "only they told of would be missing at the destination",
+                    remedy="let the table be copied into its topic anew (`penstock tables resync` "
+                    "in the pipeline that writes it), and set source.incomplete to accept",
+                )
+        self._waiting |= {place: first[place] for place in new}
+        if not at_once:
+            # Asked after the new ones were found: what came before their first messages is there.
+            others = [place for place in self._offsets.partitions if place.topic in topics]
+            self._until |= self._brokers.bounds(others)
+        for place in new:
+            self._offsets.topic_ids[place.topic] = topics[place.topic].id
+
+    def _released(self) -> dict[Partition, int]:
+        states = self._offsets.partitions
+        if any(states[place].next < end for place, end in self._until.items()):
+            return {}
+        ready, self._waiting, self._until = self._waiting, {}, {}
+        for place, at in ready.items():
+            states[place] = PartitionState(at)
+        return ready
+
+    def first(self, place: Partition) -> int:
+        return self._brokers.bounds([place], first=True)[place]
+
+    def gone(self, place: Partition, at: int, first: int | None = None) -> SourceError:
+        """What to say where the next message is not there any more."""
+        where = "" if first is None else f", and the first one that is left has offset {first}"
+        return SourceError(
+            f"messages of {place} are gone that were not read (retention, or deleted by somebody): "
+            f"the change log goes on at offset {at}{where}",
+            remedy=f"{_ANEW} Give the topic a longer retention.",
+        )
+
+
+def expect_same(topic_ids: Mapping[str, str], name: str, topic: Topic) -> None:
+    """Raise IdentityChanged where a topic was deleted and made again."""
+    known = topic_ids.get(name)
+    if known is not None and known != topic.id:
+        raise IdentityChanged(
+            f"Topic {name} is another one than before (id {topic.id} instead of {known}): it was "
+            "deleted and made again, and offsets of the one mean nothing in the other.",
+            remedy=_ANEW,
+        )
