@@ -23,12 +23,12 @@ from penstock.source.postgres.catalogue.leaf_files import read_leaf_files
 from penstock.source.postgres.catalogue.trust import Trust
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
-from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
 from penstock.source.postgres.snapshot.held_snapshots import HeldSnapshots
 from penstock.source.postgres.snapshot.keys import read_keys
 from penstock.source.postgres.snapshot.plan import plan_copy
 from penstock.source.postgres.snapshot.relations import CopyRelations, read_relations
 from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot
+from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.source_status import read_source_status
 from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS, find_subscription
