@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.changelog.storage.folder import FolderStorage
 from penstock.model.table_state import DataSync, Init
 from penstock.pipeline.copy.copy_only import copy_only
 from penstock.source.copy_plan import CopyPlan
-from penstock.changelog.storage.folder import FolderStorage
 from penstock.source.postgres.snapshot.snapshot_record import SnapshotRecord
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers

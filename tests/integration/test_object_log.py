@@ -124,7 +124,9 @@ def test_what_is_paid_for_by_three_destinations(
         run.end()
 
 
-def expect_cheap(objects: ObjectServer, source_url: str, wait_delivered: Callable[[], None]) -> None:
+def expect_cheap(
+    objects: ObjectServer, source_url: str, wait_delivered: Callable[[], None]
+) -> None:
     """At most six paid requests a second while rows change all the time, and one afterwards."""
 
     def rate(began: float) -> tuple[float, Counter[str]]:

@@ -517,7 +517,9 @@ def test_another_session_of_that_name_is_not_taken_for_it(
         row = other.execute("SELECT pg_export_snapshot()").fetchone()
         assert row is not None
         keeper = make_keeper()
-        stale = HeldSnapshot(row[0], 1, other.info.backend_pid, "1.000000", "elsewhere", os.getpid())
+        stale = HeldSnapshot(
+            row[0], 1, other.info.backend_pid, "1.000000", "elsewhere", os.getpid()
+        )
         keeper.record.write(stale)
         assert keeper.current() is None
         keeper.release()
@@ -673,8 +675,12 @@ def test_a_folder_that_cannot_be_written_is_named(
     database: str, tmp_path: Path, admin: Connection
 ) -> None:
     folder = tmp_path / "state"
-    folder.write_text("a file is there")
     keeper = ProcessSnapshotKeeper(ConnectionUrl(database), folder, owner=os.getpid())
+
+    def check() -> None:
+        if not folder.exists():
+            folder.write_text("a file is where the folder was to be")
+
     with pytest.raises(LogError, match=f"cannot be written down in {folder}"):
-        keeper.take()
+        keeper.take(check=check)
     wait_until(lambda: not temporary_slots(admin), "the slot is gone")

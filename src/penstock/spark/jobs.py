@@ -32,6 +32,7 @@ from penstock.spark.task import (
     metered,
 )
 from penstock.spark.task_input import TaskInput, marked_errors
+from penstock.spark.task_width import task_width
 from penstock.transform.step import Step
 
 _SCHEMA = "place bigint, result binary, written string"
@@ -106,7 +107,7 @@ def run_batch(
     """Write what ``steps`` leave of a batch of the log."""
     began = time.monotonic()
     with jvm_needed():
-        width = spark.sparkContext.defaultParallelism
+        width = task_width(spark)
     shares = share_out(batch.pointers, width)
     inputs = [TaskInput(share, batch.frontier, reading.buffer_bytes) for share in shares if share]
     changes_of = ChangesOf(reading.log, *steps)

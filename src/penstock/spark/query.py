@@ -37,6 +37,7 @@ from penstock.spark.task import (
     TaskFunction,
     job_result,
 )
+from penstock.spark.task_width import task_width
 from penstock.spark.wall_clock import WallClock
 from penstock.transform.step import Step
 
@@ -116,7 +117,7 @@ class PipelineQuery:
             .option("maxBytesPerTrigger", str(settings.max_bytes))
             .option("maxGrowth", str(settings.max_growth))
             .option("bufferBytes", str(settings.buffer_bytes))
-            .option("parallelism", str(spark.sparkContext.defaultParallelism))
+            .option("parallelism", str(task_width(spark)))
             .load()
         )
         return (

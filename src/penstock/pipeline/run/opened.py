@@ -89,4 +89,3 @@ def opened_context(
             told,
             transform,
         )
-

@@ -312,4 +312,3 @@ class ProcessSnapshotKeeper(Keeper):
             environment={URL_VARIABLE: url.reveal()},
             max_age=max_age,
         )
-
