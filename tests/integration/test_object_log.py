@@ -140,6 +140,7 @@ def expect_cheap(
             conn.execute("UPDATE items SET name = name || 'x' WHERE id = 1")
             time.sleep(0.01)
     busy, counts = rate(began)
+    print(f"busy: {busy:.2f} paid requests/s", counts)
     assert busy <= 6, counts
     assert counts["PUT"] > BUSY_SECONDS, "there was something to pay for"
     wait_delivered()
@@ -148,6 +149,7 @@ def expect_cheap(
     began = time.monotonic()
     time.sleep(IDLE_SECONDS)
     idle, counts = rate(began)
+    print(f"idle: {idle:.2f} paid requests/s", counts)
     assert idle <= 1, counts
 
 

@@ -16,7 +16,15 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
-from penstock.source.contract import CopyPlans, CopySource, Keys, LeafFile, OpenChunk, ReadKeys
+from penstock.source.contract import (
+    CopyPlans,
+    CopySource,
+    Keys,
+    LeafFile,
+    OpenChunk,
+    ReadByWorkers,
+    ReadKeys,
+)
 from penstock.source.copy_plan import Chunk
 from penstock.source.postgres.catalogue.definitions import read_definitions_by_oid
 from penstock.source.postgres.catalogue.leaf_files import read_leaf_files
@@ -88,6 +96,9 @@ class PostgresCopySource(CopySource):
 
     def opener(self, snapshot: HeldSnapshot) -> OpenChunk:
         return self.ticket_opener(self.snapshot_ticket(snapshot))
+
+    def for_workers(self) -> ReadByWorkers:
+        return self
 
     def place(self) -> str:
         with (
