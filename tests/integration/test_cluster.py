@@ -21,6 +21,16 @@ from tests.objects_server import SECRET, ObjectServer
 from tests.spark_cluster import SparkCluster, why_not
 from tests.threads_engine import Threads
 
+# Some tens of megabytes each: work for several tasks.
+MORE_ROWS = """
+INSERT INTO items
+SELECT n, (SELECT string_agg(md5(n::text || i), '') FROM generate_series(1, 40) i)
+  FROM generate_series(5001, 40000) n
+"""
+ALL_ROWS = """
+UPDATE items
+   SET name = (SELECT string_agg(md5((id + 1)::text || i), '') FROM generate_series(1, 40) i)
+"""
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
@@ -66,13 +76,6 @@ def shop(
     )
     pipeline.also(spark=spark_on(cluster, environment))
     return pipeline
-
-
-def fill(shop: PipelineUnderTest) -> None:
-    """Some tens of megabytes: work for several tasks."""
-    shop.execute(
-        "INSERT INTO items SELECT n, repeat(n::text, 60) FROM generate_series(5001, 60000) n"
-    )
 
 
 def spark_on(cluster: SparkCluster, environment: Path | None) -> dict[str, Any]:
@@ -134,7 +137,7 @@ def test_executors_come_and_go_by_dynamic_allocation(
     shop: PipelineUnderTest, target_url: str, cluster: SparkCluster, environment: Path
 ) -> None:
     """With the work: Spark adds them, one is lost, idle ones are let go, and new ones come."""
-    fill(shop)
+    shop.execute(MORE_ROWS)
     shop.configure(
         copy={"chunk_bytes": "256KiB", "parallelism": 4},
         destination={"type": "postgres", "url": target_url},
@@ -169,8 +172,8 @@ def test_executors_come_and_go_by_dynamic_allocation(
         cluster.live_executors()[0].kill()
         wait_until(delivered, "all rows are copied", 300)
         wait_executors(1)
-        # More than one task's part: the change log of this has some tens of megabytes.
-        shop.execute("UPDATE items SET name = name || 'new'")
+        # One batch of several tasks, which are long enough for Spark to see that one of them waits.
+        shop.execute(ALL_ROWS)
         wait_executors(2)
         cluster.live_executors()[1].kill()
         wait_until(delivered, "the changes are there", 300)
@@ -196,8 +199,8 @@ def test_workers_on_a_second_machine_beside_spark(
     """`penstock copy` elsewhere copies, executors stream; then the driver moves to a third one, and
     goes on under the snapshot that was held on the first: a table without a key is not begun anew.
     """
-    fill(shop)
     shop.execute(
+        MORE_ROWS,
         "CREATE TABLE loose (a int, b text)",
         "ALTER TABLE loose REPLICA IDENTITY FULL",
         "INSERT INTO loose SELECT n % 7, repeat('x', 500) FROM generate_series(1, 20000) n",
