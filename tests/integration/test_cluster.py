@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.spark.environment import pack
@@ -21,15 +22,11 @@ from tests.objects_server import SECRET, ObjectServer
 from tests.spark_cluster import SparkCluster, why_not
 from tests.threads_engine import Threads
 
-# Some tens of megabytes each: work for several tasks.
+# Some tens of megabytes: work for several tasks.
 MORE_ROWS = """
 INSERT INTO items
 SELECT n, (SELECT string_agg(md5(n::text || i), '') FROM generate_series(1, 40) i)
-  FROM generate_series(5001, 40000) n
-"""
-ALL_ROWS = """
-UPDATE items
-   SET name = (SELECT string_agg(md5((id + 1)::text || i), '') FROM generate_series(1, 40) i)
+  FROM generate_series(5001, 30000) n
 """
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
@@ -48,10 +45,11 @@ def cluster(pipeline: PipelineUnderTest) -> Iterator[SparkCluster]:
         yield cluster
 
 
-def rows(url: str) -> list[tuple[object, ...]]:
+def rows(url: str, table: str = "items") -> list[tuple[object, ...]]:
     with psycopg.connect(url) as conn:
         try:
-            return conn.execute("SELECT t::text FROM items t ORDER BY 1").fetchall()
+            query = sql.SQL("SELECT t::text FROM {} t ORDER BY 1").format(sql.Identifier(table))
+            return conn.execute(query).fetchall()
         except psycopg.errors.UndefinedTable:
             return []
 
@@ -156,9 +154,9 @@ def test_executors_come_and_go_by_dynamic_allocation(
     shop.also(spark=settings)
     run = PenstockRun(shop.file)
 
-    def delivered() -> bool:
+    def delivered(table: str = "items") -> bool:
         run.expect_running()
-        return rows(target_url) == rows(shop.url)
+        return rows(target_url, table) == rows(shop.url, table)
 
     def wait_executors(count: int) -> None:
         def there() -> bool:
@@ -172,14 +170,19 @@ def test_executors_come_and_go_by_dynamic_allocation(
         cluster.live_executors()[0].kill()
         wait_until(delivered, "all rows are copied", 300)
         wait_executors(1)
-        # One batch of several tasks, which are long enough for Spark to see that one of them waits.
-        shop.execute(ALL_ROWS)
+        # Another table comes, and its rows are work again.
+        shop.execute(
+            "CREATE TABLE more (id int PRIMARY KEY, name text)",
+            "INSERT INTO more SELECT * FROM items",
+        )
         wait_executors(2)
         cluster.live_executors()[1].kill()
+        shop.execute("UPDATE items SET name = 'new' WHERE id % 3 = 0")
         wait_until(delivered, "the changes are there", 300)
+        wait_until(lambda: delivered("more"), "the other table is there", 300)
         wait_executors(1)
-        shop.execute("DELETE FROM items WHERE id % 2 = 0")
-        wait_until(delivered, "the last changes are there", 300)
+        shop.execute("DELETE FROM more WHERE id % 2 = 0")
+        wait_until(lambda: delivered("more"), "the last changes are there", 300)
         run.stop()
     except BaseException:
         print(run.output[-5000:], cluster.said())
