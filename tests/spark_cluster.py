@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+import psutil
 import pyspark
 
 from penstock.spark.java import ensure_java
@@ -122,6 +123,17 @@ class SparkCluster:
     def executors(self) -> int:
         """Processes of executors that ran, or run, as far as workers have folders for them."""
         return len(list(self._folder.glob("work*/*/*/stderr")))
+
+    def live_executors(self) -> list[psutil.Process]:
+        """Those whose processes run now."""
+        found = []
+        for worker in self.workers:
+            with suppress(psutil.NoSuchProcess):
+                for process in psutil.Process(worker.pid).children(recursive=True):
+                    with suppress(psutil.NoSuchProcess):
+                        if any("ExecutorBackend" in word for word in process.cmdline()):
+                            found.append(process)
+        return found
 
     def _alive(self) -> int:
         with suppress(OSError, HTTPException, ValueError):

@@ -18,9 +18,9 @@ from penstock.source.postgres.catalogue.definitions import read_definitions_by_o
 from penstock.source.postgres.catalogue.trust import Trust
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
-from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
 from penstock.source.postgres.snapshot.plan import plan_copy
 from penstock.source.postgres.snapshot.relations import read_relations
+from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
 from penstock.source.postgres.snapshot.source_session import close_idle_sessions
 from penstock.source.postgres.whole_schema.dump import dump_schema, read_sequences
 from tests.fix_target import PIPELINE, end_task_sessions
@@ -74,7 +74,7 @@ def _snapshot(source: str) -> Iterator[HeldSnapshot]:
         conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         row = conn.execute("SELECT pg_export_snapshot()").fetchone()
         assert row is not None
-        yield HeldSnapshot(row[0], 0x50, 0.0, 0, "", 0, 0)
+        yield HeldSnapshot(row[0], 0x50, 0, "", "", 0)
 
 
 def _followed(source: str) -> list[TableDefinition]:

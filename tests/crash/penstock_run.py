@@ -44,8 +44,15 @@ class PenstockRun:
     command = "run"
 
     def __init__(
-        self, file: Path, *arguments: str, environment: Mapping[str, str] | None = None
+        self,
+        file: Path,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        apart_from: Path | None = None,
     ) -> None:
+        """``apart_from``: as on a second machine, with a name and process numbers of its own, which
+        does not see this folder. ``file`` is not in it.
+        """
         self._mark = uuid.uuid4().hex
         self._file = file
         self._lost_jvm = False
@@ -56,7 +63,10 @@ class PenstockRun:
         scratch.mkdir(exist_ok=True)
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock", self.command, str(file), *arguments],
+                [
+                    *([] if apart_from is None else _second_machine(apart_from)),
+                    *(sys.executable, "-m", "penstock", self.command, str(file), *arguments),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -214,6 +224,13 @@ class PenstockCopy(PenstockRun):
     """`penstock copy`, with its workers."""
 
     command = "copy"
+
+
+def _second_machine(hidden: Path) -> list[str]:
+    """What to put before a command. When it is killed, so is the command."""
+    setup = f"mount -t tmpfs none '{hidden}' && hostname second && exec \"$@\""
+    spaces = ["--mount", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    return ["unshare", *spaces, "sh", "-c", setup, "sh"]
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,19 @@ import pytest
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.spark.environment import pack
-from tests.crash.penstock_run import PenstockRun
+from tests.crash.penstock_run import PenstockCopy, PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
+from tests.integration.copied_tables import CopiedTables
 from tests.objects_server import SECRET, ObjectServer
 from tests.spark_cluster import SparkCluster, why_not
+from tests.threads_engine import Threads
 
+# Some tens of megabytes: work for several tasks.
+MORE_ROWS = """
+INSERT INTO items
+SELECT n, (SELECT string_agg(md5(n::text || i), '') FROM generate_series(1, 40) i)
+  FROM generate_series(5001, 40000) n
+"""
 REASON = why_not()
 pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
@@ -118,6 +126,132 @@ def test_a_pipeline_on_isolated_workers(
     finally:
         run.end()
     assert SECRET not in run.output + cluster.said()
+
+
+@pytest.mark.release
+def test_executors_come_and_go_by_dynamic_allocation(
+    shop: PipelineUnderTest, target_url: str, cluster: SparkCluster, environment: Path
+) -> None:
+    """With the work: Spark adds one, one is lost, and an idle one is let go."""
+    shop.execute(MORE_ROWS)
+    shop.configure(
+        copy={"chunk_bytes": "256KiB", "parallelism": 4},
+        destination={"type": "postgres", "url": target_url},
+        options=shop.config.change_log.revealed_options,
+    )
+    settings = spark_on(cluster, environment)
+    settings["conf"] |= {
+        "spark.dynamicAllocation.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+        "spark.dynamicAllocation.shuffleTracking.timeout": "2s",
+        "spark.dynamicAllocation.minExecutors": "1",
+        "spark.dynamicAllocation.maxExecutors": "2",
+        "spark.dynamicAllocation.executorIdleTimeout": "3s",
+        "spark.executor.cores": "1",
+    }
+    shop.also(spark=settings)
+    run = PenstockRun(shop.file)
+
+    def delivered() -> bool:
+        run.expect_running()
+        return rows(target_url) == rows(shop.url)
+
+    def wait_executors(count: int) -> None:
+        def there() -> bool:
+            run.expect_running()
+            return len(cluster.live_executors()) == count
+
+        wait_until(there, f"there are {count} executors", 300)
+
+    try:
+        wait_executors(2)
+        cluster.live_executors()[0].kill()
+        wait_until(delivered, "all rows are copied", 300)
+        wait_executors(1)
+        shop.execute("UPDATE items SET name = 'new' WHERE id % 3 = 0")
+        wait_until(delivered, "the changes are there", 300)
+        shop.execute("DELETE FROM items WHERE id % 2 = 0")
+        wait_until(delivered, "the last changes are there", 300)
+        run.stop()
+    except BaseException:
+        print(run.output[-5000:], cluster.said())
+        raise
+    finally:
+        run.end()
+
+
+@pytest.mark.release
+def test_workers_on_a_second_machine_beside_spark(
+    shop: PipelineUnderTest,
+    target_url: str,
+    cluster: SparkCluster,
+    environment: Path,
+    tmp_path: Path,
+) -> None:
+    """`penstock copy` elsewhere copies, executors stream; then the driver moves to a third one, and
+    goes on under the snapshot that was held on the first: a table without a key is not begun anew.
+    """
+    shop.execute(
+        MORE_ROWS,
+        "CREATE TABLE loose (a int, b text)",
+        "ALTER TABLE loose REPLICA IDENTITY FULL",
+        "INSERT INTO loose SELECT n % 7, repeat('x', 500) FROM generate_series(1, 20000) n",
+    )
+    shop.configure(
+        copy={"chunk_bytes": "256KiB", "workers": "required"},
+        destination={"type": "postgres", "url": target_url},
+        options=shop.config.change_log.revealed_options,
+    )
+    shop.also(spark=spark_on(cluster, environment))
+    elsewhere = tmp_path / "second"
+    elsewhere.mkdir()
+    file = elsewhere / "pipeline.yaml"
+    file.write_text(shop.file.read_text())
+    copied = CopiedTables(shop, target_url, Threads(1))
+    begun: list[PenstockRun] = []
+
+    def start_run(machine: str) -> PenstockRun:
+        state = {"XDG_STATE_HOME": str(tmp_path / machine)}
+        begun.append(PenstockRun(shop.file, environment=state))
+        return begun[-1]
+
+    def start_workers() -> PenstockCopy:
+        workers = PenstockCopy(file, "--workers", "1", apart_from=shop.folder)
+        begun.append(workers)
+        return workers
+
+    def wait(condition: Callable[[], bool], what: str) -> None:
+        def met() -> bool:
+            begun[-1].expect_running()
+            return condition()
+
+        wait_until(met, what, 300)
+
+    try:
+        run = start_run("first")
+        workers = start_workers()
+        wait(lambda: copied.chunks_done("loose") > 3, "some chunks are copied")
+        assert "worker        second, process" in copied.command("status", str(shop.file))
+        # Both machines are lost but for the holder of the snapshot.
+        run.kill_driver()
+        workers.end()
+        run.wait_gone()
+        before = copied.copy_of("loose")
+        assert before is not None
+        assert not before.is_complete
+        shop.execute("UPDATE loose SET b = 'later' WHERE a = 3", "DELETE FROM items WHERE id < 99")
+        start_workers()
+        moved = start_run("third")
+        wait(lambda: set(copied.phases().values()) == {"ready"}, "both tables are copied")
+        wait(lambda: copied.is_equal("items", "loose"), "all is equal")
+        moved.stop()
+        assert "starts again" not in moved.output
+    except BaseException:
+        print(*(f"---- {each.command}\n{each.output[-4000:]}" for each in begun), cluster.said())
+        raise
+    finally:
+        for each in begun:
+            each.end()
 
 
 @pytest.mark.release

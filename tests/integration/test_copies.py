@@ -8,10 +8,11 @@ import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.changelog.storage.folder import FolderStorage
 from penstock.model.table_state import DataSync, Init
 from penstock.pipeline.copy.copy_only import copy_only
 from penstock.source.copy_plan import CopyPlan
-from penstock.source.postgres.snapshot.held_snapshot import read_snapshot
+from penstock.source.postgres.snapshot.snapshot_record import SnapshotRecord
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.pipelines import engine_on
@@ -198,9 +199,9 @@ def test_a_copy_goes_on_under_another_snapshot(copied: CopiedTables) -> None:
 
 def _end_holders(log: Path) -> None:
     for folder in (log / "snapshots").iterdir():
-        held = read_snapshot(folder)
-        assert held is not None
-        (folder / "snapshot.json").unlink()
+        record = SnapshotRecord(FolderStorage(str(folder)))
+        assert record.read() is not None
+        record.remove()
 
 
 def test_a_table_that_is_rewritten_starts_again(copied: CopiedTables) -> None:

@@ -6,7 +6,9 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import psycopg
 import pytest
@@ -16,8 +18,10 @@ from typer.testing import CliRunner
 from penstock.changelog.changelog import ChangeLog
 from penstock.cli.main import app
 from penstock.pipeline.run.pipeline import Pipeline
+from tests.crash.penstock_run import WITHOUT_SPARK, PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
-from tests.integration.copied_tables import CopiedTables
+from tests.integration.copied_tables import CopiedTables, Writers
+from tests.integration.many_destinations import ManyDestinations
 from tests.objects_proxy import PAID, Fault
 from tests.objects_server import SECRET, ObjectServer
 from tests.pipelines import engine_on
@@ -71,28 +75,82 @@ def test_what_is_paid_for(
     """At most six full-price requests a second under load, and one while nothing happens."""
     monkeypatch.setenv("PENSTOCK_CADENCE", "1")  # capture as its users have it
 
-    def rate(began: float) -> tuple[float, Counter[str]]:
-        counts = Counter(object_server.proxy.counts)
-        return sum(counts[kind] for kind in PAID) / (time.monotonic() - began), counts
-
     with shop.running() as run:
         shop.wait(run, lambda: shop.phases() == {"public.items": "ready"}, "the table is copied")
-        object_server.proxy.counts.clear()
-        began = time.monotonic()
-        with psycopg.connect(shop.pipeline.url, autocommit=True) as conn:
-            while time.monotonic() < began + BUSY_SECONDS:
-                conn.execute("UPDATE items SET name = name || 'x' WHERE id = 1")
-                time.sleep(0.01)
-        busy, counts = rate(began)
-        assert busy <= 6, counts
-        assert counts["PUT"] > BUSY_SECONDS, "there was something to pay for"
-        shop.wait(run, lambda: shop.is_equal("items"), "all is delivered")
-        time.sleep(6)
-        object_server.proxy.counts.clear()
-        began = time.monotonic()
-        time.sleep(IDLE_SECONDS)
-        idle, counts = rate(began)
-        assert idle <= 1, counts
+        expect_cheap(
+            object_server,
+            shop.pipeline.url,
+            lambda: shop.wait(run, lambda: shop.is_equal("items"), "all is delivered"),
+        )
+
+
+def test_what_is_paid_for_by_three_destinations(
+    pipeline: PipelineUnderTest, target_url: str, object_server: ObjectServer
+) -> None:
+    """No more than by one: who starts them lists for all."""
+    pipeline.execute(
+        "CREATE TABLE items (id bigint PRIMARY KEY, note text, body text, name text)",
+        "INSERT INTO items SELECT n, 'note', 'body', 'old' FROM generate_series(1, 1000) n",
+    )
+    pipeline.log = ChangeLog(f"{object_server.place()}/log", object_server.options)
+    many, names = ManyDestinations(pipeline, target_url), ("warehouse", "lake", "tables")
+    many.configure(*names, options=object_server.options)
+    environment = {**WITHOUT_SPARK, "PENSTOCK_CADENCE": "1"}
+    run = PenstockRun(pipeline.file, environment=environment)
+
+    def wait(condition: Callable[[], bool], what: str) -> None:
+        def met() -> bool:
+            run.expect_running()
+            return condition()
+
+        wait_until(met, what)
+
+    def wait_equal() -> None:
+        for name in names:
+            wait(partial(many.is_equal, name, "items"), f"{name} holds all")
+
+    try:
+        wait(lambda: many.are_ready(*names), "the tables are copied")
+        expect_cheap(object_server, pipeline.url, wait_equal)
+        # Its barrier reaches the planner by the listing of another process.
+        with Writers(pipeline.url):
+            verified = many.command("verify", "FILE", "--only", "warehouse")
+        assert "equal: 1 tables" in verified
+        run.stop()
+    except BaseException:
+        print(run.output[-5000:])
+        raise
+    finally:
+        run.end()
+
+
+def expect_cheap(
+    objects: ObjectServer, source_url: str, wait_delivered: Callable[[], None]
+) -> None:
+    """At most six paid requests a second while rows change all the time, and one afterwards."""
+
+    def rate(began: float) -> tuple[float, Counter[str]]:
+        counts = Counter(objects.proxy.counts)
+        return sum(counts[kind] for kind in PAID) / (time.monotonic() - began), counts
+
+    objects.proxy.counts.clear()
+    began = time.monotonic()
+    with psycopg.connect(source_url, autocommit=True) as conn:
+        while time.monotonic() < began + BUSY_SECONDS:
+            conn.execute("UPDATE items SET name = name || 'x' WHERE id = 1")
+            time.sleep(0.01)
+    busy, counts = rate(began)
+    print(f"busy: {busy:.2f} paid requests/s", counts)
+    assert busy <= 6, counts
+    assert counts["PUT"] > BUSY_SECONDS, "there was something to pay for"
+    wait_delivered()
+    time.sleep(6)
+    objects.proxy.counts.clear()
+    began = time.monotonic()
+    time.sleep(IDLE_SECONDS)
+    idle, counts = rate(began)
+    print(f"idle: {idle:.2f} paid requests/s", counts)
+    assert idle <= 1, counts
 
 
 @pytest.mark.release

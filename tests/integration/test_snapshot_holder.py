@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +20,27 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from penstock.changelog.changelog import ChangeLog
 from penstock.config import load_pipeline
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import LogError, SlotError, SourceError
 from penstock.model.lsn import format_lsn
+from penstock.objects import bucket
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.held_snapshot import (
-    SNAPSHOT_FILE,
-    HeldSnapshot,
     Keeper,
     ProcessSnapshotKeeper,
     SnapshotKeeper,
     process_start,
-    read_snapshot,
-    why_ended,
     xmin_age,
 )
+from penstock.source.postgres.snapshot.held_snapshots import HeldSnapshots
+from penstock.source.postgres.snapshot.snapshot_record import SNAPSHOT_FILE, HeldSnapshot
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer
 from tests.logged_changes import LoggedChange
+from tests.objects_proxy import Fault
+from tests.objects_server import ObjectServer
 from tests.pipelines import logged
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -58,7 +61,7 @@ def make_keeper(pipeline: PipelineUnderTest) -> Iterator[MakeKeeper]:
     """Keepers of the test's pipeline; whatever is held goes after the test."""
 
     def make(**options: Any) -> SnapshotKeeper:
-        return SnapshotKeeper(pipeline.config, pipeline.file, **options)
+        return SnapshotKeeper(pipeline.config, pipeline.file, "snapshots/1", **options)
 
     yield make
     make().release()
@@ -327,8 +330,11 @@ def test_waiting_can_be_ended(
 def test_limits_of_the_server_are_named(fresh_server: FreshServer, tmp_path: Path) -> None:
     url = fresh_server(max_replication_slots="1", max_wal_senders="1").url()
     file = tmp_path / "pipeline.yaml"
-    file.write_text(f"name: t\nsource:\n  url: {url}\ndestination:\n  type: discard\n")
-    keeper = SnapshotKeeper(load_pipeline(file), file, folder=tmp_path)
+    file.write_text(
+        f"name: t\nsource:\n  url: {url}\ndestination:\n  type: discard\n"
+        f"change_log:\n  path: {tmp_path / 'log'}\n"
+    )
+    keeper = SnapshotKeeper(load_pipeline(file), file, "snapshots/1")
     with closing(connect(url, replication=True)), pytest.raises(SourceError) as caught:
         keeper.take()
     assert "max_wal_senders" in caught.value.remedy
@@ -345,11 +351,14 @@ def test_limits_of_the_server_are_named(fresh_server: FreshServer, tmp_path: Pat
 _DRIVER = """
 import sys, time
 from pathlib import Path
+from penstock.changelog.changelog import ChangeLog
 from penstock.config import load_pipeline
 from penstock.source.postgres.snapshot.held_snapshot import SnapshotKeeper
 
 file = Path(sys.argv[1])
-keeper = SnapshotKeeper(load_pipeline(file), file, orphan_seconds=float(sys.argv[2]))
+keeper = SnapshotKeeper(
+    load_pipeline(file), file, "snapshots/1", orphan_seconds=float(sys.argv[2])
+)
 print(keeper.take().name, flush=True)
 while True:
     keeper.keep()
@@ -382,8 +391,6 @@ def test_a_driver_goes_on_with_what_a_killed_one_held(
     held = keeper.current()
     assert held is not None
     assert held.name == name
-    assert keeper.is_alive()
-    assert 0 <= (keeper.age_seconds or -1) < 600
     assert rows_under(pipeline.url, held) == {"1": "a"}
 
     new = keeper.take()
@@ -397,39 +404,42 @@ def test_a_driver_goes_on_with_what_a_killed_one_held(
     assert not is_held(admin, new), "nothing is kept when release() returns"
     expect_nothing_left(admin, new)
     assert keeper.current() is None
-    assert not keeper.is_alive()
-    assert keeper.age_seconds is None
+    assert not Path(keeper.record.storage.path).exists()
     keeper.release()
 
 
-def test_without_a_driver_it_ends(pipeline: PipelineUnderTest, admin: Connection) -> None:
-    folder = Path(pipeline.log.root.path)
+def test_without_a_driver_it_ends(
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
+) -> None:
+    record = make_keeper().record
     with start_driver(pipeline, 2) as driver:
         assert driver.stdout is not None
         driver.stdout.readline()
-        held = read_snapshot(folder)
+        held = record.read()
         assert held is not None
         # A driver that lives is heard, for longer than the time after which silence counts.
-        stamp = (folder / SNAPSHOT_FILE).stat().st_mtime
-        wait_until(
-            lambda: (folder / SNAPSHOT_FILE).stat().st_mtime > stamp + 2.5, "the driver goes on"
-        )
+        heard = {record.heard()}
+
+        def often() -> bool:
+            heard.add(record.heard())
+            return len(heard) > 15
+
+        wait_until(often, "the driver goes on")
         assert is_held(admin, held)
         driver.kill()
     expect_nothing_left(admin, held)
-    assert read_snapshot(folder) is None
-    assert "No driver" in (why_ended(folder) or "")
+    assert record.read() is None
+    assert "No driver" in (record.why_ended() or "")
 
 
 def test_without_a_driver_it_stays_while_somebody_reads(
-    pipeline: PipelineUnderTest, admin: Connection
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
 ) -> None:
-    """As a worker does, on a machine from which it cannot touch the holder's file."""
-    folder = Path(pipeline.log.root.path)
+    """As a worker does, which has nothing to do with the holder's record."""
     with start_driver(pipeline, 4) as driver:
         assert driver.stdout is not None
         driver.stdout.readline()
-        held = read_snapshot(folder)
+        held = make_keeper().record.read()
         assert held is not None
         with closing(connect(pipeline.url, application_name="reader")) as reader:
             reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -446,9 +456,8 @@ def test_it_ends_by_age(make_keeper: MakeKeeper, admin: Connection) -> None:
     keeper = make_keeper(max_age=0.5)
     held = keeper.take()
     expect_nothing_left(admin, held)
-    assert not keeper.is_alive()
     assert keeper.current() is None
-    assert "older than 0.5 s" in (why_ended(keeper.folder) or "")
+    assert "older than 0.5 s" in (keeper.record.why_ended() or "")
 
 
 @pytest.mark.every_postgres
@@ -458,7 +467,7 @@ def test_it_ends_with_its_connection(make_keeper: MakeKeeper, admin: Connection)
     admin.execute("SELECT pg_terminate_backend(%s, 30000)", [held.backend_pid])
     expect_nothing_left(admin, held)
     assert keeper.current() is None
-    assert "connection" in (why_ended(keeper.folder) or "")
+    assert "connection" in (keeper.record.why_ended() or "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -469,29 +478,24 @@ def test_a_holder_that_is_killed_is_noticed(
     held = keeper.take()
     os.kill(held.pid, number)
     expect_nothing_left(admin, held)
-    assert not keeper.is_alive()
     assert keeper.current() is None
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_it_ends_with_its_file(make_keeper: MakeKeeper, admin: Connection, how: str) -> None:
+def test_it_ends_with_its_record(make_keeper: MakeKeeper, admin: Connection, how: str) -> None:
     """So does it with the whole change log, as `penstock destroy` removes it."""
     keeper = make_keeper()
     held = keeper.take()
-    path = keeper.folder / SNAPSHOT_FILE
     if how == "removed":
-        path.unlink()
+        keeper.record.remove()
     else:
-        copy = path.with_suffix(".copy")
-        copy.write_bytes(path.read_bytes())
-        copy.replace(path)
+        # By a holder of a driver that has lost the pipeline, and does not know it.
+        keeper.record.write(replace(held, backend_start="1.0"))
     expect_nothing_left(admin, held)
 
 
-def test_a_holder_that_is_frozen_keeps_nothing(
-    make_keeper: MakeKeeper, admin: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("penstock.source.postgres.snapshot.held_snapshot._RELEASE_SECONDS", 0.5)
+def test_a_holder_that_is_frozen_keeps_nothing(make_keeper: MakeKeeper, admin: Connection) -> None:
+    """As one on a machine that cannot be reached."""
     keeper = make_keeper()
     held = keeper.take()
     os.kill(held.pid, signal.SIGSTOP)
@@ -505,25 +509,90 @@ def test_a_holder_that_is_frozen_keeps_nothing(
 
 @pytest.mark.every_postgres
 def test_another_session_of_that_name_is_not_taken_for_it(
-    pipeline: PipelineUnderTest, make_keeper: MakeKeeper
+    pipeline: PipelineUnderTest, make_keeper: MakeKeeper, admin: Connection
 ) -> None:
-    """A restarted server gives names of snapshots again."""
-    keeper = make_keeper()
-    held = keeper.take()
-    path = keeper.folder / SNAPSHOT_FILE
+    """A restarted server gives names of snapshots, and numbers of sessions, again."""
     with psycopg.connect(pipeline.url) as other:
         other.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         row = other.execute("SELECT pg_export_snapshot()").fetchone()
         assert row is not None
-        text = path.read_text()
-        assert len(held.name) == len(row[0])
-        # In place, so that it stays the file of a living holder.
-        with path.open("r+") as file:
-            file.write(text.replace(held.name, row[0]).replace(held.backend_start, "1.000000"))
-            file.truncate()
-        assert keeper.is_alive()
+        keeper = make_keeper()
+        stale = HeldSnapshot(
+            row[0], 1, other.info.backend_pid, "1.000000", "elsewhere", os.getpid()
+        )
+        keeper.record.write(stale)
         assert keeper.current() is None
-    path.write_text(text)
+        keeper.release()
+        assert other.execute("SELECT 1").fetchone() == (1,), "it is nobody's to end"
+
+
+# -- drivers on several machines -------------------------------------------------------------------
+
+
+@pytest.fixture
+def places(pipeline: PipelineUnderTest, object_server: ObjectServer) -> Iterator[None]:
+    """The change log is in a bucket."""
+    pipeline.log = ChangeLog(f"{object_server.place()}/log", object_server.options)
+    pipeline.configure(copy=True, options=object_server.options)
+    yield
+    HeldSnapshots(pipeline.config, pipeline.file, 600.0, lambda: None).found()
+
+
+def snapshots_of_a_driver(
+    pipeline: PipelineUnderTest, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> HeldSnapshots:
+    """As on a machine of its own: all that it shares with others are source and bucket."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(state))
+    return HeldSnapshots(pipeline.config, pipeline.file, 600.0, lambda: None)
+
+
+@pytest.mark.usefixtures("places")
+def test_a_driver_on_another_machine_finds_what_was_held(
+    pipeline: PipelineUnderTest,
+    admin: Connection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipeline.execute(ITEMS, "INSERT INTO items VALUES (1, 'a')")
+    first = snapshots_of_a_driver(pipeline, tmp_path / "one", monkeypatch)
+    _, held = first.take()
+    _, ended = first.take()
+    admin.execute("SELECT pg_terminate_backend(%s, 30000)", [ended.backend_pid])
+    pipeline.execute("INSERT INTO items VALUES (2, 'b')")
+
+    second = snapshots_of_a_driver(pipeline, tmp_path / "two", monkeypatch)
+    found = second.found()
+    assert list(found.values()) == [held], "and nothing that is not held any more"
+    assert rows_under(pipeline.url, held) == {"1": "a"}
+    number, new = second.take()
+    assert number not in found
+    for each in (*found, number):
+        second.release(each)
+    expect_nothing_left(admin, held)
+    expect_nothing_left(admin, new)
+    assert "snapshots" not in pipeline.log.root.entries()
+    assert second.found() == {}
+
+
+@pytest.mark.usefixtures("places")
+def test_a_driver_without_the_bucket_still_ends_what_it_held(
+    pipeline: PipelineUnderTest,
+    admin: Connection,
+    object_server: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bucket, "_RETRY_SECONDS", 1)
+    bucket.opened.cache_clear()
+    snapshots = HeldSnapshots(pipeline.config, pipeline.file, 600.0, lambda: None)
+    number, held = snapshots.take()
+    object_server.proxy.set(lambda _kind, _path: Fault(503))
+    snapshots.keep()
+    snapshots.release(number)
+    assert not is_held(admin, held)
+    bucket.opened.cache_clear()
+    object_server.proxy.set()
+    assert snapshots.found() == {}, "what is left of it is no snapshot"
+    assert "snapshots" not in pipeline.log.root.entries()
 
 
 @pytest.mark.every_postgres
@@ -609,9 +678,9 @@ def test_a_folder_that_cannot_be_written_is_named(
     keeper = ProcessSnapshotKeeper(ConnectionUrl(database), folder, owner=os.getpid())
 
     def check() -> None:
-        with suppress(FileNotFoundError):
-            folder.rmdir()
+        if not folder.exists():
+            folder.write_text("a file is where the folder was to be")
 
-    with pytest.raises(LogError, match=str(folder / SNAPSHOT_FILE)):
+    with pytest.raises(LogError, match=f"cannot be written down in {folder}"):
         keeper.take(check=check)
     wait_until(lambda: not temporary_slots(admin), "the slot is gone")

@@ -23,7 +23,7 @@ from penstock.pipeline.run.engine import TableToCopy
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import CopyPlans, CopySource
 from penstock.source.copy_plan import Chunk, CopyPlan
-from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
+from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
 from tests.fix_pipeline import wait_until
 from tests.run_context import Nobody, run_context
 
@@ -50,7 +50,7 @@ class Snapshots:
 
     def take(self) -> tuple[int, HeldSnapshot]:
         self.taken += 1
-        return self.taken, HeldSnapshot(f"snapshot {self.taken}", 100 * self.taken, 0, 1, "", 1, 1)
+        return self.taken, HeldSnapshot(f"snapshot {self.taken}", 100 * self.taken, 1, "", "", 1)
 
     def keep(self) -> None:
         """They stay by themselves."""

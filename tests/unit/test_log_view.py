@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.feed import SegmentFeed, Told
+from penstock.changelog.feed import FeedReader, Seen, SegmentFeed, Told
 from penstock.changelog.segment_name import SegmentName
+from penstock.changelog.shared_listing import shared_feed
 from penstock.changelog.storage.folder import FolderStorage
 from penstock.changelog.storage.pace import OBJECTS
 from penstock.changelog.view import LogView
 from penstock.model.lsn import Frontier
+from tests.fix_pipeline import wait_until
 
 
 def segment(sequence: int, epoch: int = 1) -> SegmentName:
@@ -26,7 +30,8 @@ class Counted:
     def __init__(self, log: ChangeLog) -> None:
         self.log = log
         self.listings = 0
-        self.told: Told = []
+        self.told: list[tuple[SegmentName, int]] = []
+        self.seen: Seen | None = None
         entries = log.entries
 
         def counted(after: str = "") -> object:
@@ -40,7 +45,8 @@ class Counted:
             self.log.segments.write(str(name), b"x", durable=False)
 
     def take(self) -> Told:
-        told, self.told = self.told, []
+        told, self.told = Told(self.told, self.seen), []
+        self.seen = None
         return told
 
 
@@ -119,23 +125,109 @@ def test_a_barrier_is_seen_in_time_whatever_is_told(counted: Counted, clock: lis
     assert listing.barriers == ("barriers/b",)
 
 
-def test_each_reader_of_a_feed_is_told_everything() -> None:
-    feed = SegmentFeed()
-    one = feed.reader()
+def test_who_is_told_of_listings_does_not_list(counted: Counted, clock: list[float]) -> None:
+    view = LogView(counted.log, counted.take, sees_barriers=True)
+    barriers = counted.log.segments.child("barriers")
+    barriers.write("b", b"", durable=False)
+    counted.add(segment(1))
+    view.listing()
+    for number in range(2, 100):
+        clock[0] += 2.0
+        counted.add(segment(number))
+        counted.told = [(segment(number), 1)]
+        counted.seen = Seen(clock[0] - 0.5, segment(number), ("barriers/b",))
+        listing = view.listing()
+        assert listing.segments[-1] == segment(number)
+        assert listing.barriers == ("barriers/b",)
+    # One at the start, and one after a minute, since before that nobody had told of listings.
+    assert counted.listings <= 2
+    barriers.delete("b")
+    # He who told is gone: what he last saw is good for so long, and no longer.
+    clock[0] += OBJECTS.notice - 1.6
+    view.listing()
+    assert counted.listings <= 2
+    clock[0] += 0.2
+    assert view.listing().barriers == ()
+    assert counted.listings <= 3
+
+
+def test_what_was_missed_of_the_feed_is_asked_for(counted: Counted, clock: list[float]) -> None:
+    view = LogView(counted.log, counted.take, sees_barriers=True)
+    counted.add(segment(1))
+    view.listing()
+    counted.add(segment(2))
+    counted.seen = Seen(clock[0] + 1, segment(2), ())
+    clock[0] += 1
+    assert view.listing().segments == (segment(1), segment(2))
+
+
+def test_an_older_listing_of_another_hides_no_barrier(counted: Counted, clock: list[float]) -> None:
+    view = LogView(counted.log, counted.take, sees_barriers=True)
+    counted.add(segment(1))
+    counted.log.segments.child("barriers").write("b", b"", durable=False)
+    view.listing()
+    counted.seen = Seen(clock[0] - 0.1, segment(1), ())
+    clock[0] += 0.1
+    assert view.listing().barriers == ("barriers/b",)
+
+
+def test_one_listing_is_for_all(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of many readers would list about as often as the one that does it for them."""
+    pace = replace(OBJECTS, list_busy=0.05, list_idle=0.2, notice=30.0)
+    monkeypatch.setattr(FolderStorage, "pace", pace)
+    counted.add(segment(1))
+    with shared_feed(counted.log, told=False) as feed:
+        assert feed is not None
+        views = [LogView(counted.log, feed.reader(), sees_barriers=True) for _ in range(20)]
+
+        def all_see(number: int) -> bool:
+            found = [view.listing() for view in views]
+            return all(
+                listing.segments[-1] == segment(number)
+                and (number == 1 or f"barriers/b{number}" in listing.barriers)
+                for listing in found
+            )
+
+        wait_until(lambda: feed.path.stat().st_size, "the first listing is told")
+        assert all_see(1)
+        own = [view.listed_at for view in views]
+        for number in range(2, 10):
+            counted.add(segment(number))
+            counted.log.segments.child("barriers").write(f"b{number}", b"", durable=False)
+            wait_until(partial(all_see, number), "it is told, and so are barriers")
+        assert [view.listed_at for view in views] == own, "none of them has listed again"
+
+
+def test_a_feed_brings_segments_to_another_process(tmp_path: Path) -> None:
+    feed = SegmentFeed(str(tmp_path))
+    reader = FeedReader(str(feed.path))
+    assert reader() == Told()
     feed.add(str(segment(1)), 10)
     feed.add("not a segment", 10)
-    other = feed.reader()
-    feed.add(str(segment(2)), 20)
-    assert one() == [(segment(1), 10), (segment(2), 20)]
-    assert other() == [(segment(2), 20)]
-    assert one() == other() == []
+    assert reader() == Told([(segment(1), 10)]) == feed.take()
+    assert reader() == Told()
+    seen = Seen(12.25, segment(2), ("barriers/b@shop.lake",))
+    feed.tell([(segment(2), 7)], Seen(11.5, None, ()))
+    feed.tell([], seen)
+    assert reader() == Told([(segment(2), 7)], seen)
+    assert feed.take() == Told(), "who lists is not told what he told"
+    with feed.path.open("ab") as file:
+        file.write(f"{segment(3)} 2".encode())
+        file.flush()
+        assert reader() == Told(), "half a line"
+        file.write(b"0\n= half\n")
+    assert reader() == Told([(segment(3), 20)])
+    feed.close()
+    assert reader() == Told()
 
 
-def test_a_feed_keeps_little_for_who_never_asks() -> None:
-    feed = SegmentFeed()
-    reader = feed.reader()
+def test_a_feed_s_file_stays_small(tmp_path: Path) -> None:
+    feed, found = SegmentFeed(str(tmp_path)), []
+    reader = FeedReader(str(feed.path))
     for number in range(2000):
         feed.add(str(segment(number)), 1)
-    told = reader()
-    # What does not follow what is known is listed.
-    assert [name.sequence for name, _ in told] == list(range(1000, 2000))
+        found += reader().segments
+    assert [name.sequence for name, _ in found] == list(range(2000))
+    assert feed.path.stat().st_size < 2**17
+    assert feed.path.stat().st_mode & 0o777 == 0o600
+    feed.close()

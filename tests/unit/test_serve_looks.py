@@ -125,3 +125,13 @@ def test_errors_are_kept_and_forgotten_like_answers(clock: Clock, pool: ThreadPo
         look.get()
     done(pool)
     assert look.get() == "here"
+
+
+def test_a_server_that_stops_leaves_nobody_waiting_for_an_answer(clock: Clock) -> None:
+    pool = ThreadPoolExecutor(1)
+    look = Look(lambda: 1, 2.0, pool)
+    assert look.get() == 1
+    pool.shutdown()
+    clock.now += 2.5
+    assert look.get() == 1, "what is known"
+    assert not look._under_way, "nothing is, and nobody claims so"

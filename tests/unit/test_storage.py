@@ -15,7 +15,7 @@ from penstock.changelog.storage.folder import FolderStorage
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import LogError, LogUnavailable
 from penstock.model.lsn import Frontier
-from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot, SnapshotFile
+from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot, SnapshotRecord
 
 
 def test_what_is_durable_was_synced_before_it_has_its_name(
@@ -77,8 +77,9 @@ def test_the_log_and_what_is_beside_it_is_its_owner_s_alone(tmp_path: Path) -> N
     log.set_reader("shop", Frontier(1, 2), durable=True)
     log.set_tables({})
     assert log.epochs.create("000001", b"")
-    snapshot = SnapshotFile(tmp_path / "log", HeldSnapshot("s", 1, 2.0, 3, "4", 5, 6))
-    snapshot._file.close()
+    snapshot = SnapshotRecord(log.root.child("snapshots").child("1"))
+    snapshot.write(HeldSnapshot("s", 1, 3, "4", "5", 6))
+    snapshot.say_alive()
     for name, mode in modes(tmp_path / "log").items():
         is_folder = (tmp_path / "log" / name).is_dir()
         assert mode == (0o700 if is_folder else 0o600), name

@@ -71,7 +71,7 @@ class Barrier:
 
     def wait_noticed(self) -> None:
         """Until whoever plans batches has seen it, whatever else he is told of the log."""
-        time.sleep(self._files.pace.list_idle)
+        time.sleep(self._files.pace.notice)
 
     def move(self, lsn: int) -> None:
         """Let the pipeline go on, up to ``lsn``."""

@@ -6,15 +6,19 @@ import time
 
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing
-from penstock.changelog.feed import TakeTold
+from penstock.changelog.feed import Seen, TakeTold
 from penstock.model.lsn import Frontier
 
 # A reader that has found nothing for this long looks less often.
 _IDLE_SECONDS = 5.0
 # One that is told of all that is new looks this often nevertheless: whoever tells may have died.
 _TOLD_SECONDS = 15.0
-# What retention has removed is forgotten this often.
+# What retention has removed is forgotten this often; by those for whom somebody else lists, less
+# often: there are many of them.
 _WHOLE_SECONDS = 60.0
+_WHOLE_SHARED_SECONDS = 240.0
+# By how much the clocks may differ of two processes on one machine, each on a core of its own.
+_CLOCKS_APART = 1.0
 
 
 class LogView:
@@ -22,8 +26,11 @@ class LogView:
     knew, and what was ``told``. Of a folder, which costs nothing to list, it always says what is
     there. For one thread.
 
-    With ``sees_barriers`` it has listed whatever it says within the last ``pace.list_idle``
-    seconds: a barrier that is older than that is in it.
+    Who tells may list as well, for many: then it does so itself only where nothing is heard of him,
+    or something was missed.
+
+    With ``sees_barriers`` whatever it says was listed within the last ``pace.notice`` seconds: a
+    barrier that is older than that is in it.
     """
 
     def __init__(
@@ -33,8 +40,12 @@ class LogView:
         self._pace = log.segments.pace
         self._told = told
         self._told_pace = self._pace.list_idle if sees_barriers else _TOLD_SECONDS
+        self._seen_pace = self._pace.notice - _CLOCKS_APART if sees_barriers else _TOLD_SECONDS
+        self._is_shared = False
         self._known: Listing | None = None
         self._next = self._whole_at = self._found_at = 0.0
+        self.listed_at = 0.0
+        """When it last began to list, by the monotonic clock."""
 
     def listing(self, at_least: Frontier | None = None) -> Listing:
         """The log's segments. With ``at_least`` it is asked for at once unless that is known."""
@@ -43,16 +54,17 @@ class LogView:
         if self._told is not None and not self._take(self._told):
             self._next = 0.0
         known = self._known
-        if known is not None and now < self._next and _reaches(known, at_least):
+        due = min(self._next, self._whole_at)
+        if known is not None and now < due and _reaches(known, at_least):
             return known
         if known is None or not self._pace.list_busy or now >= self._whole_at:
-            self._whole_at = now + _WHOLE_SECONDS
             self._known = self._log.list()
+            self._whole_at = now + (_WHOLE_SHARED_SECONDS if self._is_shared else _WHOLE_SECONDS)
         else:
             self._known = self._with_new(known)
         if before is None or self._known.segments != before.segments:
             self._found_at = now
-        self._next = now + self._pause(now)
+        self._next, self.listed_at = now + self._pause(now), now
         return self._known
 
     def _pause(self, now: float) -> float:
@@ -65,18 +77,32 @@ class LogView:
         """Put what was told behind what is known; False where it does not fit there."""
         known = self._known
         new = told()
-        if known is None or not new:
+        if known is None:
             return True
-        segments, sizes = list(known.segments), dict(known.sizes)
-        for name, size in new:
-            if name in sizes:
-                continue
-            last = segments[-1] if segments else None
-            if last is None or (name.epoch, name.sequence) != (last.epoch, last.sequence + 1):
+        if new.segments:
+            segments, sizes = list(known.segments), dict(known.sizes)
+            for name, size in new.segments:
+                if name in sizes:
+                    continue
+                last = segments[-1] if segments else None
+                if last is None or (name.epoch, name.sequence) != (last.epoch, last.sequence + 1):
+                    return False
+                segments.append(name)
+                sizes[name] = size
+            known = self._known = Listing(tuple(segments), sizes, known.barriers)
+        return new.seen is None or self._take_seen(known, new.seen)
+
+    def _take_seen(self, known: Listing, seen: Seen) -> bool:
+        """Take somebody's listing for our own; False where it has shown more than we were told."""
+        if seen.last is not None:
+            last = known.segments[-1] if known.segments else None
+            shown = (seen.last.epoch, seen.last.sequence)
+            if last is None or (last.epoch, last.sequence) < shown:
                 return False
-            segments.append(name)
-            sizes[name] = size
-        self._known = Listing(tuple(segments), sizes, known.barriers)
+        if seen.at > self.listed_at:
+            self._known = Listing(known.segments, known.sizes, seen.barriers)
+            self._next = max(self._next, seen.at + self._seen_pace)
+            self._is_shared = True
         return True
 
     def _with_new(self, known: Listing) -> Listing:

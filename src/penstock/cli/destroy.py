@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -112,7 +111,7 @@ def _destroy_one(views: Sequence[PipelineConfig], only: str, *, yes: bool) -> No
     from penstock.config.models import delivery_name
     from penstock.source.postgres.connect import connect
     from penstock.source.postgres.pipeline_lock import PipelineLock
-    from penstock.source.postgres.snapshot.held_snapshots import folder_of
+    from penstock.source.postgres.snapshot.held_snapshots import forget_snapshots
 
     config = views[0]
     view = next((each for each in views if each.destination_name == only), None)
@@ -137,7 +136,7 @@ def _destroy_one(views: Sequence[PipelineConfig], only: str, *, yes: bool) -> No
     ):
         if view is not None:
             removed += _forget_position(view)
-            shutil.rmtree(folder_of(view), ignore_errors=True)
+            forget_snapshots(view)
         removed += _forget_tables(config, delivery, with_rules=False)
         if log.reader(delivery) is not None:
             log.remove_reader(delivery)

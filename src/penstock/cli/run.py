@@ -44,6 +44,7 @@ def run(
     ] = False,
     only: OneDestination = None,
     tether: Annotated[int | None, typer.Option("--tether", hidden=True)] = None,
+    feed: Annotated[Path | None, typer.Option("--feed", hidden=True)] = None,
 ) -> None:
     """Run a pipeline: capture, Spark and destination, until Ctrl-C.
 
@@ -68,7 +69,14 @@ def run(
         _run_many(file, views, until_caught_up=until_caught_up, no_capture=no_capture)
         return
     with _tied(tether) as tie:
-        _run_one(file, views[0], tie, until_caught_up=until_caught_up, no_capture=no_capture)
+        _run_one(
+            file,
+            views[0],
+            tie,
+            until_caught_up=until_caught_up,
+            no_capture=no_capture,
+            feed=feed,
+        )
 
 
 @contextmanager
@@ -130,6 +138,7 @@ def _run_one(
     *,
     until_caught_up: bool,
     no_capture: bool,
+    feed: Path | None,
 ) -> None:
     from penstock.changelog.changelog import ChangeLog
     from penstock.cli.copy_bars import CopyBars
@@ -181,6 +190,7 @@ def _run_one(
                 observers=observers,
                 metrics=metrics,
                 captures=not no_capture,
+                feed=feed,
             )
             try:
                 frontier = pipeline.run(stopping, until_caught_up=until_caught_up)

@@ -204,7 +204,7 @@ class ChangeLogConfig(_Model):
 
     @property
     def local_folder(self) -> Path:
-        """Where processes of one machine leave what they share (held snapshots): the log's own
+        """Where processes of one machine leave what they share (which of them run): the log's own
         folder, or where that is not on this machine, one of the user's.
         """
         if not self.is_remote:

@@ -11,25 +11,28 @@ from pathlib import Path
 from typing import Any, Self
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_SPACE = Path("/proc/self/ns/pid")
 # Of /proc/<pid>/stat, behind the name in brackets: the state, and the start in clock ticks.
 _STATE, _START = 0, 19
 
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process of one machine, since that was started. ``start`` and ``boot`` are empty where the
-    system does not tell.
+    """A process of one machine, since that was started. ``start``, ``boot`` and ``space`` are empty
+    where the system does not tell. Containers of one machine each number their own processes:
+    ``space`` says whose number it is.
     """
 
     pid: int
     host: str
     boot: str
     start: str
+    space: str = ""
 
     @classmethod
     def of(cls, pid: int) -> Self:
         """The process that has this number now."""
-        return cls(pid, socket.gethostname(), _boot(), _stat(pid)[_START])
+        return cls(pid, socket.gethostname(), _boot(), _stat(pid)[_START], _space())
 
     @classmethod
     def own(cls) -> Self:
@@ -38,14 +41,19 @@ class ProcessIdentity:
     @classmethod
     def from_json(cls, value: Any) -> Self:
         """Raises KeyError, TypeError or ValueError for anything but what ``to_json`` gave."""
-        return cls(int(value["pid"]), value["host"], value["boot"], value["start"])
+        space = value.get("space", "")
+        return cls(int(value["pid"]), value["host"], value["boot"], value["start"], space)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @property
     def is_here(self) -> bool:
-        """Whether it is, or was, a process of this machine."""
+        """Whether it is, or was, a process of this machine and container. Its name counts only
+        where the kernel tells nothing better: a machine may get another one.
+        """
+        if self.boot and self.space:
+            return (self.boot, self.space) == (_boot(), _space())
         return self.host == socket.gethostname() and self.boot == _boot()
 
     @property
@@ -63,6 +71,13 @@ class ProcessIdentity:
         except PermissionError:
             return True
         return True
+
+
+@cache
+def _space() -> str:
+    with suppress(OSError):
+        return _SPACE.readlink().name
+    return ""
 
 
 @cache

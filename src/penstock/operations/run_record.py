@@ -7,7 +7,7 @@ whether the process lives: a run that was killed could not take its file away.
 from __future__ import annotations
 
 import json
-import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -42,7 +42,8 @@ def recorded_run(
 
     A folder that cannot be written ends no pipeline: then nobody finds it, and that is all.
     """
-    record = _folder(config) / f"{os.getpid()}.json"
+    # Machines and containers that share the folder give their processes the same numbers.
+    record = _folder(config) / f"{uuid.uuid4().hex}.json"
     text = json.dumps(
         {
             **ProcessIdentity.own().to_json(),

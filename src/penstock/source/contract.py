@@ -199,6 +199,19 @@ ReadKeys = Callable[[TableDefinition, Keys], TableRows]
 """Reads the rows that have these keys, under a snapshot."""
 
 
+class ReadByWorkers(Protocol):
+    """What it takes to read under a snapshot in another process, on any machine."""
+
+    def place(self) -> str:
+        """Which database of which server is read: a snapshot is one of just that."""
+
+    def snapshot_ticket(self, snapshot: Any) -> Mapping[str, Any]:
+        """JSON by which such a process reads under one of the snapshots."""
+
+    def ticket_opener(self, ticket: Mapping[str, Any]) -> OpenChunk:
+        """As ``CopySource.opener``, in such a process."""
+
+
 class CopySource(ABC):
     """The rows that are there before the stream."""
 
@@ -224,17 +237,9 @@ class CopySource(ABC):
     def opener(self, snapshot: Any) -> OpenChunk:
         """For chunks that are read under one of the snapshots."""
 
-    def place(self) -> str:
-        """Which database of which server is read: a snapshot is one of just that."""
-        return ""
-
-    def snapshot_ticket(self, snapshot: Any) -> Mapping[str, Any]:
-        """JSON by which another process, on any machine, reads under one of the snapshots."""
-        raise SourceError("this source cannot be read by workers")
-
-    def ticket_opener(self, ticket: Mapping[str, Any]) -> OpenChunk:
-        """As ``opener``, in such a process."""
-        raise SourceError("this source cannot be read by workers")
+    def for_workers(self) -> ReadByWorkers | None:
+        """How workers read it, on any machine; None where they cannot."""
+        return None
 
     @abstractmethod
     def snapshot_of_now(self) -> AbstractContextManager[tuple[int, ReadKeys]]:

@@ -24,6 +24,7 @@ from penstock.source.contract import (
     LeafFile,
     OnSegment,
     OpenChunk,
+    ReadByWorkers,
     ReadKeys,
     Reconciled,
     Source,
@@ -139,14 +140,8 @@ class _FilteredCopies(CopySource):
     def opener(self, snapshot: Any) -> OpenChunk:
         return self._copies.opener(snapshot)
 
-    def place(self) -> str:
-        return self._copies.place()
-
-    def snapshot_ticket(self, snapshot: Any) -> Mapping[str, Any]:
-        return self._copies.snapshot_ticket(snapshot)
-
-    def ticket_opener(self, ticket: Mapping[str, Any]) -> OpenChunk:
-        return self._copies.ticket_opener(ticket)
+    def for_workers(self) -> ReadByWorkers | None:
+        return self._copies.for_workers()
 
     @contextmanager
     def snapshot_of_now(self) -> Iterator[tuple[int, ReadKeys]]:

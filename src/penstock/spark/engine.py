@@ -21,6 +21,7 @@ from penstock.source.copy_plan import Chunk
 from penstock.spark.jobs import LogReading, run_batch, run_copy
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.session import end_session, make_session
+from penstock.spark.task_width import task_width
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
 from penstock.transform.step import Step
@@ -58,7 +59,7 @@ class SparkEngine(Engine):
     @property
     def parallelism(self) -> int:
         with jvm_needed():
-            return int(self._session.sparkContext.defaultParallelism)
+            return task_width(self._session)
 
     def check(self) -> None:
         with jvm_needed():

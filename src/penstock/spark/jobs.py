@@ -27,6 +27,7 @@ from penstock.spark.lanes import by_lanes
 from penstock.spark.source import share_out
 from penstock.spark.task import ChangesOf, WriteTask, metered
 from penstock.spark.task_input import TaskInput, marked_errors
+from penstock.spark.task_width import task_width
 from penstock.transform.step import Step
 
 Task = TypeVar("Task")
@@ -102,7 +103,7 @@ def run_batch(
     """Write what ``steps`` leave of a batch of the log."""
     began = time.monotonic()
     with jvm_needed():
-        width = spark.sparkContext.defaultParallelism
+        width = task_width(spark)
     shares = share_out(batch.pointers, width)
     inputs = [TaskInput(share, reading.buffer_bytes) for share in shares if share]
     changes_of = ChangesOf(reading.log, *steps)

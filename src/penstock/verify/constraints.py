@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -56,7 +56,8 @@ def _find_checks(conn: psycopg.Connection[Any], pairs: Sequence[TablePair]) -> l
     names = [pair.target.name for pair in pairs]
     targets = [oid for (oid,) in conn.execute(_TARGETS, [schemas, names])]
     checks = [_unique(*row) for row in conn.execute(_UNIQUE, [targets])]
-    checks += [_foreign_key(*row) for row in conn.execute(_FOREIGN_KEYS, {"targets": targets})]
+    found = conn.execute(_FOREIGN_KEYS, {"targets": targets})
+    checks += [_foreign_key(_ForeignKey(*row)) for row in found]
     rows = {pair.target: texts(pair.key or pair.columns) for pair in pairs}
     for schema, table, *rest in conn.execute(_PER_ROW, [targets]):
         name = TableName(schema, table)
@@ -177,45 +178,49 @@ def _unique(
     return _Check(ConstraintResult(name, index, "unique"), query)
 
 
-def _foreign_key(
-    schema: str,
-    table: str,
-    kind: str,
-    parent_schema: str,
-    parent: str,
-    parent_kind: str,
-    constraint: str,
-    match_full: bool,
-    with_period: bool,
-    columns: list[str],
-    parent_columns: list[str],
-    operators: list[str],
-) -> _Check:
-    name = f"{schema}.{table}"
-    if with_period:
+class _ForeignKey(NamedTuple):
+    """A row of ``_FOREIGN_KEYS``."""
+
+    schema: str
+    table: str
+    kind: str
+    parent_schema: str
+    parent: str
+    parent_kind: str
+    constraint: str
+    match_full: bool
+    with_period: bool
+    columns: list[str]
+    parent_columns: list[str]
+    operators: list[str]
+
+
+def _foreign_key(key: _ForeignKey) -> _Check:
+    name = f"{key.schema}.{key.table}"
+    if key.with_period:
         why = "foreign keys with PERIOD are not checked"
-        return _Check(ConstraintResult(name, constraint, "foreign key", unchecked=why), None)
-    own = [sql.Identifier("child", column) for column in columns]
+        return _Check(ConstraintResult(name, key.constraint, "foreign key", unchecked=why), None)
+    own = [sql.Identifier("child", column) for column in key.columns]
     refers = sql.SQL(" AND ").join(
         sql.SQL("{} {} {}").format(sql.Identifier("parent", other), sql.SQL(operator), column)
-        for column, other, operator in zip(own, parent_columns, operators, strict=True)
+        for column, other, operator in zip(own, key.parent_columns, key.operators, strict=True)
     )
     nulls = sql.SQL(", ").join(own)
     # A row comparison with null: all of them, or none of them. Partly null is fine by MATCH SIMPLE.
     checked = (
-        sql.SQL("NOT (ROW({}) IS NULL)") if match_full else sql.SQL("ROW({}) IS NOT NULL")
+        sql.SQL("NOT (ROW({}) IS NULL)") if key.match_full else sql.SQL("ROW({}) IS NOT NULL")
     ).format(nulls)
     query = sql.SQL(
         "SELECT DISTINCT ARRAY[{}] FROM {} AS child WHERE {}"
         " AND NOT EXISTS (SELECT FROM {} AS parent WHERE {})"
     ).format(
         sql.SQL(", ").join(sql.SQL("{}::text").format(column) for column in own),
-        _table(schema, table, kind),
+        _table(key.schema, key.table, key.kind),
         checked,
-        _table(parent_schema, parent, parent_kind),
+        _table(key.parent_schema, key.parent, key.parent_kind),
         refers,
     )
-    return _Check(ConstraintResult(name, constraint, "foreign key"), query)
+    return _Check(ConstraintResult(name, key.constraint, "foreign key"), query)
 
 
 def _per_row(

@@ -88,6 +88,24 @@ BREAKS = (
         ),
     ),
     Break(
+        name="any-session-of-that-name-holds-it",
+        guarantee="A run may go on on another machine",
+        without="A snapshot is taken for the one that was held, whoever holds it now.",
+        file="source/postgres/snapshot/held_snapshot.py",
+        edits=(
+            (
+                "self._held = None if xmin_age(conn, held) is None else held",
+                "self._held = held",
+            ),
+        ),
+        noticed_by=(
+            (
+                "integration/test_snapshot_holder.py",
+                "test_another_session_of_that_name_is_not_taken_for_it",
+            ),
+        ),
+    ),
+    Break(
         name="executors-look-for-the-driver-s-python",
         guarantee="The same on a cluster",
         without="Executors are told of a Python that only the driver's machine has.",

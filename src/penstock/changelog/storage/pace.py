@@ -17,6 +17,8 @@ class Pace:
     """Readers look for new segments this often while they find some."""
     list_idle: float
     """And this often once they have found none for a while."""
+    notice: float
+    """No longer ago whoever plans batches has listed what he goes by, or somebody for him."""
     fence: float
     """A writer looks whether another one has taken over."""
     readers: float
@@ -30,9 +32,18 @@ class Pace:
 FOLDER = Pace(
     list_busy=0.0,
     list_idle=0.0,
+    notice=0.0,
     fence=0.0,
     readers=0.0,
     report=paced(1.0),
     advance=paced(5.0),
 )
-OBJECTS = Pace(list_busy=0.6, list_idle=2.0, fence=2.0, readers=10.0, report=10.0, advance=30.0)
+OBJECTS = Pace(
+    list_busy=0.6,
+    list_idle=2.0,
+    notice=4.0,
+    fence=2.0,
+    readers=10.0,
+    report=10.0,
+    advance=30.0,
+)

@@ -140,15 +140,19 @@ class CopyManager:
 
     def _run(self) -> None:
         try:
-            self._state.readings = {
-                n: Reading(n, held) for n, held in self._snapshots.found().items()
-            }
+            while self._trying(self._find_snapshots) is False and not self._stopping.is_set():
+                pass
             self._trying(self._units.take_left)
             while not self._stopping.is_set():
                 if not self._trying(self._turn):
                     self._stopping.wait(_TURN_SECONDS)
         except BaseException as error:
             self._failure = error
+
+    def _find_snapshots(self) -> None:
+        """Those that an earlier run left, here or on another machine."""
+        found = self._snapshots.found()
+        self._state.readings = {number: Reading(number, held) for number, held in found.items()}
 
     def _trying(self, step: Callable[[], bool | None]) -> bool | None:
         """What the step returns; False, after a pause, where another try may succeed."""

@@ -49,7 +49,7 @@ class Replay:
         self.check = check
         self._target = target
         self._engine = context.engine
-        self._view = LogView(context.log)
+        self._view = LogView(context.log, context.told())
         self._points = SchemaPoints(context.log)
         self._max_bytes = context.config.batch.max_bytes
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from penstock.backoff import Backoff
 from penstock.cadence import paced
 from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.shared_listing import shared_feed
 from penstock.config.models import PipelineConfig
 from penstock.metrics.of_many import ManyMetrics
 from penstock.model.error_policy import Action, decide
@@ -66,14 +67,21 @@ class ManyDeliveries:
         source = make_source(self._config)
         log = ChangeLog.of(self._config.change_log)
         log.root.make_private()
-        options = ["--until-caught-up"] if until_caught_up else []
-        children = [
-            DeliveryChild(self._file, name, *options, on_metrics=self._metrics.runs_at)
-            for name in self._names
-        ]
-        with source.session("run", supervises=True) as session:
+        with (
+            source.session("run", supervises=True) as session,
+            shared_feed(log, told=self._captures) as feed,
+        ):
             begin_all(self._config, log, session.subscribe())
-            capture = source.capture(self._file) if self._captures else CaptureElsewhere(log)
+            capture: Capture = CaptureElsewhere(log)
+            if self._captures:
+                capture = source.capture(self._file, None if feed is None else feed.add)
+            options = ["--until-caught-up"] if until_caught_up else []
+            # One listing is for all: each of them would pay for its own.
+            options += [] if feed is None else ["--feed", str(feed.path)]
+            children = [
+                DeliveryChild(self._file, name, *options, on_metrics=self._metrics.runs_at)
+                for name in self._names
+            ]
             capture.start()
             try:
                 for child in children:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.feed import SegmentFeed
+from penstock.changelog.feed import FeedFile, TakeTold
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.metrics.pipeline_metrics import Metrics
@@ -35,6 +35,10 @@ class RunContext:
     engine: Engine
     metrics: Metrics
     filter: Filter | None = None
-    feed: SegmentFeed | None = None
-    """Where capture tells of new segments; None where the log costs nothing to list."""
+    feed: FeedFile | None = None
+    """What tells of new segments; None where the log costs nothing to list."""
     transform: Transform | None = None
+
+    def told(self) -> TakeTold | None:
+        """What one reader of the log is told, from now on."""
+        return None if self.feed is None else self.feed.reader()

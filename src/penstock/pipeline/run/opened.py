@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.feed import SegmentFeed
+from penstock.changelog.feed import FeedFile
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
@@ -58,11 +58,11 @@ def opened_context(
     purpose: str,
     open_store: OpenStore,
     metrics: Metrics,
-    captures: bool = True,
+    feed: AbstractContextManager[FeedFile | None] | None = None,
 ) -> Iterator[RunContext]:
     """The pipeline's lock, its destination and its store for as long as the block; the engine is
-    not started yet. ``purpose`` is what others see of the session. ``captures``: capture is a child
-    of this process, and tells it of new segments.
+    not started yet. ``purpose`` is what others see of the session. ``feed`` tells what is new in
+    the log.
     """
     source, wanted = make_source(config), pipeline_filter(config)
     transform = pipeline_transform(config)
@@ -72,6 +72,7 @@ def opened_context(
         source.session(purpose) as session,
         opened_destination(config, session) as destination,
         open_store(destination) as store,
+        feed or nullcontext() as told,
     ):
         seen, asked = seen_by(destination, wanted, transform, source, session)
         yield RunContext(
@@ -85,12 +86,6 @@ def opened_context(
             make_engine(config, [step for step in (wanted, transform) if step is not None]),
             metrics,
             wanted,
-            _feed(log, config, captures=captures),
+            told,
             transform,
         )
-
-
-def _feed(log: ChangeLog, config: PipelineConfig, *, captures: bool) -> SegmentFeed | None:
-    """Not where listing costs nothing, nor where capture is somebody else's child."""
-    has_own = captures and not config.is_one_of_many
-    return SegmentFeed() if has_own and log.segments.pace.list_busy else None

@@ -6,10 +6,13 @@ The parts of a run are made here, and nowhere else; docs/life_of_a_run.md draws 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.feed import FeedFile, SegmentFeed
+from penstock.changelog.shared_listing import shared_feed
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.destination.protocols import TablesFailAlone
@@ -58,9 +61,13 @@ class Pipeline:
         observers: Observers | None = None,
         metrics: Metrics | None = None,
         captures: bool = True,
+        feed: Path | None = None,
     ) -> None:
-        """``captures``: capture runs as a child; else somebody else has started it."""
+        """``captures``: capture runs as a child; else somebody else has started it. ``feed`` is a
+        file in which somebody tells what is new in the log (changelog/feed.py).
+        """
         self._captures = captures
+        self._feed = feed
         self._config = config
         self._file = file
         self._make_engine = make_engine
@@ -80,12 +87,19 @@ class Pipeline:
                 purpose="run",
                 open_store=self._open_store,
                 metrics=self._metrics,
-                captures=self._captures,
+                feed=self._told(),
             ) as context:
                 return self._run(context, stopping, until_caught_up)
         except PenstockError as error:
             self._metrics.health.failed(error.message)
             raise
+
+    def _told(self) -> AbstractContextManager[FeedFile | None]:
+        if self._feed is not None:
+            return nullcontext(FeedFile(self._feed))
+        # Of several destinations, a capture of our own may only stand by.
+        told = self._captures and not self._config.is_one_of_many
+        return shared_feed(ChangeLog.of(self._config.change_log), told=told)
 
     def _run(self, context: RunContext, stopping: Stopping, until_caught_up: bool) -> Frontier:
         subscription = context.session.subscribe()
@@ -150,7 +164,8 @@ class Pipeline:
             own = context.source.capture(context.file, stands_by=True)
             capture = CaptureShared(own, context.log)
         elif self._captures:
-            capture = context.source.capture(context.file, feed.add if feed else None)
+            told = feed.add if isinstance(feed, SegmentFeed) else None
+            capture = context.source.capture(context.file, told)
         committer.record.listen(capture.tell)
         capture.start()
         try:

@@ -64,7 +64,7 @@ class Stream:
         target: int,
     ) -> None:
         self._context = context
-        self._told = context.feed.reader() if context.feed else None
+        self._told = context.told()
         self._metrics = context.metrics
         self._tables = parts.tables
         self._committer = parts.committer

@@ -50,7 +50,7 @@ class SchemaFollower:
         self._session = context.session
         self._destination = context.destination
         self._store = context.store
-        self._view = LogView(context.log, context.feed.reader() if context.feed else None)
+        self._view = LogView(context.log, context.told())
         self._engine = context.engine
         self._metrics = context.metrics
         self._filter = context.filter

@@ -51,7 +51,15 @@ class ChunkOffers:
     ) -> None:
         copy = config.source.copy_rows
         self._required = copy is not None and copy.workers == "required"
+        self._tickets = source.for_workers()
         self._destination = copies if isinstance(copies, CopiedByWorkers) else None
+        if self._required and self._tickets is None:
+            raise ConfigError(
+                "source.copy.workers: this source cannot be read by workers",
+                remedy="leave source.copy.workers out: then the pipeline copies by itself",
+            )
+        if self._tickets is None:
+            self._destination = None
         if self._required and self._destination is None:
             raise ConfigError(
                 f"source.copy.workers: destination {config.destination_type} takes no chunks from "
@@ -60,7 +68,6 @@ class ChunkOffers:
             )
         self._config = config
         self._store = store
-        self._source = source
         self._driver = driver
         self._terms: Terms | None = None
         self._jobs: dict[Future[CopyResult], str] = {}
@@ -115,7 +122,8 @@ class ChunkOffers:
 
     def offer(self, units: Sequence[TakenUnit]) -> list[Future[CopyResult]]:
         """Let workers have these. Raises Fenced where another driver has taken over."""
-        assert self._destination is not None  # noqa: S101 (there is no room)
+        assert self._tickets is not None  # noqa: S101 (there is no room)
+        assert self._destination is not None  # noqa: S101 (nor here)
         tables: dict[tuple[int, int], JobTable] = {}
         jobs, futures = {}, []
         for each in units:
@@ -125,7 +133,7 @@ class ChunkOffers:
                 if (oid, each.reading.number) not in tables:
                     tables[oid, each.reading.number] = self._table(oid)
                 of_unit[oid] = tables[oid, each.reading.number]
-            snapshot = self._source.snapshot_ticket(each.reading.snapshot)
+            snapshot = self._tickets.snapshot_ticket(each.reading.snapshot)
             job = UnitJob(self._own_terms(), snapshot, each.unit.chunks, of_unit)
             name = str(uuid.uuid4())
             jobs[name] = job.to_json()
@@ -176,6 +184,7 @@ class ChunkOffers:
         return JobTable(copy.copy_id, definition_mark(table), copy.plan.where, ticket)
 
     def _own_terms(self) -> Terms:
+        assert self._tickets is not None  # noqa: S101 (as in ``offer``)
         if self._terms is None:
-            self._terms = terms_of(self._config, self._source.place())
+            self._terms = terms_of(self._config, self._tickets.place())
         return self._terms

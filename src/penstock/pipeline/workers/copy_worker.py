@@ -67,6 +67,10 @@ class CopyWorker:
         )
         self._destination = _taking_chunks(self._made)
         self._source = make_source(config).copies(file, lambda: None)
+        tickets = self._source.for_workers()
+        if tickets is None:
+            raise ConfigError("this source cannot be read by workers")
+        self._tickets = tickets
         self._transform = pipeline_transform(config)
         steps = (pipeline_filter(config), self._transform)
         self._steps: list[Step] = [step for step in steps if step is not None]
@@ -149,7 +153,7 @@ class CopyWorker:
         try:
             self._expect(job)
             tables = {oid: self._table(oid, table) for oid, table in job.tables.items()}
-            task = ChunkTask(self._source.ticket_opener(job.snapshot), tables, self._steps)
+            task = ChunkTask(self._tickets.ticket_opener(job.snapshot), tables, self._steps)
             return task.run(job.chunks, written), written
         except LASTING as error:
             return error_to_text(error).encode(), written
@@ -157,7 +161,7 @@ class CopyWorker:
     def _expect(self, job: UnitJob) -> None:
         if self._terms != job.terms:
             # Also after a while: another server may have taken the place of the first.
-            self._terms = terms_of(self._config, self._source.place())
+            self._terms = terms_of(self._config, self._tickets.place())
         expect_terms(self._terms, job.terms)
 
     def _table(self, oid: int, job: JobTable) -> TableToCopy:

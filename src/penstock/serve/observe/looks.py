@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -94,9 +93,12 @@ class Look(Generic[T]):
             if self._under_way:
                 return
             self._under_way = True
-        # Nobody waits for an answer any more once the server stops.
-        with suppress(RuntimeError):
+        try:
             self._pool.submit(self._renew)
+        except RuntimeError:
+            # The server stops, and nobody waits for an answer any more.
+            with self._lock:
+                self._under_way = False
 
     def _renew(self) -> None:
         try:

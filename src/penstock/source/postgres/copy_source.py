@@ -16,19 +16,27 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
-from penstock.source.contract import CopyPlans, CopySource, Keys, LeafFile, OpenChunk, ReadKeys
+from penstock.source.contract import (
+    CopyPlans,
+    CopySource,
+    Keys,
+    LeafFile,
+    OpenChunk,
+    ReadByWorkers,
+    ReadKeys,
+)
 from penstock.source.copy_plan import Chunk
 from penstock.source.postgres.catalogue.definitions import read_definitions_by_oid
 from penstock.source.postgres.catalogue.leaf_files import read_leaf_files
 from penstock.source.postgres.catalogue.trust import Trust
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
-from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
 from penstock.source.postgres.snapshot.held_snapshots import HeldSnapshots
 from penstock.source.postgres.snapshot.keys import read_keys
 from penstock.source.postgres.snapshot.plan import plan_copy
 from penstock.source.postgres.snapshot.relations import CopyRelations, read_relations
 from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot
+from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.source_status import read_source_status
 from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS, find_subscription
@@ -88,6 +96,9 @@ class PostgresCopySource(CopySource):
 
     def opener(self, snapshot: HeldSnapshot) -> OpenChunk:
         return self.ticket_opener(self.snapshot_ticket(snapshot))
+
+    def for_workers(self) -> ReadByWorkers:
+        return self
 
     def place(self) -> str:
         with (

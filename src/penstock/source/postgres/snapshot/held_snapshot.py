@@ -1,17 +1,18 @@
 """The snapshot that copies read under, as drivers see it: found, taken, kept and let go.
 
 A process of its own holds it (holder_process.py), so that it outlives a driver that crashed. What
-it holds stands in a file, which is also how the two talk:
+it holds stands in a record beside the change log (snapshot_record.py), by which the two talk, on
+one machine or on two:
 
-- The holder has the file locked. Without the lock, it is what a dead holder left.
-- A driver touches the file now and then; a holder whose file nobody touches ends, unless somebody
-  reads under its snapshot: workers may be on other machines.
-- A holder whose file is gone, or is another's, ends. So removing it is all that it takes.
+- Whether it is held, the server says: the record names the session.
+- A driver says now and then that it lives; a holder that does not hear that ends, unless somebody
+  reads under its snapshot.
+- A holder whose record is gone, or is another's, ends. So does one whose session the server has
+  ended, which is how a driver lets go of it at once, wherever it is.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -19,27 +20,28 @@ import select
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import psycopg
 from psycopg import sql
 
+from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.storage.contract import Storage
+from penstock.changelog.storage.folder import FolderStorage
 from penstock.config.connection_url import ConnectionUrl
 from penstock.config.models import PipelineConfig
 from penstock.model.error_transport import error_from_json
-from penstock.model.errors import LogError, SourceError
+from penstock.model.errors import LogUnavailable, SourceError
 from penstock.source.postgres.connect import connect
+from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot, SnapshotRecord
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.subscription import SLOT_WAIT_SECONDS
 
 _log = logging.getLogger(__name__)
 
-SNAPSHOT_FILE = "snapshot.json"
 URL_VARIABLE = "PENSTOCK_SNAPSHOT_URL"
 """Where a holder without a pipeline file finds its source: not on the command line."""
 
@@ -48,95 +50,19 @@ MAX_AGE_SECONDS = 6 * 3600.0
 ORPHAN_SECONDS = 600.0
 IDLE_SECONDS = 300.0
 GRACE_SECONDS = 30.0
-# How long a holder may take to notice that its file is gone before the server ends its session.
+# How long the server may take to end a holder's session.
 _RELEASE_SECONDS = 5.0
 _TURN_SECONDS = 0.1
+# A driver is heard this often in the time after which its silence counts.
+_HEARD_TIMES = 10
 
 
-@dataclass(frozen=True)
-class HeldSnapshot:
-    """``name`` is for SET TRANSACTION SNAPSHOT: it shows every commit before ``lsn``, and no other.
-
-    ``lsn`` is 0 where no position belongs to it. ``taken_at`` is in seconds since 1970 by the
-    holder's clock. The rest says who holds it: backend of the server and process of our machine,
-    each with when it began, for their numbers are used again.
-    """
-
-    name: str
-    lsn: int
-    taken_at: float
-    backend_pid: int
-    backend_start: str
-    pid: int
-    process_start: int
-
-    @property
-    def age_seconds(self) -> float:
-        return time.time() - self.taken_at
-
-
-def read_snapshot(folder: Path) -> HeldSnapshot | None:
-    """The snapshot whose living holder wrote the file in ``folder``. Cheap: asks no server."""
-    try:
-        with (folder / SNAPSHOT_FILE).open("rb") as file:
-            value = json.loads(file.read())
-            if value.pop("ended", None) is None and _is_locked(file):
-                return HeldSnapshot(**value)
-    except (FileNotFoundError, ValueError, TypeError):
-        pass
-    return None
-
-
-def why_ended(folder: Path) -> str | None:
-    """Why the last holder gave its snapshot up, if it could still say so."""
-    try:
-        reason: str | None = json.loads((folder / SNAPSHOT_FILE).read_bytes()).get("ended")
-    except (FileNotFoundError, ValueError):
-        return None
-    return reason
-
-
-class SnapshotFile:
-    """A holder's own file, in place and locked from here to the holder's end."""
-
-    def __init__(self, folder: Path, held: HeldSnapshot) -> None:
-        self._path = folder / SNAPSHOT_FILE
-        self._held = held
-        # The change log's own mark of unfinished files: who cleans up knows it.
-        temporary = folder / f".tmp-{uuid.uuid4().hex}"
-        try:
-            opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            self._file = os.fdopen(opened, "wb", buffering=0)
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-            self._file.write(json.dumps(asdict(held)).encode())
-            temporary.replace(self._path)
-        except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
-            raise LogError(
-                f"The file {self._path}, which says that a snapshot is held, cannot be written: "
-                f"{error.strerror}.",
-                remedy="Free disk space, or fix the folder's permissions.",
-            ) from None
-
-    def touched(self) -> float:
-        """When a driver last touched it. Raises FileNotFoundError once it is gone, or another's."""
-        found = self._path.stat()
-        if not os.path.samestat(found, os.fstat(self._file.fileno())):
-            raise FileNotFoundError(self._path)
-        return found.st_mtime
-
-    def remove(self) -> None:
-        """Remove it, and its folder, which was its own."""
-        with suppress(OSError):
-            self.touched()
-            self._path.unlink()
-            self._path.parent.rmdir()
-
-    def end(self, reason: str) -> None:
-        """Leave word why. In place: what stands under the name may be another's by now."""
-        self._file.seek(0)
-        self._file.write(json.dumps({**asdict(self._held), "ended": reason}).encode())
+def snapshot_folder(config: PipelineConfig, name: str) -> Storage:
+    """A folder beside the change log. Holders find it by the same words."""
+    storage: Storage = ChangeLog.of(config.change_log).root
+    for part in name.split("/"):
+        storage = storage.child(part)
+    return storage
 
 
 def process_start(pid: int) -> int | None:
@@ -148,6 +74,13 @@ def process_start(pid: int) -> int | None:
     # Behind the name in parentheses, in which anything may stand.
     state, *fields = text.rpartition(")")[2].split()
     return None if state in ("Z", "X") else int(fields[18])
+
+
+# The same role's: it needs no right for that.
+_END_SESSION = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+ WHERE pid = %s AND extract(epoch FROM backend_start)::text = %s
+"""
 
 
 def xmin_age(conn: psycopg.Connection[Any], held: HeldSnapshot) -> int | None:
@@ -173,18 +106,23 @@ class Keeper:
     def __init__(
         self,
         url: ConnectionUrl,
-        folder: Path,
+        record: SnapshotRecord,
         *,
         application: str,
         arguments: list[str],
         environment: dict[str, str],
         max_age: float,
+        keep_seconds: float | None = None,
     ) -> None:
-        self.folder = folder
+        """``keep_seconds`` is how often a driver has to be heard; None where it need not be."""
+        self.record = record
         self._url = url
         self._application = application
         self._arguments = [*arguments, "--max-age", str(max_age)]
         self._environment = environment
+        self._keep_seconds = keep_seconds
+        self._next_keep = 0.0
+        self._held: HeldSnapshot | None = None
 
     def current(self) -> HeldSnapshot | None:
         """The snapshot that an earlier driver, or we, took; None where it lives no more.
@@ -192,7 +130,7 @@ class Keeper:
         Imports it once, and asks the server who holds it: after a restart of the server the same
         name may be another's.
         """
-        held = read_snapshot(self.folder)
+        held = self.record.read()
         if held is None:
             return None
         with (
@@ -208,7 +146,8 @@ class Keeper:
                 psycopg.errors.FeatureNotSupported,  # one of another database
             ):
                 return None
-            return None if xmin_age(conn, held) is None else held
+            self._held = None if xmin_age(conn, held) is None else held
+            return self._held
 
     def take(
         self,
@@ -221,11 +160,10 @@ class Keeper:
         ``wait`` limits how long it waits for open transactions: then SlotError. ``check`` is called
         several times a second meanwhile; what it raises ends the wait, and the new holder.
         """
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        before = read_snapshot(self.folder)
+        before = self.record.read()
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", _HOLDER, str(self.folder)),
+                *(sys.executable, "-m", _HOLDER),
                 *("--application", self._application, "--wait", str(wait), *self._arguments),
             ],
             env={**os.environ, **self._environment},
@@ -236,39 +174,40 @@ class Keeper:
         )
         assert process.stdout is not None  # noqa: S101 (it was asked for)
         try:
-            held = self._told(process.stdout, check)
+            held = self._held = self._told(process.stdout, check)
         finally:
             # The holder ends where it meets a closed pipe before it was heard.
             process.stdout.close()
             # Not the holder, which goes its own way: the process that began it, gone in a moment.
             process.wait()
         if before is not None:
-            self._wait_for_end(before)
+            self._end(before)
         return held
 
     def keep(self) -> None:
-        """Say that a driver lives. A holder that does not hear this for a while ends."""
-        with suppress(FileNotFoundError):
-            os.utime(self.folder / SNAPSHOT_FILE)
-
-    def is_alive(self) -> bool:
-        """Whether there is a snapshot, as far as can be told without asking the server."""
-        return read_snapshot(self.folder) is not None
-
-    @property
-    def age_seconds(self) -> float | None:
-        held = read_snapshot(self.folder)
-        return None if held is None else held.age_seconds
+        """Called often. Says that a driver lives: a holder that does not hear this for a while
+        ends.
+        """
+        if self._keep_seconds is None or time.monotonic() < self._next_keep:
+            return
+        self._next_keep = time.monotonic() + self._keep_seconds
+        # Said again the next time; until then the holder is patient.
+        with suppress(LogUnavailable):
+            self.record.say_alive()
 
     def release(self) -> None:
         """End the holder, if there is one: when this returns, the source keeps nothing for it.
 
-        Where the source does not answer, the holder ends all the same.
+        Where the source does not answer, the holder ends all the same, by its record; where that
+        cannot be removed, the server ends it.
         """
-        held = read_snapshot(self.folder)
-        (self.folder / SNAPSHOT_FILE).unlink(missing_ok=True)
+        held = self._held or self.record.read()
+        # What is left of it is removed by who looks for snapshots next.
+        with suppress(LogUnavailable):
+            self.record.remove()
         if held is not None:
-            self._wait_for_end(held)
+            self._end(held)
+        self._held = None
 
     def _told(self, pipe: IO[bytes], check: Callable[[], None]) -> HeldSnapshot:
         """Listen to a new holder until it has its snapshot, or its error."""
@@ -303,41 +242,42 @@ class Keeper:
             *lines, data = (data + piece).split(b"\n")
             yield from lines
 
-    def _wait_for_end(self, held: HeldSnapshot) -> None:
-        """Wait until the server has ended a holder's session; insist where it does not come."""
+    def _end(self, held: HeldSnapshot) -> None:
+        """Let the server end a holder's session. That one alone: numbers are used again."""
         deadline = time.monotonic() + _RELEASE_SECONDS
         with connect(self._url, application_name=self._application) as conn:
-            while xmin_age(conn, held) is not None:
-                if time.monotonic() >= deadline:
-                    # It is frozen, or on a machine that we cannot see.
-                    with source_errors("ending the session that holds a snapshot"):
-                        conn.execute("SELECT pg_terminate_backend(%s, 5000)", [held.backend_pid])
-                    return
+            while xmin_age(conn, held) is not None and time.monotonic() < deadline:
+                with source_errors("ending the session that holds a snapshot"):
+                    conn.execute(_END_SESSION, [held.backend_pid, held.backend_start])
                 time.sleep(_TURN_SECONDS)
 
 
 class SnapshotKeeper(Keeper):
     """A snapshot of a pipeline: it goes on without a driver for ``orphan_seconds``.
 
-    ``folder`` is the change log's unless another one is given: a folder has one snapshot.
+    ``folder`` is beside the change log, and has one snapshot.
     """
 
     def __init__(
         self,
         config: PipelineConfig,
         file: Path,
+        folder: str,
         *,
-        folder: Path | None = None,
         max_age: float = MAX_AGE_SECONDS,
         orphan_seconds: float = ORPHAN_SECONDS,
     ) -> None:
         super().__init__(
             config.source.url,
-            folder or config.change_log.local_folder,
+            SnapshotRecord(snapshot_folder(config, folder)),
             application=f"penstock {config.delivery} snapshot",
-            arguments=["--pipeline", str(file), "--orphan-seconds", str(orphan_seconds)],
+            arguments=[
+                *("--pipeline", str(file), "--folder", folder),
+                *("--orphan-seconds", str(orphan_seconds)),
+            ],
             environment={},
             max_age=max_age,
+            keep_seconds=orphan_seconds / _HEARD_TIMES,
         )
 
 
@@ -347,7 +287,7 @@ class ProcessSnapshotKeeper(Keeper):
     It needs no ``keep``. It goes with the process ``owner``; when nobody reads under it for
     ``idle_seconds``; or for ``grace_seconds`` after readers have told that they are done with all
     parts (shared_read.py). ``folder`` is its alone and goes with it. Who has the same folder has
-    the same snapshot, in any process.
+    the same snapshot, in any process of this machine: that of the owner.
     """
 
     def __init__(
@@ -362,20 +302,13 @@ class ProcessSnapshotKeeper(Keeper):
     ) -> None:
         super().__init__(
             url,
-            folder,
+            SnapshotRecord(FolderStorage(str(folder))),
             application="penstock snapshot",
             arguments=[
+                *("--folder", str(folder)),
                 *("--owner", str(owner), "--idle-seconds", str(idle_seconds)),
                 *("--grace-seconds", str(grace_seconds)),
             ],
             environment={URL_VARIABLE: url.reveal()},
             max_age=max_age,
         )
-
-
-def _is_locked(file: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False

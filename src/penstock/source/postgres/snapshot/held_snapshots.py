@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-import shutil
-import time
+import re
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 from penstock.config.models import PipelineConfig
-from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot, SnapshotKeeper
+from penstock.source.postgres.snapshot.held_snapshot import SnapshotKeeper, snapshot_folder
+from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot, SnapshotRecord
 
 _FOLDER = "snapshots"
-_KEEP_SECONDS = 1.0
+_NAME = re.compile(r"[0-9a-f]+")
 
 
-def folder_of(config: PipelineConfig) -> Path:
-    """Where a destination's snapshots are: those of another one are nothing to it."""
-    folder = config.change_log.local_folder / _FOLDER
+def folder_of(config: PipelineConfig) -> str:
+    """Where a destination's snapshots are, beside the log: those of another one are nothing to
+    it.
+    """
     if config.delivery == config.name:
-        return folder
-    return folder / f"of_{config.destination_name}"
+        return _FOLDER
+    return f"{_FOLDER}/of_{config.destination_name}"
+
+
+def forget_snapshots(config: PipelineConfig) -> None:
+    """Remove what is written down of a destination's snapshots: their holders end."""
+    SnapshotRecord(snapshot_folder(config, folder_of(config))).remove()
 
 
 class HeldSnapshots:
-    """Numbered folders beside the log, one a snapshot; a later run finds them again."""
+    """A folder beside the log for each; a later run, on any machine, finds them again.
+
+    Their names are made up, so that two drivers never write to one: whoever has lost the pipeline's
+    lock may not know it yet. Numbers are this run's own.
+    """
 
     def __init__(
         self,
@@ -38,32 +49,28 @@ class HeldSnapshots:
         self._check = check
         self._folder = folder_of(config)
         self._keepers: dict[int, SnapshotKeeper] = {}
-        self._next_keep = 0.0
 
     def found(self) -> dict[int, HeldSnapshot]:
         found = {}
-        for folder in sorted(self._folder.glob("[0-9]*")):
-            number = int(folder.name)
-            keeper = self._keeper(number)
+        for name in sorted(snapshot_folder(self._config, self._folder).entries()):
+            # Other destinations have folders of their own in that of the first.
+            if _NAME.fullmatch(name) is None:
+                continue
+            keeper = self._keeper(name)
             held = keeper.current()
             if held is None:
-                self._remove(number)
+                keeper.record.remove()
             else:
-                found[number] = held
-                self._keepers[number] = keeper
+                found[self._add(keeper)] = held
+        self.keep()
         return found
 
     def take(self) -> tuple[int, HeldSnapshot]:
-        number = max(self._keepers, default=0) + 1
-        keeper = self._keeper(number)
+        keeper = self._keeper(uuid.uuid4().hex)
         held = keeper.take(check=self._check)
-        self._keepers[number] = keeper
-        return number, held
+        return self._add(keeper), held
 
     def keep(self) -> None:
-        if time.monotonic() < self._next_keep:
-            return
-        self._next_keep = time.monotonic() + _KEEP_SECONDS
         for keeper in self._keepers.values():
             keeper.keep()
 
@@ -71,15 +78,13 @@ class HeldSnapshots:
         keeper = self._keepers.pop(number, None)
         if keeper is not None:
             keeper.release()
-        self._remove(number)
 
-    def _remove(self, number: int) -> None:
-        shutil.rmtree(self._folder / str(number), ignore_errors=True)
+    def _add(self, keeper: SnapshotKeeper) -> int:
+        number = max(self._keepers, default=0) + 1
+        self._keepers[number] = keeper
+        return number
 
-    def _keeper(self, number: int) -> SnapshotKeeper:
+    def _keeper(self, name: str) -> SnapshotKeeper:
         return SnapshotKeeper(
-            self._config,
-            self._file,
-            folder=self._folder / str(number),
-            max_age=self._max_age,
+            self._config, self._file, f"{self._folder}/{name}", max_age=self._max_age
         )

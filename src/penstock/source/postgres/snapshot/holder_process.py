@@ -12,6 +12,7 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,16 +25,16 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from penstock.changelog.storage.folder import FolderStorage
 from penstock.config import load_deliveries
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.error_transport import error_to_json
-from penstock.model.errors import PenstockError
+from penstock.model.errors import LogError, PenstockError
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.held_snapshot import (
     URL_VARIABLE,
-    HeldSnapshot,
-    SnapshotFile,
     process_start,
+    snapshot_folder,
 )
 from penstock.source.postgres.snapshot.shared_read import (
     SnapshotReaders,
@@ -41,10 +42,13 @@ from penstock.source.postgres.snapshot.shared_read import (
     has_readers,
 )
 from penstock.source.postgres.snapshot.slot_snapshot import slot_snapshot, without_timeouts
+from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot, SnapshotRecord
 from penstock.source.postgres.source_errors import source_errors
 
 _TURN_SECONDS = 0.2
 _ASK_SECONDS = 5.0
+# In the time after which silence counts.
+_LISTEN_TIMES = 20
 _OUTPUT, _ERRORS = 1, 2
 
 
@@ -64,7 +68,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Holds a snapshot. Penstock itself starts it.")
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("--folder", required=True)
     parser.add_argument("--application", required=True)
     parser.add_argument("--wait", type=float, required=True)
     parser.add_argument("--max-age", type=float, required=True)
@@ -77,31 +81,34 @@ def _options() -> argparse.Namespace:
 
 
 def _hold(options: argparse.Namespace) -> None:
-    url = _url(options.pipeline)
+    url, record = _place(options)
     if options.owner is None:
         transaction = _transaction(url, options.application, options.wait)
     else:
         transaction = _plain_transaction(url, options.application)
     with transaction as (conn, held), _readers(url, options, held) as readers:
-        file = SnapshotFile(options.folder, held)
         is_read = partial(has_readers, url, options.application, held.backend_pid)
-        watch = _Watch(conn, file, readers, options, is_read)
+        record.write(held)
+        watch = _Watch(conn, held, record, readers, options, is_read)
         _tell(held=asdict(held))
         _be_silent()
         while (reason := watch.why_to_end()) is None:
             select.select([conn.pgconn.socket], [], [], _TURN_SECONDS)
         # The disk may be full; ending matters more than saying why.
-        with suppress(OSError):
-            file.end(reason)
+        with suppress(LogError):
+            record.end(held, reason)
     if options.owner is not None:
-        file.remove()
+        record.remove()
 
 
-def _url(pipeline: Path | None) -> ConnectionUrl:
-    if pipeline is None:
-        return ConnectionUrl(os.environ[URL_VARIABLE])
+def _place(options: argparse.Namespace) -> tuple[ConnectionUrl, SnapshotRecord]:
+    """Whose snapshot it is, and where that is written down."""
+    if options.pipeline is None:
+        url = ConnectionUrl(os.environ[URL_VARIABLE])
+        return url, SnapshotRecord(FolderStorage(options.folder))
     # Of the destination nothing is needed, not even that it is right.
-    return load_deliveries(pipeline, validate_destination=lambda *_: None)[0].source.url
+    config = load_deliveries(options.pipeline, validate_destination=lambda *_: None)[0]
+    return config.source.url, SnapshotRecord(snapshot_folder(config, options.folder))
 
 
 @contextmanager
@@ -144,10 +151,7 @@ def _held(conn: psycopg.Connection[Any], name: str, lsn: int) -> HeldSnapshot:
         ).fetchone()
     assert row is not None  # noqa: S101 (a session sees itself)
     backend_pid, backend_start = row
-    pid = os.getpid()
-    return HeldSnapshot(
-        name, lsn, time.time(), backend_pid, backend_start, pid, process_start(pid) or 0
-    )
+    return HeldSnapshot(name, lsn, backend_pid, backend_start, socket.gethostname(), os.getpid())
 
 
 def _readers(
@@ -173,21 +177,23 @@ class _Watch:
     def __init__(
         self,
         conn: psycopg.Connection[Any],
-        file: SnapshotFile,
+        held: HeldSnapshot,
+        record: SnapshotRecord,
         readers: SnapshotReaders | None,
         options: argparse.Namespace,
         is_read: Callable[[], bool],
     ) -> None:
         """``is_read`` tells whether somebody reads under the snapshot now."""
         self._conn = conn
-        self._file = file
+        self._held = held
+        self._record = record
         self._readers = readers
         self._options = options
         self._owner_start = process_start(options.owner) if options.owner else None
         self._is_read = is_read
-        self._next_ask = 0.0
-        self._touched = 0.0
-        # Both by this clock: that of the file system may be another machine's.
+        self._next_ask = self._next_record = self._next_listen = 0.0
+        self._said: bytes | None = None
+        # Both by this clock: a driver may be on another machine.
         self._began = self._heard = time.monotonic()
 
     def why_to_end(self) -> str | None:
@@ -195,28 +201,41 @@ class _Watch:
         now = time.monotonic()
         if self._connection_lost():
             return "The connection that held it was lost, or the server ended it."
-        try:
-            touched = self._file.touched()
-        except FileNotFoundError:
-            return "Its file was removed: nobody needs it any more."
-        except OSError:
-            # The file system does not answer. If that lasts, no driver is heard.
-            touched = self._touched
-        if touched != self._touched:
-            self._touched, self._heard = touched, now
+        if not self._is_written(now):
+            return "Its record was removed: nobody needs it any more."
         if now - self._began >= self._options.max_age:
             return f"It was older than {self._options.max_age:g} s."
         if self.owner_ended():
             return f"The process {self._options.owner}, for which it was held, has ended."
         orphan_seconds = self._options.orphan_seconds
         if orphan_seconds is not None:
+            self._listen(now, orphan_seconds)
             self._look_for_readers(now, orphan_seconds)
             if now - self._heard >= orphan_seconds:
                 return f"No driver was heard of for {orphan_seconds:g} s."
         return None if self._readers is None else self._readers.why_to_end()
 
+    def _is_written(self, now: float) -> bool:
+        if now < self._next_record:
+            return True
+        self._next_record = now + self._record.storage.pace.fence
+        try:
+            return self._record.read() == self._held
+        except (LogError, OSError):
+            # It does not answer. If that lasts, no driver is heard.
+            return True
+
+    def _listen(self, now: float, orphan_seconds: float) -> None:
+        if now < self._next_listen:
+            return
+        self._next_listen = now + orphan_seconds / _LISTEN_TIMES
+        with suppress(LogError, OSError):
+            said = self._record.heard()
+            if said != self._said:
+                self._said, self._heard = said, now
+
     def _look_for_readers(self, now: float, orphan_seconds: float) -> None:
-        """Workers on other machines go on without a driver, and do not see our file."""
+        """Workers go on without a driver, and have nothing to do with our record."""
         if now - self._heard >= orphan_seconds / 2 and now >= self._next_ask:
             self._next_ask = now + min(_ASK_SECONDS, orphan_seconds / 20)
             if self._is_read():

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import SourceError, SourceUnavailable
 from penstock.source.postgres.connect import connect, without_secrets
-from penstock.source.postgres.snapshot.held_snapshot import HeldSnapshot
+from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.whole_schema.programs import find_programs
 from penstock.source.schema_dump import (
