@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
-from penstock.spark.task_width import task_width
+from penstock.spark.task_width import TaskWidth
 
 
 class _Conf(dict[str, str]):
@@ -33,4 +32,4 @@ MOST = {**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "6"}
 )
 def test_it_is_what_executors_may_become(settings: dict[str, str], width: int) -> None:
     context: Any = SimpleNamespace(defaultParallelism=2, getConf=lambda: _Conf(settings))
-    assert task_width(cast(SparkSession, SimpleNamespace(sparkContext=context))) == width
+    assert TaskWidth(context).now() == width

@@ -1,9 +1,9 @@
 """What is new in a log that costs something to list, told to those who read it on this machine.
 
 One process of a run lists, or hears of new segments from capture, and writes what it learns into a
-small file; all drivers follow that file. What is
-told counts only where it follows what a listing has shown (view.py): who finds that something is
-missing, or that nobody tells any more, lists for himself.
+small file; all drivers follow that file. What is told counts only where it follows what a listing
+has shown (view.py): who finds that something is missing, or that nobody tells any more, lists for
+himself.
 """
 
 from __future__ import annotations

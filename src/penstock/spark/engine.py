@@ -21,7 +21,8 @@ from penstock.source.copy_plan import Chunk
 from penstock.spark.jobs import LogReading, run_batch, run_copy
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.session import end_session, make_session
-from penstock.spark.task_width import task_width
+from penstock.spark.source import share_out
+from penstock.spark.task_width import TaskWidth
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
 from penstock.transform.step import Step
@@ -42,9 +43,12 @@ class SparkEngine(Engine):
         self._given = session
         self._reading = LogReading(ChangeLog.of(config.change_log), config.batch.buffer_bytes)
         self._session: SparkSession
+        self._width: TaskWidth
 
     def __enter__(self) -> Self:
         self._session = self._given or make_session(self._config.delivery, self._config.spark)
+        with jvm_needed():
+            self._width = TaskWidth(self._session.sparkContext)
         return self
 
     def __exit__(
@@ -59,7 +63,7 @@ class SparkEngine(Engine):
     @property
     def parallelism(self) -> int:
         with jvm_needed():
-            return task_width(self._session)
+            return self._width.now()
 
     def check(self) -> None:
         with jvm_needed():
@@ -83,7 +87,8 @@ class SparkEngine(Engine):
     ) -> JobResult:
         own = (floors,) if section is None else (floors, section)
         steps = (*own, *self._steps)
-        return run_batch(self._session, self._reading, batch, steps, writer)
+        shares = share_out(batch.pointers, self.parallelism)
+        return run_batch(self._session, self._reading, shares, steps, writer)
 
     def copy_chunks(
         self, chunks: Sequence[Chunk], open_chunk: OpenChunk, tables: Mapping[int, TableToCopy]

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from penstock.changelog.chain import Batch
+from penstock.changelog.chain import Pointer
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.contract import LanedWriter, TaskWriter
 from penstock.metrics.written import CopyResult, JobResult, Written, together
@@ -24,10 +24,8 @@ from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
 from penstock.spark.jvm import jvm_needed
 from penstock.spark.lanes import by_lanes
-from penstock.spark.source import share_out
 from penstock.spark.task import ChangesOf, WriteTask, metered
 from penstock.spark.task_input import TaskInput, marked_errors
-from penstock.spark.task_width import task_width
 from penstock.transform.step import Step
 
 Task = TypeVar("Task")
@@ -96,15 +94,12 @@ class LogReading:
 def run_batch(
     spark: SparkSession,
     reading: LogReading,
-    batch: Batch,
+    shares: Sequence[tuple[Pointer, ...]],
     steps: Sequence[Step],
     writer: TaskWriter,
 ) -> JobResult:
-    """Write what ``steps`` leave of a batch of the log."""
+    """Write what ``steps`` leave of a batch of the log, a task a share."""
     began = time.monotonic()
-    with jvm_needed():
-        width = task_width(spark)
-    shares = share_out(batch.pointers, width)
     inputs = [TaskInput(share, reading.buffer_bytes) for share in shares if share]
     changes_of = ChangesOf(reading.log, *steps)
     if isinstance(writer, LanedWriter) and len(inputs) > 1:

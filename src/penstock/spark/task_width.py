@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from pyspark import SparkConf, SparkContext
 
 # Where there is no limit to what dynamic allocation may ask for.
 _UNLIMITED_WIDTH = 8
 
 
-def task_width(spark: SparkSession) -> int:
+class TaskWidth:
     """As many as can run at a time. With dynamic allocation that is what executors may become, not
     what they are: Spark asks for more of them only where tasks wait. ``spark.default.parallelism``
     says otherwise.
     """
-    context = spark.sparkContext
-    now, conf = int(context.defaultParallelism), context.getConf()
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+        # Asked once: each setting is a call into the JVM.
+        self._may_become = _may_become(context.getConf())
+
+    def now(self) -> int:
+        return max(int(self._context.defaultParallelism), self._may_become)
+
+
+def _may_become(conf: SparkConf) -> int:
     is_dynamic = conf.get("spark.dynamicAllocation.enabled", "false") == "true"
     if not is_dynamic or conf.contains("spark.default.parallelism"):
-        return now
+        return 1
     most = conf.get("spark.dynamicAllocation.maxExecutors")
     if most is None:
-        return max(now, _UNLIMITED_WIDTH)
-    return max(now, int(most) * int(conf.get("spark.executor.cores", "1") or 1))
+        return _UNLIMITED_WIDTH
+    return int(most) * int(conf.get("spark.executor.cores", "1") or 1)
