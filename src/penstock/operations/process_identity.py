@@ -41,6 +41,8 @@ class ProcessIdentity:
     @classmethod
     def from_json(cls, value: Any) -> Self:
         """Raises KeyError, TypeError or ValueError for anything but what ``to_json`` gave."""
+        if not isinstance(value, dict):
+            raise TypeError("not a JSON object")
         space = value.get("space", "")
         return cls(int(value["pid"]), value["host"], value["boot"], value["start"], space)
 

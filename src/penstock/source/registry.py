@@ -1,22 +1,26 @@
-"""The source that a pipeline file asks for."""
+"""The source that a pipeline file asks for. Each loads no more than what is asked of it."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from penstock.config.kafka_source import KafkaPipelineConfig
 from penstock.config.models import PipelineConfig
 from penstock.model.errors import ConfigError
-from penstock.model.topic_status import TopicStatus
-from penstock.source.contract import Source
-from penstock.source.postgres.capture.stop import Stop
-from penstock.source.postgres.connect import connect
-from penstock.source.postgres.preflight.all_checks import CheckResult, run_checks
-from penstock.source.postgres.source import PostgresSource
-from penstock.source.postgres.source_status import SourceStatus, read_source_status
+
+if TYPE_CHECKING:
+    from penstock.model.topic_status import TopicStatus
+    from penstock.source.contract import Source
+    from penstock.source.postgres.capture.stop import Stop
+    from penstock.source.postgres.preflight.all_checks import CheckResult
+    from penstock.source.postgres.source_status import SourceStatus
 
 
 def make_source(config: PipelineConfig) -> Source:
     """Not connected yet. Raises ConfigError where a package is missing that the source needs."""
     if not isinstance(config, KafkaPipelineConfig):
+        from penstock.source.postgres.source import PostgresSource
+
         return PostgresSource(config)
     expect_kafka()
     from penstock.source.kafka.source import KafkaSource
@@ -34,6 +38,8 @@ def capture_topics(config: KafkaPipelineConfig, stop: Stop, *, stands_by: bool) 
 
 def source_checks(config: PipelineConfig) -> list[CheckResult]:
     """Every check of the source and the change log, with its result. Reads only."""
+    from penstock.source.postgres.preflight.all_checks import CheckResult, run_checks
+
     if not isinstance(config, KafkaPipelineConfig):
         return run_checks(config)
     try:
@@ -48,6 +54,9 @@ def source_checks(config: PipelineConfig) -> list[CheckResult]:
 def read_status(config: PipelineConfig) -> SourceStatus | TopicStatus:
     """How the pipeline stands in its source, for `penstock status`."""
     if not isinstance(config, KafkaPipelineConfig):
+        from penstock.source.postgres.connect import connect
+        from penstock.source.postgres.source_status import read_source_status
+
         with connect(config.source.url, application_name=f"penstock {config.name} status") as conn:
             return read_source_status(conn, config.name)
     expect_kafka()
