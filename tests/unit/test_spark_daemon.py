@@ -30,5 +30,6 @@ def test_what_a_task_imports_is_never_visited_again(monkeypatch: pytest.MonkeyPa
     assert frozen > 0
     kept = [[] for _ in range(100)]  # type: ignore[var-annotated]
     assert run(0) == 0
-    assert gc.get_freeze_count() == frozen, "the second task imported nothing"
+    # What was frozen may have gone since: others run in this process.
+    assert gc.get_freeze_count() <= frozen, "the second task imported nothing"
     assert len(kept) == 100

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from penstock.destination.delta.commits import PipelineCommits, delta_rs, number_of
-from penstock.destination.families.staged_merge.altered_columns import AlteredColumns
+from penstock.destination.families.staged_merge.altered_columns import RetypedColumns
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping, EngineTypes
 from penstock.destination.families.table_folders import table_folder
 from penstock.destination.families.target import Target
@@ -85,7 +85,7 @@ class DeltaAlteration:
         self._before = before
         self._after = after
         self._commits = commits
-        self._columns = AlteredColumns(change, before, after, typing)
+        self._columns = RetypedColumns(change, before, after, typing)
 
     def run(self) -> None:
         old, folder = (table_folder(self._root, each) for each in (self._before, self._after))

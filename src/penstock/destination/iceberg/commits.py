@@ -55,7 +55,7 @@ def digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:16]
 
 
-class PipelineCommits:
+class IcebergCommits:
     """Loads tables and commits to them, with the state of the pipeline in a property of each.
 
     Snapshot and property are one commit, which the catalogue takes only if it follows on the

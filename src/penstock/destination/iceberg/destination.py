@@ -23,9 +23,9 @@ from penstock.destination.families.target import Target
 from penstock.destination.iceberg.catalog import Identifier, TableCatalog, identifier_of
 from penstock.destination.iceberg.chunk_files import IcebergChunkFiles, storage_properties
 from penstock.destination.iceberg.columns import TYPES
-from penstock.destination.iceberg.commits import PipelineCommits, digest
+from penstock.destination.iceberg.commits import IcebergCommits, digest
 from penstock.destination.iceberg.expiry import expire_older
-from penstock.destination.iceberg.ledger import ControlTable
+from penstock.destination.iceberg.ledger import IcebergControlTable
 from penstock.destination.iceberg.merging import Key, Merge
 from penstock.destination.iceberg.options import IcebergOptions
 from penstock.destination.iceberg.rewriting import compacted
@@ -54,7 +54,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
     def __init__(self, options: IcebergOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
         self._tables = TableCatalog(options)
-        self._transactions = PipelineCommits(self._tables, pipeline)
+        self._transactions = IcebergCommits(self._tables, pipeline)
         self.typing = ColumnTyping(TYPES, options.unfit)
         every = options.maintenance.every
         self.maintenance_every = math.inf if every == "never" else every
@@ -66,8 +66,8 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
         return FolderStage(str(folder.absolute() / folder_name(self.pipeline)))
 
     @cached_property
-    def ledger(self) -> ControlTable:
-        return ControlTable(self._transactions, self.pipeline)
+    def ledger(self) -> IcebergControlTable:
+        return IcebergControlTable(self._transactions, self.pipeline)
 
     def check(self) -> Sequence[str]:
         folders = [Path(self.stage.path)]

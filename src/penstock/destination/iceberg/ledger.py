@@ -11,7 +11,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import NestedField, StringType
 
 from penstock.destination.families.ledger import Ledger, fenced, once_alone
-from penstock.destination.iceberg.commits import PipelineCommits
+from penstock.destination.iceberg.commits import IcebergCommits
 from penstock.destination.iceberg.live_rows import LiveRows
 from penstock.destination.iceberg.snapshots import Change
 from penstock.destination.iceberg.tables import make_table
@@ -22,12 +22,12 @@ _INCARNATION = "incarnation"
 _SCHEMA = Schema(NestedField(1, "name", StringType()), NestedField(2, "note", StringType()))
 
 
-class ControlTable(Ledger):
+class IcebergControlTable(Ledger):
     """All notes are written anew with each commit: there are few of them, and a commit that does
     not follow on the last one is refused.
     """
 
-    def __init__(self, commits: PipelineCommits, pipeline: str) -> None:
+    def __init__(self, commits: IcebergCommits, pipeline: str) -> None:
         self._commits = commits
         self._pipeline = pipeline
         self.identifier = (NAMESPACE, pipeline)

@@ -32,7 +32,7 @@ Ids = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Keys:
+class KeyValues:
     """Values of some columns, by field id; what identifies rows."""
 
     ids: Ids
@@ -67,7 +67,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundRows:
     """Rows of a group: their places in the file, and which of the keys they have."""
 
     group: Group
@@ -115,7 +115,7 @@ class LiveRows:
         return {path: np.unique(np.concatenate(places)) for path, places in found.items()}
 
     @cached_property
-    def _gone_keys(self) -> dict[Ids, tuple[Keys, Ints]]:
+    def _gone_keys(self) -> dict[Ids, tuple[KeyValues, Ints]]:
         """The keys that equality deletes name, and the last sequence number of each."""
         parts: dict[Ids, list[tuple[list[pa.Array], int]]] = {}
         for entry in self.deletes:
@@ -133,10 +133,10 @@ class LiveRows:
             last = pa.concat_tables(tables).group_by(names).aggregate([("seq", "max")])
             last = last.combine_chunks()
             keys = tuple(_whole(last[name]) for name in names)
-            found[ids] = (Keys(ids, keys), last["seq_max"].to_numpy())
+            found[ids] = (KeyValues(ids, keys), last["seq_max"].to_numpy())
         return found
 
-    def groups(self, entry: ManifestEntry, keys: Keys | None = None) -> Iterator[Group]:
+    def groups(self, entry: ManifestEntry, keys: KeyValues | None = None) -> Iterator[Group]:
         """The row groups of a file, but for those that have none of the keys for sure."""
         path = entry.data_file.file_path
         if keys is not None and not self._may_have(entry, keys):
@@ -153,7 +153,7 @@ class LiveRows:
                     )
                 start += described.num_rows
 
-    def _may_have(self, entry: ManifestEntry, keys: Keys) -> bool:
+    def _may_have(self, entry: ManifestEntry, keys: KeyValues) -> bool:
         kind = self.schema.find_type(keys.ids[0])
         lower = (entry.data_file.lower_bounds or {}).get(keys.ids[0])
         upper = (entry.data_file.upper_bounds or {}).get(keys.ids[0])
@@ -190,7 +190,7 @@ class LiveRows:
             rows = np.arange(group.count)
             yield group, rows[self.is_live(entry, group, rows)]
 
-    def find(self, keys: Keys) -> Iterator[Found]:
+    def find(self, keys: KeyValues) -> Iterator[FoundRows]:
         """Rows that have one of the keys, and are still there."""
         for entry in self.data:
             for group in self.groups(entry, keys):
@@ -198,7 +198,7 @@ class LiveRows:
                 if len(rows):
                     live = self.is_live(entry, group, rows)
                     if live.any():
-                        yield Found(group, rows[live], places[live])
+                        yield FoundRows(group, rows[live], places[live])
 
     def table_rows(self, group: Group, rows: Ints) -> pa.Table:
         """All columns of these rows."""
@@ -232,7 +232,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
 
 
-def _group_may_have(group: Any, name: str | None, keys: Keys) -> bool:
+def _group_may_have(group: Any, name: str | None, keys: KeyValues) -> bool:
     for index in range(group.num_columns):
         column = group.column(index)
         if column.path_in_schema == name and column.is_stats_set:
@@ -242,7 +242,7 @@ def _group_may_have(group: Any, name: str | None, keys: Keys) -> bool:
     return True
 
 
-def _overlap(lower: Any, upper: Any, keys: Keys) -> bool:
+def _overlap(lower: Any, upper: Any, keys: KeyValues) -> bool:
     """Whether keys lie between the two; yes where they cannot be compared."""
     first, last = keys.bounds
     if not (type(lower) is type(first) is type(upper) and isinstance(first, int | str)):

@@ -16,7 +16,7 @@ from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.task_writer import PARK, row_texts
 from penstock.destination.families.target import Target
 from penstock.destination.iceberg.columns import arrow_types, field_ids, names_of
-from penstock.destination.iceberg.live_rows import Found, Ids, Keys, LiveRows
+from penstock.destination.iceberg.live_rows import FoundRows, Ids, KeyValues, LiveRows
 from penstock.destination.iceberg.options import Deletes
 from penstock.destination.iceberg.snapshots import Change
 from penstock.destination.iceberg.written_files import FileWriter
@@ -75,7 +75,7 @@ class Merge:
             kept = _filtered(rows.columns, (op != DELETE) & ~parked)
             return self._replaced(self._data(kept)), rows.parked(parked)
         goes = (op != INSERT) & ~parked
-        columns, found = list(rows.columns), list[Found]()
+        columns, found = list(rows.columns), list[FoundRows]()
         by_position = is_by_position(self.target, self.deletes)
         looked = goes if by_position else goes & is_partial
         if looked.any():
@@ -129,8 +129,8 @@ class Merge:
         rows = rows.select([field.name for field in self.table.schema().fields])
         return [self._writer.data(rows)] if rows.num_rows else []
 
-    def _keys(self, columns: Sequence[pa.Array], mask: Mask) -> Keys:
-        return Keys(key_ids(self.table, self.target), tuple(_filtered(columns, mask)))
+    def _keys(self, columns: Sequence[pa.Array], mask: Mask) -> KeyValues:
+        return KeyValues(key_ids(self.table, self.target), tuple(_filtered(columns, mask)))
 
     def _removed_keys(self, columns: Sequence[pa.Array], mask: Mask) -> list[DataFile]:
         if self.table.current_snapshot() is None:
@@ -169,7 +169,7 @@ class Merge:
         coded = _texts(columns, len(goes)).dictionary_encode()
         left = np.zeros(len(coded.dictionary), np.int64)
         np.add.at(left, coded.indices.to_numpy(), -rows.count[goes])
-        wanted = Keys((0,), (coded.dictionary,))
+        wanted = KeyValues((0,), (coded.dictionary,))
         for entry in live.data:
             for group, alive in live.rows(entry):
                 if not left.any():

@@ -10,7 +10,7 @@ from pyiceberg.exceptions import NamespaceAlreadyExistsError, TableAlreadyExists
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from penstock.destination.families.staged_merge.altered_columns import AlteredColumns
+from penstock.destination.families.staged_merge.altered_columns import RetypedColumns
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
 from penstock.destination.iceberg.catalog import Identifier, TableCatalog, identifier_of
@@ -24,7 +24,7 @@ from penstock.destination.iceberg.columns import (
     next_id,
     numbers_of,
 )
-from penstock.destination.iceberg.commits import PipelineCommits, digest
+from penstock.destination.iceberg.commits import IcebergCommits, digest
 from penstock.destination.iceberg.rewriting import rewritten
 from penstock.destination.iceberg.snapshots import Change, entries_of
 from penstock.model.errors import TableRefused
@@ -53,7 +53,7 @@ def make_table(tables: TableCatalog, identifier: Identifier) -> Table:
         return catalog.load_table(identifier)
 
 
-def create_table(commits: PipelineCommits, definition: TableDefinition, target: Target) -> None:
+def create_table(commits: IcebergCommits, definition: TableDefinition, target: Target) -> None:
     """Make a table, or take one that is there with the same columns. Raises TableRefused."""
     _expect_fit(target)
     table = make_table(commits.tables, identifier_of(target))
@@ -102,7 +102,7 @@ class IcebergAlteration:
 
     def __init__(
         self,
-        commits: PipelineCommits,
+        commits: IcebergCommits,
         change: TableChange,
         before: Target,
         after: Target,
@@ -112,7 +112,7 @@ class IcebergAlteration:
         self._change = change
         self._before = before
         self._after = after
-        self._columns = AlteredColumns(change, before, after, typing)
+        self._columns = RetypedColumns(change, before, after, typing)
 
     def run(self) -> None:
         _expect_fit(self._after)

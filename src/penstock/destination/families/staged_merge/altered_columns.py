@@ -12,7 +12,7 @@ from penstock.model.array_text import first_element
 from penstock.model.schema_change import TableChange
 
 
-class AlteredColumns:
+class RetypedColumns:
     """``kept`` are columns that were there before, under the name that they had; ``filled`` those
     that have a value in older rows.
     """
