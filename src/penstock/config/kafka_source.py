@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from penstock.config.librdkafka import Setting, all_but
 from penstock.config.models import CopyConfig, PipelineConfig, SourceConfig
 
 # What the guarantees rest on.
@@ -17,24 +18,6 @@ _OWN = frozenset(
         *("isolation.level", "enable.partition.eof", "allow.auto.create.topics"),
     }
 )
-
-
-def _setting(value: object) -> object:
-    # librdkafka takes text only, and people write `true` and `4` in YAML.
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _client(value: dict[str, str]) -> dict[str, str]:
-    taken = sorted(_OWN.intersection(value))
-    if taken:
-        raise PydanticCustomError(
-            "client",
-            "{setting} is not to be set here: Penstock sets it itself",
-            {"setting": taken[0]},
-        )
-    return value
 
 
 class KafkaSourceConfig(SourceConfig):
@@ -57,9 +40,7 @@ class KafkaSourceConfig(SourceConfig):
     on_malformed: Literal["stop", "leave_out"] = "stop"
     on_truncate: Literal["stop", "leave_out"] = "stop"
     # repr=False: passwords are among them.
-    client: Annotated[
-        dict[str, Annotated[str, BeforeValidator(_setting)]], AfterValidator(_client)
-    ] = Field(default_factory=dict, repr=False)
+    client: Annotated[dict[str, Setting], all_but(_OWN)] = Field(default_factory=dict, repr=False)
     copy_rows: CopyConfig | None = Field(default=None, alias="copy")
 
     @field_validator("copy_rows", mode="before")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
+from penstock.config.librdkafka import Setting, all_but
 from penstock.config.quantities import Duration, DurationOrZero, Size
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.families.queue.names import NameRule
@@ -33,27 +33,8 @@ _LOG_LEVEL = "2"
 TOPICS = NameRule("kafka", "topic", 249)
 
 
-def _setting(value: object) -> object:
-    # librdkafka takes text only, and people write `true` and `4` in YAML.
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
-
-
-def _client(value: dict[str, str]) -> dict[str, str]:
-    taken = sorted(_OWN.intersection(value))
-    if taken:
-        raise PydanticCustomError(
-            "client",
-            "{setting} is not to be set here: Penstock sets it itself",
-            {"setting": taken[0]},
-        )
-    return value
-
-
 TableTopic = Annotated[str, TOPICS.of_tables]
 PipelineTopic = Annotated[str, TOPICS.of_pipeline]
-Setting = Annotated[str, BeforeValidator(_setting)]
 
 
 class TopicOptions(DestinationOptions):
@@ -87,9 +68,7 @@ class KafkaOptions(FormatOptions):
     oversize: OversizeOption = "error"
     delivery_timeout: Duration = 60.0
     # repr=False: passwords are among them.
-    client: Annotated[dict[str, Setting], AfterValidator(_client)] = Field(
-        default_factory=dict, repr=False
-    )
+    client: Annotated[dict[str, Setting], all_but(_OWN)] = Field(default_factory=dict, repr=False)
 
     @property
     def connection(self) -> dict[str, Any]:
