@@ -104,6 +104,8 @@ def test_a_pipeline_on_isolated_workers(
 
     def delivered() -> bool:
         run.expect_running()
+        # What an executor says that looks for the driver's Python; it would be tried for ever.
+        assert "Cannot run program" not in run.output + cluster.said()
         return rows(target_url) == rows(shop.url)
 
     try:
