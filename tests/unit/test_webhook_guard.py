@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from standardwebhooks import Webhook
+from standardwebhooks import Webhook, WebhookVerificationError
 
 from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request, Requests
 from penstock.destination.webhooks.guard import AddressGuard, AddressRefused
@@ -137,10 +137,17 @@ def test_signatures_are_those_of_the_standard() -> None:
     one, two = new_secret(), new_secret()
     now = int(datetime.now(UTC).timestamp())
     headers = signed_headers("msg_1", now, b'{"a":1}', [key_of(one), key_of(two)])
-    for secret in (one, two):
-        assert Webhook(secret).verify('{"a":1}', headers) == {"a": 1}
-    with pytest.raises(Exception, match="No matching signature"):
-        Webhook(new_secret()).verify('{"a":1}', headers)
+    assert _takes(one, headers)
+    assert _takes(two, headers)
+    assert not _takes(new_secret(), headers)
+
+
+def _takes(secret: str, headers: dict[str, str]) -> bool:
+    """Whether a receiver with this secret takes the event for ours."""
+    try:
+        return bool(Webhook(secret).verify('{"a":1}', headers) == {"a": 1})
+    except WebhookVerificationError:
+        return False
 
 
 def test_secrets_are_sealed_and_keys_can_change(monkeypatch: pytest.MonkeyPatch) -> None:
