@@ -128,6 +128,19 @@ BREAKS = (
         ),
     ),
     Break(
+        name="lost-session-keeps-its-locks",
+        guarantee="Nothing hangs and looks healthy",
+        without="The next commit waits for a transaction whose connection was given up.",
+        file="source/postgres/answer_watch.py",
+        edits=(("                        served.end()\n", ""),),
+        noticed_by=(
+            (
+                "integration/test_silent_connections.py",
+                "test_a_commit_whose_answer_was_lost_is_given_up_and_a_long_one_is_not",
+            ),
+        ),
+    ),
+    Break(
         name="log-without-a-limit",
         guarantee="A backlog is bounded and drains",
         without="Capture goes on beyond change_log.max_bytes while nobody reads.",

@@ -22,12 +22,20 @@ from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within, c
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-# A backend that is gone; that has answered, and heard nothing since; or that is in the middle of a
-# COPY and waits for more of it. Who sends rows does not wait for an answer.
-_WAITS = """
-SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE pid = %s AND (
+# A backend that is at work, or was until just now. Any other one is gone; has answered, and heard
+# nothing since; or is in the middle of a COPY and waits for more of it. Who sends rows does not wait
+# for an answer.
+_AT_WORK = """(
        (state = 'active' AND wait_event IS DISTINCT FROM 'ClientRead') OR state IS NULL
-       OR clock_timestamp() - state_change < make_interval(secs => %s)))
+       OR clock_timestamp() - state_change < make_interval(secs => %s))
+"""
+_WAITS = f"""
+SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE pid = %s AND {_AT_WORK})
+"""
+# Numbers of processes come again: only one that has the name of the lost one is ended.
+_END = f"""
+SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
+ WHERE pid = %s AND usename = current_user AND application_name = %s AND NOT {_AT_WORK}
 """
 
 
@@ -36,11 +44,12 @@ _ASKED = 3
 
 @dataclass(frozen=True)
 class Served:
-    """Which process of the server serves a connection, and how to open another one to ask about
-    that; ``limit`` is for how many seconds an answer is waited for before.
+    """Which process of the server serves a connection and under which name, and how to open another
+    connection to ask about that; ``limit`` is for how many seconds an answer is waited for before.
     """
 
     backend: int
+    name: str
     limit: float
     another: Callable[[], Connection]
 
@@ -48,9 +57,17 @@ class Served:
         with closing(self.another()) as own, answered_within(own, self.limit):
             return own.execute(_WAITS, [self.backend, self.limit]).fetchone() == (True,)
 
+    def end(self) -> None:
+        """End the process, which waits for somebody who has given it up. Its connection may stand
+        for hours, and with it the locks of its transaction, for which our next one would wait.
+        """
+        with closing(self.another()) as own, answered_within(own, self.limit):
+            own.execute(_END, [self.backend, self.name, self.limit])
+
 
 class AnswerWatch:
-    """Cuts a connection whose answer was lost on the way, where TCP cannot tell.
+    """Cuts a connection whose answer was lost on the way, where TCP cannot tell, and ends the process
+    that served it.
 
     A statement may take as long as it takes. So after the limit on silence the server is asked, on
     another connection, whether it works on it. One that takes no connection either, three times
@@ -98,6 +115,7 @@ class AnswerWatch:
                 if self._is_lost(conn, served) and self._waits.get(conn) == began:
                     with suppress(psycopg.Error, OSError):
                         cut(conn)
+                        served.end()
 
     def _is_lost(self, conn: Connection, served: Served) -> bool:
         try:

@@ -181,7 +181,8 @@ def watch_answers(
 ) -> None:
     """Let an answer of ``backend``, which serves the connection, not be waited for in vain."""
     another = partial(_open, url, session_parameters(url, f"{application_name} watch"))
-    ANSWERS.know(conn, Served(backend, silence_limit(url), another))
+    name = conn.info.parameter_status("application_name") or ""
+    ANSWERS.know(conn, Served(backend, name, silence_limit(url), another))
 
 
 def _unavailable(
