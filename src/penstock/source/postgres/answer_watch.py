@@ -23,20 +23,20 @@ T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 # A backend that is at work, or was until just now. Any other one is gone; has answered, and heard
-# nothing since; or is in the middle of a COPY and waits for more of it. Who sends rows does not wait
-# for an answer.
+# nothing since; or is in the middle of a COPY and waits for more of it. Who sends rows does not
+# wait for an answer.
 _AT_WORK = """(
        (state = 'active' AND wait_event IS DISTINCT FROM 'ClientRead') OR state IS NULL
        OR clock_timestamp() - state_change < make_interval(secs => %s))
 """
 _WAITS = f"""
 SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE pid = %s AND {_AT_WORK})
-"""
+"""  # noqa: S608 (a text of this file)
 # Numbers of processes come again: only one that has the name of the lost one is ended.
 _END = f"""
 SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
  WHERE pid = %s AND usename = current_user AND application_name = %s AND NOT {_AT_WORK}
-"""
+"""  # noqa: S608 (a text of this file)
 
 
 _ASKED = 3
@@ -66,8 +66,8 @@ class Served:
 
 
 class AnswerWatch:
-    """Cuts a connection whose answer was lost on the way, where TCP cannot tell, and ends the process
-    that served it.
+    """Cuts a connection whose answer was lost on the way, where TCP cannot tell, and ends the
+    process that served it.
 
     A statement may take as long as it takes. So after the limit on silence the server is asked, on
     another connection, whether it works on it. One that takes no connection either, three times
