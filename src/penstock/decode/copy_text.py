@@ -16,7 +16,7 @@ NULL = "\\N"
 # A backslash first: the others bring new ones along.
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
 
-_ESCAPED = re.compile(r"\\\\(.)")
+_ESCAPED = re.compile(r"\\(.)")
 _MEANT = {escaped[1]: plain for plain, escaped in _ESCAPES}
 
 Column = Any
