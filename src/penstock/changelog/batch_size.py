@@ -10,8 +10,8 @@ _FIRST = 0.25
 
 @dataclass(frozen=True)
 class BatchSize:
-    """A reader's limit of bytes. In a backlog batches take a quarter of ``max_bytes``, then twice as
-    much each time, at most ``max_growth`` times ``max_bytes``; else all that waits.
+    """A reader's limit of bytes. In a backlog batches take a quarter of ``max_bytes``, then twice
+    as much each time, at most ``max_growth`` times ``max_bytes``; else all that waits.
 
     A batch has costs that do not depend on its size, and merges changes of the same rows, so large
     ones catch up faster. They grow step by step: the first is committed soon, while tasks write the

@@ -117,8 +117,11 @@ class KeyedRows(StagedRows):
             if any(mask is not None for mask in self._unset):
                 numbers = [str(index + 1) for index in range(len(places))]
                 self._all["unset"], self._incomplete = array_texts(numbers, self._unset, len(rows))
+        # Of a row that went only its key counts; the other columns of the staging table stay null.
+        only_keys = bool((rows.op == DELETE).all())
         for index, place in enumerate(places):
-            self._all[f"c{index + 1}"] = rows.text(place)
+            if index in stage.key or not only_keys:
+                self._all[f"c{index + 1}"] = rows.text(place)
         if (rows.op == REKEY).any():
             for index, place in enumerate(key):
                 self._all[f"k{index + 1}"] = rows.old_key(place)
