@@ -110,9 +110,12 @@ def test_a_row_that_is_there_already_is_replaced_as_ever(
 ) -> None:
     destination = opened(target)
     target.execute("INSERT INTO items VALUES (2, 'in the way')")
-    write(builder, 1, 2, 3)
+    # More than is read at a time.
+    values = {number: f"{number} " * 400_000 for number in (1, 2, 3)}
+    for number, v in values.items():
+        write(builder, number, v=v)
     deliver_cut(destination, builder)
-    assert target.rows("items") == {(str(number), "a"): 1 for number in (1, 2, 3)}
+    assert target.rows("items") == {(str(number), v): 1 for number, v in values.items()}
     assert target.rows("loose").total() == 3
     # The next ones are staged at once.
     write(builder, 4)

@@ -46,7 +46,10 @@ class Handed:
     size: int
 
     def lines(self) -> Iterator[memoryview]:
-        """The lines, some at a time. Raises BatchAgain where they are gone."""
+        """The lines, some at a time, each time in the same place in memory.
+
+        Raises BatchAgain where they are gone.
+        """
         left = self.size
         buffer = memoryview(bytearray(min(left, _PIECE_BYTES)))
         with self._opened() as file:
@@ -57,6 +60,10 @@ class Handed:
                     raise _gone(self.file)
                 left -= count
                 yield buffer[:count]
+
+    def read(self) -> bytes:
+        """All lines at once. Raises BatchAgain where they are gone."""
+        return b"".join(map(bytes, self.lines()))
 
     def positions(self) -> tuple[Ints, Ints]:
         """Commit and ordinal of each row. Raises BatchAgain where they are gone."""
@@ -180,6 +187,8 @@ def _remove_left_over(parent: Path) -> None:
     """Folders of drivers that were killed, as far as they are ours."""
     for lock in parent.glob(f"{_PREFIX}*/{_LOCK}"):
         with suppress(OSError):
+            if lock.parent.lstat().st_uid != os.getuid():
+                continue
             found = os.open(lock, os.O_RDWR)
             try:
                 fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)

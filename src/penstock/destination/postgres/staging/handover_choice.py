@@ -33,7 +33,7 @@ class HandoverChoice:
 
     def committed(self, tasks: int, batch: StagedBatch) -> None:
         """A batch of so many tasks was committed: staged, or copied straight into its targets."""
-        self._gains = tasks <= _MOST_TASKS or batch.bytes <= _SMALL_BYTES
+        self._gains = tasks <= _MOST_TASKS or batch.size <= _SMALL_BYTES
         if batch.is_handed:
             self._next_rest = max(_FIRST_REST, self._next_rest // 2)
 

@@ -86,8 +86,8 @@ class StagedBatch:
         return any(part.handed is not None for run in self.runs for part in run.parts)
 
     @property
-    def bytes(self) -> int:
-        """How much tasks staged or handed over."""
+    def size(self) -> int:
+        """How many bytes tasks staged or handed over."""
         return sum(
             part.bytes + (part.handed.size if part.handed else 0)
             for run in self.runs

@@ -23,7 +23,7 @@ class HandedRows(StagedRows):
             self._all["n"] = "1"
         else:
             self._all["op"] = "I"
-        columns = split_lines(b"".join(handed.lines()), len(stage.columns))
+        columns = split_lines(handed.read(), len(stage.columns))
         self._all |= {f"c{index + 1}": column for index, column in enumerate(columns)}
 
     def part(self, table: int, part: int, rows: slice, kept: Mask, size: int) -> Part:
