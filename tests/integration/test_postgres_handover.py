@@ -25,8 +25,8 @@ def builder() -> ChangeBuilder:
     return ChangeBuilder()
 
 
-def opened(target: Target, **options: object) -> PostgresDestination:
-    return target.opened(definition(ITEMS), definition(LOOSE), **options)
+def opened(target: Target, *, dead_letter: bool = False) -> PostgresDestination:
+    return target.opened(definition(ITEMS), definition(LOOSE), dead_letter=dead_letter)
 
 
 def write(builder: ChangeBuilder, *numbers: int, v: str | None = "a") -> None:
