@@ -16,7 +16,7 @@ from bench.readers import PATIENCE_SECONDS, measure_capture, measure_pg_recvlogi
 from bench.results import Measurement
 from bench.search_server import HELPER, INTO_SEARCH, SearchIndexes, measure_bulk_helper
 from bench.server import BenchDatabase, BenchError, BenchPipeline
-from bench.settings import INTO_TABLES, turns
+from bench.settings import FROM_LOG, INTO_TABLES, turns
 from bench.target import Contents, Target, Targets, contents, require_equal
 from bench.transformers import rules_of
 from bench.warm_spark import WarmSpark
@@ -65,7 +65,7 @@ class BacklogBench:
                 name := f"{workload.label}_{system}_{number}",
                 self._destination(system, number, name),
                 rules_of(system),
-                **change_log_of(system, self._objects),
+                **self._change_log(system),
             )
             for system in systems
             if system not in _WITHOUT_PIPELINE
@@ -101,7 +101,11 @@ class BacklogBench:
             return self._rabbit.destination_of(name)
         if system not in INTO_TABLES:
             return None
-        return {"type": system, "url": self._require_targets().url(system, number)}
+        return {"type": "postgres", "url": self._require_targets().url(system, number)}
+
+    def _change_log(self, system: str) -> Mapping[str, Any]:
+        # Then the slot has nothing left to send when the log alone is read.
+        return {"confirm": "log"} if system == FROM_LOG else change_log_of(system, self._objects)
 
     def _measure(
         self, system: str, number: int, pipeline: BenchPipeline, load: Load, expected: Contents
@@ -130,6 +134,9 @@ class BacklogBench:
             native = NativeSubscription(target, database.url, publication, _NATIVE_SLOT)
             measured = self._delivery(system, native, load, target)
             database.drop_slot(_NATIVE_SLOT)
+        elif system == FROM_LOG:
+            measure_capture(database, name, pipeline, load)
+            measured = self._from_log(self._pipeline(pipeline, captures=False), load, target)
         else:
             measured = self._delivery(system, self._pipeline(pipeline), load, target)
         require_equal(system, expected, contents(target.conn))
@@ -157,7 +164,26 @@ class BacklogBench:
     ) -> Measurement:
         follower.start()
         walsender = self._database.walsender(follower.slot, follower.pump)
-        with Meter(follower.processes, walsender.cpu_seconds, target) as meter:
+        return self._followed(
+            system, follower, load, target, walsender.since, walsender.cpu_seconds
+        )
+
+    def _from_log(self, follower: PipelineFollower, load: Load, target: Target) -> Measurement:
+        """From the moment at which the destination was told where it stands."""
+        follower.start()
+        since = follower.standing_since(PATIENCE_SECONDS)
+        return self._followed(FROM_LOG, follower, load, target, since, lambda: 0.0)
+
+    def _followed(
+        self,
+        system: str,
+        follower: Follower,
+        load: Load,
+        target: Target | None,
+        since: float,
+        source_cpu: Callable[[], float],
+    ) -> Measurement:
+        with Meter(follower.processes, source_cpu, target) as meter:
             delivered = follower.delivery_of(load.last_commit, PATIENCE_SECONDS)
             spent = meter.read()
         follower.stop()
@@ -165,19 +191,20 @@ class BacklogBench:
             self._workload.name,
             system,
             load.changes,
-            delivered.at - walsender.since,
+            delivered.at - since,
             spent.cpu_s,
             spent.server_cpu_s,
             spent.peak_rss_mb,
             rss_mb=spent.rss_mb,
             peak_pss_mb=spent.peak_pss_mb,
             destination_cpu_s=spent.destination_cpu_s,
+            stage_cpu_s=spent.stage_cpu_s,
         )
 
-    def _pipeline(self, pipeline: BenchPipeline) -> PipelineFollower:
+    def _pipeline(self, pipeline: BenchPipeline, *, captures: bool = True) -> PipelineFollower:
         if self._spark is None:
             raise BenchError("There is no Spark session.", remedy="Name a pipeline in SYSTEMS.")
-        return PipelineFollower(self._spark, pipeline)
+        return PipelineFollower(self._spark, pipeline, captures=captures)
 
     def _target(self, system: str, number: int) -> Target:
         targets = self._require_targets()

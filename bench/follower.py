@@ -47,8 +47,10 @@ class Follower(Protocol):
 class PipelineFollower:
     """A whole pipeline, whatever its destination is."""
 
-    def __init__(self, spark: WarmSpark, pipeline: BenchPipeline) -> None:
+    def __init__(self, spark: WarmSpark, pipeline: BenchPipeline, *, captures: bool = True) -> None:
+        """Without ``captures`` it delivers what its log holds already."""
         self._spark = spark
+        self._captures = captures
         self._pipeline = pipeline
         self.pump = spark.pump
         self.delivery_of = spark.delivery_of
@@ -67,7 +69,11 @@ class PipelineFollower:
         for pids in self.processes().values():
             for pid in pids:
                 forget_peak(pid)
-        self._spark.start(self._pipeline.file)
+        self._spark.start(self._pipeline.file, captures=self._captures)
+
+    def standing_since(self, patience: float) -> float:
+        """When it had told its destination where it stands, which it does before all else."""
+        return self.delivery_of(0, patience).at
 
     def processes(self) -> dict[str, list[int]]:
         return pipeline_processes(self._spark.pid)

@@ -12,6 +12,8 @@ from bench.target import Target
 
 # The kernel walks all pages of a process to tell its share of them: more often would be felt.
 _SAMPLE_SECONDS = 1.0
+# A pipeline's own, in the order in which a change passes them.
+_STAGES = ("capture", "driver", "jvm", "workers")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,14 @@ class Spent:
     @property
     def cpu_s(self) -> float:
         return sum(part.cpu_seconds for part in self.parts.values())
+
+    @property
+    def stage_cpu_s(self) -> dict[str, float]:
+        """By the stages that a change passes, from the source's server to the destination's."""
+        own = {name: self.parts[name].cpu_seconds for name in _STAGES if name in self.parts}
+        # A native subscription's own process is the destination's.
+        destination = {"destination": self.destination_cpu_s or 0.0}
+        return {"walsender": self.server_cpu_s, **own, **destination}
 
     @property
     def peak_rss_mb(self) -> float:

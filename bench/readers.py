@@ -74,11 +74,14 @@ def measure_pg_recvlogical(
 def measure_capture(
     database: BenchDatabase, workload: str, pipeline: BenchPipeline, load: Load
 ) -> Measurement:
-    log = ChangeLog(pipeline.config.change_log.path)
+    """Let capture alone write a pipeline's log, which stays. What that took."""
+    log = ChangeLog.of(pipeline.config.change_log)
     # Supervised: it ends when its standard input does, also if the bench is killed.
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock", "capture", str(pipeline.file), "--supervised"],
         stdin=subprocess.PIPE,
+        # It tells a driver there of its segments.
+        stdout=subprocess.DEVNULL,
         start_new_session=True,
     )
 

@@ -33,6 +33,8 @@ class Measurement:
 
     Of a copy, ``changes`` are its rows, ``chunk_seconds`` go from its begin to its last row's
     arrival, ``run_seconds`` over the whole command.
+
+    ``stage_cpu_s`` has the processor time of each stage that a change passes, by name.
     """
 
     workload: str
@@ -51,6 +53,7 @@ class Measurement:
     tables: int | None = None
     chunk_seconds: float | None = None
     run_seconds: float | None = None
+    stage_cpu_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def rows_per_s(self) -> float:
@@ -117,6 +120,7 @@ def summarise(measurements: Sequence[Measurement], scale: float) -> list[dict[st
 
 def _entry(rounds: list[Measurement], scale: float) -> dict[str, Any]:
     parts = sorted({part for measurement in rounds for part in measurement.rss_mb})
+    stages = dict.fromkeys(stage for measurement in rounds for stage in measurement.stage_cpu_s)
     return {
         "workload": rounds[0].workload,
         "phase": rounds[0].phase,
@@ -132,6 +136,10 @@ def _entry(rounds: list[Measurement], scale: float) -> dict[str, Any]:
         "destination_cpu_s_per_million": _median(
             [m.destination_cpu_s_per_million for m in rounds], 3
         ),
+        "stage_cpu_us": {
+            stage: _median([m.stage_cpu_s.get(stage, 0.0) / m.changes * 1e6 for m in rounds], 2)
+            for stage in stages
+        },
         "rss_mb": {part: max(m.rss_mb.get(part, 0.0) for m in rounds) for part in parts},
         "rows": rounds[0].changes,
         "seconds": _median([m.seconds for m in rounds], 3),

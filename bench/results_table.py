@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -50,6 +50,15 @@ _COPY_COLUMNS: Columns = (
     ("RSS MB", "peak_rss_mb", _whole),
 )
 
+_STAGES = ("walsender", "capture", "driver", "jvm", "workers", "destination")
+
+
+def stage_cells(entry: dict[str, Any]) -> list[str]:
+    """One line of the table of stages: microseconds of processor time a change."""
+    spent = entry["stage_cpu_us"]
+    sums = [spent.get(stage) for stage in _STAGES] + [sum(spent.values())]
+    return [*cells(entry)[:2], *("-" if us is None else f"{us:.2f}" for us in sums)]
+
 
 def cells(entry: dict[str, Any]) -> list[str]:
     """One line of the table; a dash where a figure does not apply."""
@@ -77,3 +86,16 @@ def print_table(entries: Iterable[dict[str, Any]], console: Console | None = Non
         for entry in group:
             table.add_row(*cells(entry))
         console.print(table)
+    _print_stages([entry for entry in ordered if entry.get("stage_cpu_us")], console)
+
+
+def _print_stages(entries: Sequence[dict[str, Any]], console: Console) -> None:
+    if not entries:
+        return
+    table = Table(box=None, collapse_padding=True, pad_edge=False)
+    for index, title in enumerate(("CPU us a change", "", *_STAGES, "sum")):
+        table.add_column(title, justify="left" if index < 2 else "right", no_wrap=True)
+    for entry in entries:
+        table.add_row(*stage_cells(entry))
+    console.print()
+    console.print(table)

@@ -14,11 +14,14 @@ COPIES = ("copy", "copy_small")
 WORKLOADS = (*STREAMS, *COPIES, "encode", "transformers")
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
 TRANSFORMED = "discard_transformed"
+FROM_LOG = "postgres_from_log"
 PIPELINES = (
-    *("discard", "discard_object_log", TRANSFORMED, "postgres", "kafka", "rabbitmq", "search"),
+    *("discard", "discard_object_log", TRANSFORMED, "postgres", FROM_LOG),
+    *("kafka", "rabbitmq", "search"),
 )
-INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres")
-_STREAM_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
+INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG)
+_STEADY_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
+_STREAM_SYSTEMS = (*_STEADY_SYSTEMS, FROM_LOG)
 _COPY_SYSTEMS = ("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres")
 ENCODERS = {f"encode_{name}": name for name in ("penstock", "debezium", "bifrost")}
 """Their formats."""
@@ -33,7 +36,8 @@ TRANSFORMERS = {
 SYSTEMS = (
     *("pg_recvlogical", "capture", "psql_copy_binary_2", "spark_jdbc", "discard"),
     *("discard_object_log", TRANSFORMED),
-    *("native_subscription", "psql_copy_pipe", "postgres", "kafka", "rabbitmq", "rabbitmq_bare"),
+    *("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG),
+    *("kafka", "rabbitmq", "rabbitmq_bare"),
     *("search", "search_bulk_helper"),
     *ENCODERS,
     *TRANSFORMERS,
@@ -45,7 +49,7 @@ _SYSTEMS_OF = {
         *("discard_object_log", TRANSFORMED, "kafka", "rabbitmq", "rabbitmq_bare", "search"),
         "search_bulk_helper",
     ),
-    "w3": (*_STREAM_SYSTEMS, "discard_object_log"),
+    "w3": (*_STEADY_SYSTEMS, "discard_object_log"),
     "copy": _COPY_SYSTEMS,
     "copy_small": ("discard", "postgres"),
     "encode": tuple(ENCODERS),

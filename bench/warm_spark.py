@@ -49,6 +49,14 @@ class _Result:
     value: Any
 
 
+@dataclass(frozen=True)
+class _Run:
+    """A pipeline is to be run."""
+
+    file: Path
+    captures: bool
+
+
 class WarmSpark:
     """The parent's end. Inside ``with`` the session is up; afterwards all of it is gone.
 
@@ -99,10 +107,12 @@ class WarmSpark:
     ) -> None:
         self._end()
 
-    def start(self, file: Path) -> None:
-        """Begin to run a pipeline; it runs until ``stop``."""
+    def start(self, file: Path, *, captures: bool = True) -> None:
+        """Begin to run a pipeline; it runs until ``stop``. Without ``captures`` it reads the log
+        that is there.
+        """
         self.delivered = []
-        self._connection.send(file)
+        self._connection.send(_Run(file, captures))
 
     def stop(self) -> None:
         """End the pipeline, in order."""
@@ -212,7 +222,7 @@ def _serve(connection: Connection, folder: Path, config: SparkConfig) -> None:
         connection.send(_Failed(error.message, error.remedy))
 
 
-def _run(connection: Connection, file: Path, session: SparkSession) -> None:
+def _run(connection: Connection, asked: _Run, session: SparkSession) -> None:
     from penstock.config.load import load_pipeline
     from penstock.pipeline.run.pipeline import Observers, Pipeline
     from penstock.spark.engine import SparkEngine
@@ -223,10 +233,11 @@ def _run(connection: Connection, file: Path, session: SparkSession) -> None:
             connection.send(delivered)
 
     pipeline = Pipeline(
-        load_pipeline(file),
-        file,
+        load_pipeline(asked.file),
+        asked.file,
         partial(SparkEngine, session=session),
         observers=Observers(delivered=observe),
+        captures=asked.captures,
     )
     pipeline.run(connection.poll)
     connection.recv()

@@ -15,6 +15,7 @@ from psycopg import sql
 from penstock.destination.postgres.destination import PostgresDestination
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.staging import task_writer
+from penstock.destination.postgres.staging.handover import HandoverPlace
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.table_definition import TableDefinition
 
@@ -54,6 +55,11 @@ def end_task_sessions() -> None:
     for conn in task_writer._sessions.values():
         conn.close()
     task_writer._sessions.clear()
+
+
+def tasks_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks do not see the driver's folder, as on other machines: all rows are staged."""
+    monkeypatch.setattr(HandoverPlace, "is_here", lambda _place: False)
 
 
 class Target:

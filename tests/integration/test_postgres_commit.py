@@ -20,7 +20,7 @@ from penstock.model.watermarks import Watermarks
 from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_postgres import FreshServer
-from tests.fix_target import Target, end_task_sessions
+from tests.fix_target import Target, end_task_sessions, tasks_elsewhere
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("v", "text"))
 LOOSE = table("loose", Column("a", "text"), identity="f")
@@ -51,6 +51,12 @@ def _staging(target: Target, oid: int) -> list[tuple[Any, ...]]:
     )
 
 
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks_elsewhere(monkeypatch)
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_staging_that_was_emptied_is_staged_again(target: Target, builder: ChangeBuilder) -> None:
     destination = opened(target)
     write(builder, 1)
@@ -67,6 +73,7 @@ def test_staging_that_was_emptied_is_staged_again(target: Target, builder: Chang
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("oids", [(500_001, 500_002), (500_002, 500_001)])
 def test_rows_are_counted_table_by_table(
     target: Target, builder: ChangeBuilder, oids: tuple[int, int]
@@ -181,6 +188,7 @@ def test_a_commit_without_rows_leaves_what_others_have_staged(
     assert held(target) == (4, 4)
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_a_crash_of_the_server_between_staging_and_commit(
     fresh_server: FreshServer, builder: ChangeBuilder
 ) -> None:
@@ -388,6 +396,7 @@ def _set_for_database(target: Target, setting: str) -> None:
     target.execute(f"DO $$BEGIN EXECUTE {change}; END$$")
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_staging_does_not_grow_for_ever(
     target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

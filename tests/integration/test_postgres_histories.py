@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from penstock.decode.changes import ChangeSet
 from penstock.decode.copy_text import copy_lines
 from penstock.decode.text_bytes import text_bytes
+from penstock.destination.postgres.merging.batch_merge import BatchMerge
 from penstock.destination.postgres.merging.table_merge import Odd, TableMerge
 from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from penstock.testing.contract.deliveries import definition, deliver, deliver_cut, reference
 from penstock.testing.merge_model import MergeModel
-from tests.fix_target import Target
+from tests.fix_target import Target, tasks_elsewhere
 from tests.row_histories import (
     ALL,
     Key,
@@ -77,15 +78,21 @@ QUICKLY = settings(
 )
 
 
-@pytest.fixture(params=["quick", "thorough"])
+@pytest.fixture(params=["handed over", "staged", "thorough"])
 def options(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Both ways of merging; the quick one must find every row where it should be."""
-    if request.param == "quick":
+    """All ways of merging; the quick ones must find every row where it should be."""
+    if request.param == "handed over":
+        return {"on_conflict": "error"}
+    if request.param == "staged":
+        tasks_elsewhere(monkeypatch)
         return {"on_conflict": "error"}
 
-    def give_up(_merge: TableMerge) -> None:
+    def give_up(*_: object) -> None:
         raise Odd
 
+    # Neither all tables at once, nor one of them; what was handed over is staged then.
+    monkeypatch.setattr(BatchMerge, "_quick", give_up)
+    monkeypatch.setattr(BatchMerge, "_quick_in_turns", give_up)
     monkeypatch.setattr(TableMerge, "quick", give_up)
     return {}
 

@@ -20,10 +20,10 @@ def segments(count: int) -> list[SegmentName]:
 @pytest.mark.parametrize(
     ("max_growth", "expected"),
     [
-        (1, [100, 100, 100, 100, 100]),
-        (2, [200, 200, 200, 200, 200]),
-        (3, [200, 300, 300, 300, 300]),
-        (8, [200, 400, 800, 800, 800]),
+        (1, [25, 50, 100, 100, 100]),
+        (2, [25, 50, 100, 200, 200]),
+        (3, [25, 50, 100, 200, 300]),
+        (8, [25, 50, 100, 200, 400]),
     ],
 )
 def test_they_double_up_to_the_limit(max_growth: int, expected: list[int]) -> None:
@@ -31,22 +31,22 @@ def test_they_double_up_to_the_limit(max_growth: int, expected: list[int]) -> No
     assert size.allowed == 100
     seen = []
     for _ in expected:
-        size = size.next(waiting=101)
+        size = size.next(waiting=26)
         seen.append(size.allowed)
     assert seen == expected
 
 
 def test_they_are_small_again_at_once() -> None:
-    size = BatchSize(100, 4).next(1000).next(1000)
-    assert size.allowed == 400
-    assert size.next(100).allowed == 100
-    assert size.next(0).next(1000).allowed == 200
+    size = BatchSize(100, 4).next(1000).next(1000).next(1000).next(1000)
+    assert size.allowed == 200
+    assert size.next(25).allowed == 100
+    assert size.next(0).next(1000).allowed == 25
 
 
 def test_a_backlog_drains_in_few_batches() -> None:
     log = segments(100)
     sizes = dict.fromkeys(log, 10)
-    at, size, taken = NOTHING, BatchSize(50, 4), []
+    at, size, taken = NOTHING, BatchSize(80, 4), []
     while True:
         size = size.next(waiting_bytes(log, sizes, at))
         batch = next_batch(log, sizes, at, size.allowed)
@@ -54,7 +54,7 @@ def test_a_backlog_drains_in_few_batches() -> None:
             break
         taken.append(len(batch.pointers))
         at = batch.frontier
-    assert taken == [10, 20, 20, 20, 20, 10]
+    assert taken == [2, 4, 8, 16, 32, 32, 6]
 
 
 class TestWaiting:

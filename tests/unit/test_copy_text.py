@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.decode.copy_text import copy_lines
+from penstock.decode.copy_text import copy_lines, split_lines
 from penstock.decode.text_bytes import text_bytes
 
 _SPECIAL = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -64,3 +64,10 @@ def test_a_slice_of_the_lines_is_just_those_lines(
 def test_lines_without_a_column_of_their_own(columns: list[str]) -> None:
     lines = copy_lines(columns, 3)
     assert bytes(text_bytes(lines)).decode() == 3 * ("\t".join(columns) + "\n")
+
+
+@given(st.lists(st.tuples(texts | st.none(), texts), max_size=5))
+def test_lines_are_split_into_what_they_were_made_of(rows: list[tuple[str | None, str]]) -> None:
+    columns = [pa.array([row[place] for row in rows], pa.string()) for place in (0, 1)]
+    lines = bytes(text_bytes(copy_lines(columns, len(rows))))
+    assert split_lines(lines, 2) == columns

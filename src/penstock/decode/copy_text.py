@@ -1,7 +1,8 @@
-"""Arrow text columns as the text format of COPY, without a loop over rows."""
+"""Arrow text columns as the text format of COPY, without a loop over rows, and back."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ NULL = "\\N"
 
 # A backslash first: the others bring new ones along.
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
+
+_ESCAPED = re.compile(r"\\(.)")
+_MEANT = {escaped[1]: plain for plain, escaped in _ESCAPES}
 
 Column = Any
 """A text column, or one text (already escaped) for all rows."""
@@ -45,3 +49,18 @@ def escape(column: pa.Array) -> pa.Array:
         if plain.encode() in text:
             column = pc.replace_substring(column, plain, escaped)
     return column.fill_null(NULL) if column.null_count else column
+
+
+def split_lines(lines: bytes, count: int) -> list[pa.Array]:
+    """The ``count`` columns, at least one, of what ``copy_lines`` has made of text columns.
+
+    Row by row: for lines that are looked at again after something went wrong.
+    """
+    rows = [line.split("\t") for line in lines.decode().split("\n")[:-1]]
+    return [pa.array([_plain(row[place]) for row in rows], pa.string()) for place in range(count)]
+
+
+def _plain(text: str) -> str | None:
+    if text == NULL:
+        return None
+    return _ESCAPED.sub(lambda found: _MEANT[found[1]], text) if "\\" in text else text

@@ -207,7 +207,7 @@ BREAKS = (
         guarantee="A backlog is bounded and drains",
         without="A backlog is drained in small batches, however long it is.",
         file="changelog/batch_size.py",
-        edits=(("min(self.factor * 2, self.max_growth)", "self.factor"),),
+        edits=(("self.factor * 2)", "self.factor)"),),
         noticed_by=(("unit/test_batch_size.py", "test_a_backlog_drains_in_few_batches"),),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.sabotage.a_break import Break
 
+_STAGING = "destination/postgres/staging"
 _TABLE_MERGE = "destination/postgres/merging/table_merge.py"
 
 BREAKS = (
@@ -67,6 +68,63 @@ BREAKS = (
             (
                 "integration/test_postgres_commit.py",
                 "test_staging_that_was_emptied_is_staged_again",
+            ),
+        ),
+    ),
+    Break(
+        name="handed-rows-forgotten",
+        guarantee="Once, in tables",
+        without="Rows that were handed over are left out where they do not go straight in.",
+        file=f"{_STAGING}/restaging.py",
+        edits=(("if part.handed is None:", "if part.handed is None or part.part:"),),
+        noticed_by=(
+            (
+                "integration/test_postgres_handover.py",
+                "test_a_row_that_is_there_already_is_replaced_as_ever",
+            ),
+        ),
+    ),
+    Break(
+        name="handed-rows-cut-short",
+        guarantee="Once, in tables",
+        without="A file of rows that ends too early is taken for whole.",
+        file=f"{_STAGING}/handover.py",
+        edits=(
+            (
+                "                if not count:\n                    raise _gone(self.file)",
+                "                if not count:\n                    break",
+            ),
+        ),
+        noticed_by=(
+            (
+                "integration/test_postgres_handover.py",
+                "test_rows_that_are_cut_short_are_asked_for_again",
+            ),
+        ),
+    ),
+    Break(
+        name="handed-to-another-machine",
+        guarantee="Once, in tables",
+        without="A task leaves its rows in a folder of that name that is not the driver's.",
+        file=f"{_STAGING}/handover.py",
+        edits=((".read_text() == self.mark", '.read_text() != ""'),),
+        noticed_by=(("unit/test_handover.py", "test_a_folder_without_the_mark_is_another_one"),),
+    ),
+    Break(
+        name="handed-rows-visible-early",
+        guarantee="Once, in tables",
+        without="Rows that were handed over are committed before the position.",
+        file="destination/postgres/merging/batch_merge.py",
+        edits=(
+            (
+                "        added = copy_in(\n",
+                '        self._conn.pgconn.exec_(b"COMMIT")\n        added = copy_in(\n',
+            ),
+        ),
+        noticed_by=(
+            (
+                "integration/test_postgres_handover.py",
+                "test_readers_see_all_tables_of_a_batch_or_none",
             ),
         ),
     ),

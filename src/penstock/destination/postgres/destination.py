@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 import psycopg
 
@@ -48,7 +47,10 @@ from penstock.destination.postgres.sessions.session import (
     destination_errors,
 )
 from penstock.destination.postgres.sessions.session_pool import SessionPool
+from penstock.destination.postgres.staging.handover import Handover, HandoverPlace
+from penstock.destination.postgres.staging.handover_choice import HandoverChoice
 from penstock.destination.postgres.staging.receipt import StagedBatch, total
+from penstock.destination.postgres.staging.restaging import restage
 from penstock.destination.postgres.staging.sections import change_tables, refusals, stages_after
 from penstock.destination.postgres.staging.stage import (
     CATCHUP_LANE,
@@ -143,6 +145,7 @@ class PostgresDestination(
         self._replayed: dict[int, frozenset[int]] = {}
         self._left: dict[Stage, int] = {}
         self._sections: dict[int, Mapping[int, Stage]] = {}
+        self._handover, self._choice = Handover(), HandoverChoice()
         self._sequences_due = 0.0
         self._names = TableNames(options.target_schema, options.tables)
         self._pool = SessionPool(lambda: self._session.connect("tables"))
@@ -234,7 +237,8 @@ class PostgresDestination(
 
     def writer(self) -> PostgresWriter:
         self._lane = LANES[(LANES.index(self._lane) + 1) % len(LANES)]
-        return self._writer(self._lane, self._stages[self._lane])
+        place = self._handover.place(self._lane) if self._choice.next() else None
+        return self._writer(self._lane, self._stages[self._lane], place)
 
     def catchup_writer(self, tables: Collection[int]) -> PostgresWriter:
         stages = {oid: self._stages[CATCHUP_LANE][oid] for oid in tables}
@@ -245,7 +249,9 @@ class PostgresDestination(
             self._catching_up |= stages.keys()
         return self._writer(CATCHUP_LANE, stages)
 
-    def _writer(self, lane: int, stages: Mapping[int, Stage]) -> PostgresWriter:
+    def _writer(
+        self, lane: int, stages: Mapping[int, Stage], place: HandoverPlace | None = None
+    ) -> PostgresWriter:
         # Kept: a batch is merged as it was staged, whatever is replayed by then.
         replaying = self._replayed[lane] = self._replaying
         return PostgresWriter(
@@ -255,16 +261,28 @@ class PostgresDestination(
             stages,
             self._options.dead_letter,
             replaying,
+            place,
         )
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         batch = StagedBatch.from_bytes(receipts)
         progress = Progress(self._held.epoch, watermarks)
+        stages = self._stages[batch.lane]
 
         def merge(conn: Connection, thorough: bool) -> None:
-            self._merge(conn, self._stages[batch.lane], batch, progress, thorough=thorough)
+            self._merge(conn, stages, batch, progress, thorough=thorough)
 
-        self._commit(progress, merge, partial(self._tidy, batch), "committing a batch")
+        def stage(conn: Connection) -> None:
+            nonlocal batch
+            if batch.is_handed:
+                self._choice.refused()
+                batch = restage(conn, stages, batch, self._letters_of)
+
+        def tidy(conn: Connection) -> None:
+            self._choice.committed(len(receipts), batch)
+            self._tidy(batch, conn)
+
+        self._commit(progress, merge, tidy, "committing a batch", before_thorough=stage)
 
     def _commit(
         self,
@@ -272,6 +290,8 @@ class PostgresDestination(
         apply: Callable[[Connection, bool], None],
         tidy: Callable[[Connection], None],
         doing: str,
+        *,
+        before_thorough: Callable[[Connection], None] = lambda _: None,
     ) -> None:
         """In one transaction, and again if need be: thoroughly."""
         try:
@@ -281,6 +301,7 @@ class PostgresDestination(
                 except (Odd, psycopg.Error) as error:
                     if not is_odd(error):
                         raise
+                    before_thorough(conn)
                     self._transact(conn, progress, apply, thorough=True)
                 self._held = progress
                 # What is committed stays committed: a server that is lost here is lost to the next
@@ -303,6 +324,11 @@ class PostgresDestination(
             apply(conn, thorough)
             failpoint("postgres.merged")
         failpoint("postgres.committed")
+
+    @property
+    def _letters_of(self) -> str | None:
+        """The pipeline, where rows that are refused become its dead letters."""
+        return self.pipeline if self._options.dead_letter else None
 
     def _advance(self, conn: Connection, progress: Progress) -> None:
         """First of all: it fences, and it holds a second driver up until we are done."""
@@ -329,7 +355,7 @@ class PostgresDestination(
             batch,
             position=Position(progress.watermarks.frontier.commit_lsn, 0),
             strict=self._options.on_conflict == "error",
-            dead_letter=self._options.dead_letter,
+            letters_of=self._letters_of,
             replayed=self._replayed.get(batch.lane, frozenset()),
         )
         merge.run(thorough=thorough)
@@ -490,8 +516,7 @@ class PostgresDestination(
 
     def settle_parked(self, rows: TableRows, keys: Sequence[tuple[str, ...]]) -> None:
         stage = self._stages[CATCHUP_LANE][rows.table.oid]
-        letters_of = self.pipeline if self._options.dead_letter else None
-        self._copies.settle(stage, rows, keys, letters_of)
+        self._copies.settle(stage, rows, keys, self._letters_of)
 
     def complete_table(self, table: TableDefinition) -> None:
         self._catching_up.discard(table.oid)
@@ -556,6 +581,7 @@ class PostgresDestination(
             return forget_pipeline(conn, self.pipeline)
 
     def close(self) -> None:
+        self._handover.close()
         self._pool.close()
         with self._session.last() as conn:
             if conn is not None and self._targets:

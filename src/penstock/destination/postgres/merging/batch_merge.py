@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 
 import psycopg
 from psycopg import errors, sql
@@ -13,15 +14,16 @@ from penstock.destination.postgres.merging.dead_letters import (
     refusal,
     tables_refusals,
 )
-from penstock.destination.postgres.merging.merge_sql import count_parts
+from penstock.destination.postgres.merging.merge_sql import copy_lines_in, count_parts
 from penstock.destination.postgres.merging.table_merge import Odd, TableMerge, is_odd
 from penstock.destination.postgres.sessions.session import (
     Connection,
+    copy_in,
     is_passing,
     is_refusal,
     said,
 )
-from penstock.destination.postgres.staging.receipt import Part, StagedBatch, total
+from penstock.destination.postgres.staging.receipt import Part, StagedBatch, stretches, total
 from penstock.destination.postgres.staging.stage import Stage
 from penstock.model.errors import BatchAgain
 from penstock.model.lsn import Position
@@ -52,7 +54,7 @@ class BatchMerge:
         *,
         position: Position,
         strict: bool,
-        dead_letter: bool,
+        letters_of: str | None,
         replayed: frozenset[int] = frozenset(),
     ) -> None:
         """``position`` is where the batch ends; ``replayed`` are tables whose changes come over
@@ -64,27 +66,18 @@ class BatchMerge:
         self._batch = batch
         self._position = position
         self._strict = strict
-        self._letters_of = pipeline if dead_letter else None
+        self._letters_of = letters_of
         self._replayed = replayed
 
     def run(self, *, thorough: bool) -> None:
         """Merge every table. Quickly, which raises Odd or psycopg's error where that does not do;
-        or thoroughly, which raises TableRefused where a row is refused.
+        or thoroughly, which raises TableRefused where a row is refused, and for which all rows must
+        be staged.
         """
         # A history keeps what a TRUNCATE made void.
         is_history = any(stage.kind == "history" for stage in self._stages.values())
         parts = self._batch.parts(with_truncated=is_history)
-        merges = {
-            oid: TableMerge(
-                self._conn,
-                self._pipeline,
-                self._stages[oid],
-                parts[oid],
-                strict=self._strict,
-                replayed=oid in self._replayed,
-            )
-            for oid in sorted(parts)
-        }
+        merges = {oid: self._table(oid, parts[oid]) for oid in sorted(parts)}
         self._count(
             {oid: p for oid, p in parts.items() if thorough or not merges[oid].is_only_inserts}
         )
@@ -93,6 +86,8 @@ class BatchMerge:
             for merge in merges.values():
                 self._thorough(merge)
             self._check_deferred()
+        elif self._batch.is_handed:
+            self._quick_in_turns({oid: parts[oid] for oid in sorted(parts)})
         else:
             self._quick(list(merges.values()))
         letters = [
@@ -105,6 +100,36 @@ class BatchMerge:
             total(found, "refused") for found in parts.values()
         ):
             raise _lost("dead letters")
+
+    def _table(self, oid: int, parts: Sequence[Part]) -> TableMerge:
+        return TableMerge(
+            self._conn,
+            self._pipeline,
+            self._stages[oid],
+            parts,
+            strict=self._strict,
+            replayed=oid in self._replayed,
+        )
+
+    def _quick_in_turns(self, parts: Mapping[int, Sequence[Part]]) -> None:
+        """Each table's parts in order: some that were staged, some that were handed over, again
+        some that were staged. A part's rows are net rows over what the parts before it left.
+        """
+        turns = zip_longest(*(stretches(found) for found in parts.values()), fillvalue=([], []))
+        for turn in turns:
+            found = list(zip(parts, turn, strict=True))
+            self._quick([self._table(oid, staged) for oid, (staged, _) in found if staged])
+            self._add_handed([(oid, part) for oid, (_, handed) in found for part in handed])
+
+    def _add_handed(self, parts: Sequence[tuple[int, Part]]) -> None:
+        """Copy rows straight into their targets."""
+        handed = [(self._stages[oid], part.handed) for oid, part in parts if part.handed]
+        added = copy_in(
+            self._conn, [(copy_lines_in(stage), some.lines()) for stage, some in handed]
+        )
+        # A trigger may have kept some away.
+        if added != [some.rows for _, some in handed]:
+            raise Odd
 
     def _quick(self, merges: Sequence[TableMerge]) -> None:
         """All tables at once: one answer a step for all of them, not one a statement."""

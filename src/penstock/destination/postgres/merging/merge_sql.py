@@ -41,6 +41,12 @@ def count_parts(stages: Sequence[Stage]) -> Statement:
     )
 
 
+def copy_lines_in(stage: Stage) -> bytes:
+    """COPY of lines that hold the target's columns."""
+    names = comma(column_name(stage, index) for index in range(len(stage.columns)))
+    return sql.SQL("COPY {} ({}) FROM STDIN").format(stage.target_id, names).as_bytes(None)
+
+
 def count_ops(stage: Stage) -> Statement:
     """How many rows of each op are staged, and how many of the updates are incomplete."""
     return sql.SQL(

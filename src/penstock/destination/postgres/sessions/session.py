@@ -42,6 +42,7 @@ _SETTINGS = {
 }
 # Says whose settings a server connection has, for who may have got another one.
 _MARK = "penstock.session"
+_PIECE_BYTES = 2**18
 # Shutdown, crash and start of the server; no connection, memory or disk left; a deadlock or a
 # cancelled statement: all of them pass.
 _PASSING = ("57P", "57014", "08", "53", "40", "55P03", "25006")
@@ -152,45 +153,69 @@ def as_destination_error(error: psycopg.Error, action: str) -> DestinationError:
     )
 
 
-def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]]) -> None:
-    """Run several COPY … FROM STDIN in one transaction and one request, each with its data.
+def copy_in(conn: Connection, loads: Sequence[tuple[bytes, Iterator[memoryview]]]) -> list[int]:
+    """Run several COPY … FROM STDIN in one request, each with its data; how many rows each added.
+    In one transaction: the caller's, or one of their own.
 
     By libpq itself: for many small tables, the way through a cursor costs more than the rows.
     """
     pgconn = conn.pgconn
     statements = b";".join(statement for statement, _ in loads)
-    pgconn.nonblocking = 0
-    try:
-        result = None
-        if loads:
-            pgconn.send_query(statements)
-            result = next_result(conn)
-        for _, data in loads:
-            if result is None or result.status != ExecStatus.COPY_IN:
-                break
-            try:
-                for part in data:
-                    pgconn.put_copy_data(part)
-            except BaseException:
-                with suppress(psycopg.Error):
-                    pgconn.put_copy_end(b"what was to be copied could not be made")
-                    while next_result(conn) is not None:
-                        pass
-                raise
-            pgconn.put_copy_end()
-            result = next_result(conn)
-            if result is None or result.status != ExecStatus.COMMAND_OK:
-                break
-            result = next_result(conn)
-        while (following := next_result(conn)) is not None:
-            result = result or following
-        if pgconn.status != ConnStatus.OK:
-            raise psycopg.OperationalError(pgconn.get_error_message())
-        if result is not None and result.status != ExecStatus.COMMAND_OK:
-            raise errors.error_from_result(result)
-    finally:
-        if pgconn.status == ConnStatus.OK:
-            pgconn.nonblocking = 1
+    counts: list[int] = []
+    result = None
+    if loads:
+        pgconn.send_query(statements)
+        _flush(conn)
+        result = next_result(conn)
+    for _, data in loads:
+        if result is None or result.status != ExecStatus.COPY_IN:
+            break
+        try:
+            for part in data:
+                _put(conn, part)
+        except BaseException:
+            with suppress(psycopg.Error):
+                pgconn.put_copy_end(b"what was to be copied could not be made")
+                _flush(conn)
+                while next_result(conn) is not None:
+                    pass
+            raise
+        pgconn.put_copy_end()
+        _flush(conn)
+        result = next_result(conn)
+        if result is None or result.status != ExecStatus.COMMAND_OK:
+            break
+        counts.append(result.command_tuples or 0)
+        result = next_result(conn)
+    while (following := next_result(conn)) is not None:
+        result = result or following
+    if pgconn.status != ConnStatus.OK:
+        raise psycopg.OperationalError(pgconn.get_error_message())
+    if result is not None and result.status != ExecStatus.COMMAND_OK:
+        raise errors.error_from_result(result)
+    return counts
+
+
+def _put(conn: Connection, data: memoryview) -> None:
+    """Send data of a COPY, piece by piece: libpq holds what the server has not taken yet."""
+    for first in range(0, len(data), _PIECE_BYTES):
+        piece = data[first : first + _PIECE_BYTES]
+        while not conn.pgconn.put_copy_data(piece):
+            _await_room(conn)
+        _flush(conn)
+
+
+def _flush(conn: Connection) -> None:
+    while conn.pgconn.flush():
+        _await_room(conn)
+
+
+def _await_room(conn: Connection) -> None:
+    """Wait here, and not in libpq, which holds up all threads of the process meanwhile."""
+    poll = select.poll()
+    poll.register(conn.pgconn.socket, select.POLLIN | select.POLLOUT)
+    if any(event & ~select.POLLOUT for _, event in poll.poll()):
+        conn.pgconn.consume_input()
 
 
 def session_name(pipeline: str, purpose: str) -> str:

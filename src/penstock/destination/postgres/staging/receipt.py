@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from penstock.destination.postgres.staging.handover import Handed
+
 
 @dataclass(frozen=True)
 class Part:
@@ -18,6 +20,7 @@ class Part:
     are rows to add and ``deletes`` rows to remove, and for a history all are inserts.
     ``incomplete`` of the updates and rekeys have unset columns.
     ``refused`` rows were set aside for the dead letters, and are not among the others.
+    A part that was ``handed`` over is not staged: all its rows are to be added.
     """
 
     table: int
@@ -29,6 +32,7 @@ class Part:
     incomplete: int = 0
     refused: int = 0
     bytes: int = 0
+    handed: Handed | None = None
 
     @property
     def rows(self) -> int:
@@ -77,6 +81,20 @@ class StagedBatch:
         )
 
     @property
+    def is_handed(self) -> bool:
+        """Whether rows were handed over instead of being staged."""
+        return any(part.handed is not None for run in self.runs for part in run.parts)
+
+    @property
+    def size(self) -> int:
+        """How many bytes tasks staged or handed over."""
+        return sum(
+            part.bytes + (part.handed.size if part.handed else 0)
+            for run in self.runs
+            for part in run.parts
+        )
+
+    @property
     def truncates(self) -> list[Truncated]:
         return [event for run in self.runs for event in run.truncates]
 
@@ -97,7 +115,24 @@ def _run(value: dict[str, Any]) -> StagedRun:
     truncates = (
         Truncated(**{**event, "tables": tuple(event["tables"])}) for event in value["truncates"]
     )
-    return StagedRun(tuple(truncates), tuple(Part(**part) for part in value["parts"]))
+    return StagedRun(tuple(truncates), tuple(map(_part, value["parts"])))
+
+
+def _part(value: dict[str, Any]) -> Part:
+    handed = value["handed"]
+    return Part(**{**value, "handed": None if handed is None else Handed(**handed)})
+
+
+def stretches(parts: Sequence[Part]) -> list[tuple[list[Part], list[Part]]]:
+    """A table's parts in order: those that were staged, then those that were handed over, and so
+    on in turns.
+    """
+    found: list[tuple[list[Part], list[Part]]] = []
+    for part in parts:
+        if not found or (part.handed is None and found[-1][1]):
+            found.append(([], []))
+        found[-1][part.handed is not None].append(part)
+    return found
 
 
 def total(parts: Sequence[Part], name: str) -> int:

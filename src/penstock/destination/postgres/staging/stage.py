@@ -57,6 +57,8 @@ class Stage(Stored):
     """Columns that rows may come with and that the target does not have."""
     announced: tuple[Announced, ...] = ()
     """How the stream announces the columns."""
+    takes_lines: bool = False
+    """Whether a COPY of rows into the target does what an INSERT of them does."""
 
     def __hash__(self) -> int:
         # Statements are looked up by it all the time; hashing every column shows.

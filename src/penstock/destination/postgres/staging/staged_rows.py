@@ -35,8 +35,9 @@ class StagedRows(ABC):
         self._commit_lsn = commit_lsn
         self._ordinal = ordinal
         self._all: dict[str, Column] = {
-            "commit_lsn": _numbers(commit_lsn),
-            "ordinal": _numbers(ordinal),
+            # As numbers until they are asked for: rows that are handed over need no text of them.
+            "commit_lsn": commit_lsn,
+            "ordinal": ordinal,
         }
 
     def __len__(self) -> int:
@@ -48,10 +49,23 @@ class StagedRows(ABC):
 
     def columns(self, first: int, last: int) -> list[Column]:
         """The rows ``first`` up to ``last`` of each column."""
+        return [_some(column, first, last) for column in self._all.values()]
+
+    @property
+    def only_adds(self) -> bool:
+        """Whether each row is to be added once, and nothing else is to be done."""
+        return False
+
+    def target_columns(self, first: int, last: int) -> list[Column]:
+        """The rows ``first`` up to ``last`` of the columns that the target has."""
         return [
-            column if isinstance(column, str) else column.slice(first, last - first)
-            for column in self._all.values()
+            _some(column, first, last)
+            for name, column in self._all.items()
+            if name[0] == "c" and name[1:].isdigit()
         ]
+
+    def positions(self, first: int, last: int) -> tuple[Ints, Ints]:
+        return self._commit_lsn[first:last], self._ordinal[first:last]
 
     def position(self, row: int) -> tuple[int, int]:
         return int(self._commit_lsn[row]), int(self._ordinal[row])
@@ -103,11 +117,18 @@ class KeyedRows(StagedRows):
             if any(mask is not None for mask in self._unset):
                 numbers = [str(index + 1) for index in range(len(places))]
                 self._all["unset"], self._incomplete = array_texts(numbers, self._unset, len(rows))
+        # Of a row that went only its key counts; the other columns of the staging table stay null.
+        only_keys = bool((rows.op == DELETE).all())
         for index, place in enumerate(places):
-            self._all[f"c{index + 1}"] = rows.text(place)
+            if index in stage.key or not only_keys:
+                self._all[f"c{index + 1}"] = rows.text(place)
         if (rows.op == REKEY).any():
             for index, place in enumerate(key):
                 self._all[f"k{index + 1}"] = rows.old_key(place)
+
+    @property
+    def only_adds(self) -> bool:
+        return bool((self._op == INSERT).all())
 
     def part(self, table: int, part: int, rows: slice, kept: Mask, size: int) -> Part:
         counts = np.bincount(self._op[rows][kept], minlength=256)
@@ -143,6 +164,10 @@ class StagedCounts(StagedRows):
         self._all["n"] = _numbers(rows.count)
         for index, place in enumerate(places):
             self._all[f"c{index + 1}"] = rows.text(place)
+
+    @property
+    def only_adds(self) -> bool:
+        return bool((self._count == 1).all())
 
     def part(self, table: int, part: int, rows: slice, kept: Mask, size: int) -> Part:
         return Part(
@@ -230,6 +255,14 @@ def key_text(stage: Stage, values: dict[str, str | None]) -> str:
     """What tells a row from the others, for a message: its key, or without one all of it."""
     names = [stage.columns[index].name for index in stage.key] or list(values)
     return ", ".join(f"{name} = {_short(values[name])}" for name in names)
+
+
+def _some(column: Column, first: int, last: int) -> Column:
+    if isinstance(column, str):
+        return column
+    if isinstance(column, np.ndarray):
+        return _numbers(column[first:last])
+    return column.slice(first, last - first)
 
 
 def _numbers(values: Ints) -> pa.Array:

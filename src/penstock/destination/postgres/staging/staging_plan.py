@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from penstock.destination.postgres.merging import history
 from penstock.destination.postgres.sessions.session import Connection
@@ -19,10 +20,13 @@ def planned_stages(
     has_history: bool,
 ) -> dict[int, list[Stage]]:
     """For each lane the staging tables of these targets, in their order."""
-    extras = _extras(conn, targets)
+    extras, plain = _extras(conn, targets), _plain(conn, targets)
     return {
         lane: [
-            _stage(pipeline, target, own, lane, has_history=has_history)
+            replace(
+                _stage(pipeline, target, own, lane, has_history=has_history),
+                takes_lines=not has_history and (target.schema, target.name) in plain,
+            )
             for target, own in zip(targets, extras, strict=True)
         ]
         for lane in lanes
@@ -77,3 +81,16 @@ def _extras(conn: Connection, targets: Sequence[TargetTable]) -> list[tuple[str,
         )
         for target in targets
     ]
+
+
+def _plain(conn: Connection, targets: Sequence[TargetTable]) -> set[tuple[str, str]]:
+    """The targets that are tables without rules, which COPY would pass by."""
+    rows = conn.execute(
+        "SELECT n.nspname::text, c.relname::text"
+        " FROM unnest(%s::text[], %s::text[]) AS wanted (schema, name)"
+        " JOIN pg_namespace n ON n.nspname = wanted.schema"
+        " JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name"
+        " WHERE c.relkind IN ('r', 'p') AND NOT c.relhasrules",
+        [[target.schema for target in targets], [target.name for target in targets]],
+    )
+    return {(schema, name) for schema, name in rows}

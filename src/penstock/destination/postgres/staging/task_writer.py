@@ -1,53 +1,40 @@
-"""The executor's side: folds a task's changes to net rows and copies them into staging tables."""
+"""The executor's side: folds a task's changes to net rows, and stages them or hands them over."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import numpy as np
 import psycopg
-import pyarrow as pa
-from psycopg import sql
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.decode.changes import ChangeSet, TableChanges
-from penstock.decode.copy_text import copy_lines
-from penstock.decode.text_bytes import text_bytes
 from penstock.destination.contract import TaskWriter
 from penstock.destination.postgres.copying.replayed_rows import ReplayedRows
-from penstock.destination.postgres.merging.dead_letters import Letter, refusal, stage_letter
-from penstock.destination.postgres.merging.halving import refused_rows
 from penstock.destination.postgres.sessions.session import (
     Connection,
     as_destination_error,
-    copy_in,
     is_lost,
-    is_refusal,
     open_session,
-    said,
     session_name,
 )
+from penstock.destination.postgres.staging.handover import HandoverPlace
+from penstock.destination.postgres.staging.loads import Key, Load, Staging, lines_of
 from penstock.destination.postgres.staging.receipt import Part, StagedBatch, StagedRun, Truncated
 from penstock.destination.postgres.staging.stage import Stage
 from penstock.destination.postgres.staging.staged_rows import (
-    Mask,
     StagedRows,
-    key_text,
     staged_rows,
 )
 from penstock.failpoints import failpoint
 from penstock.model.errors import TableRefused, unreadable_alone
-from penstock.model.lsn import Position
 from penstock.model.table_schema import TableSchema
 from penstock.transform.table_order import after, in_table_order
 
 # Nothing staged has to survive: a crash of the server empties the tables anyway.
 _SESSION = {"synchronous_commit": "off"}
-# Rows that are encoded at a time: bounds what stands twice in memory.
-_CHUNK_ROWS = 50_000
 
 # A worker process serves many tasks; connections outlive them. Module-level, since a writer is
 # unpickled anew for each task.
@@ -65,12 +52,17 @@ class PostgresWriter(TaskWriter):
     dead_letter: bool
     replayed: frozenset[int] = frozenset()
     """Tables whose changes come over rows that were copied."""
+    handover: HandoverPlace | None = None
+    """Where rows that are only added may be left for the driver; None: all are staged."""
 
     def write(self, changes: Iterable[ChangeSet]) -> bytes:
         runs = []
+        writer = self
+        if self.handover is not None and not self.handover.is_here():
+            writer = replace(self, handover=None)
         for run in changes:
             try:
-                runs.append(self._stage_run(run))
+                runs.append(writer._stage_run(run))
             except psycopg.Error as error:
                 forget_session(self.url, "task")
                 raise as_destination_error(error, "staging rows") from error
@@ -87,13 +79,33 @@ class PostgresWriter(TaskWriter):
             )
             for event in run.truncates
         ]
-        parts = _Staging(
-            kept_session(self.url, "task", self._connect),
-            list(self._all_loads(run.tables, truncates)),
-            self.pipeline if self.dead_letter else None,
-        ).run()
+        loads = list(self._all_loads(run.tables, truncates))
+        parts = self._hand_over([load for load in loads if load.is_handed])
+        left = [load for load in loads if load.key not in parts]
+        if left:
+            # What could not be handed over is among them.
+            left = [load.staged() for load in left]
+            session = kept_session(self.url, "task", self._connect)
+            staged = Staging(session, left, self.pipeline if self.dead_letter else None).run()
+            parts |= {load.key: part for load, part in zip(left, staged, strict=True)}
         failpoint("postgres.staged")
-        return StagedRun(tuple(truncates), tuple(parts))
+        return StagedRun(tuple(truncates), tuple(parts[load.key] for load in loads))
+
+    def _hand_over(self, loads: Sequence[Load]) -> dict[Key, Part]:
+        """Leave rows for the driver; nothing where there is no room for them."""
+        if not loads or self.handover is None:
+            return {}
+        try:
+            file = self.handover.begin()
+        except OSError:
+            return {}
+        try:
+            return {load.key: load.hand_over(file) for load in loads}
+        except OSError:
+            file.give_up()
+            return {}
+        finally:
+            file.close()
 
     def _connect(self) -> Connection:
         return open_session(self.url, session_name(self.pipeline, "task"), _SESSION)
@@ -133,7 +145,7 @@ class PostgresWriter(TaskWriter):
 
     def _all_loads(
         self, tables: Sequence[TableChanges], truncates: Sequence[Truncated]
-    ) -> Iterator[_Load]:
+    ) -> Iterator[Load]:
         part, staged = secrets.randbits(48), set[int]()
         for some in self._alike(tables, truncates):
             oids = {changes.table.oid for changes in some}
@@ -143,7 +155,7 @@ class PostgresWriter(TaskWriter):
             staged |= oids
             yield from self._loads(part, some)
 
-    def _loads(self, part: int, tables: Sequence[TableChanges]) -> Iterator[_Load]:
+    def _loads(self, part: int, tables: Sequence[TableChanges]) -> Iterator[Load]:
         stages = [self.stages[changes.table.oid] for changes in tables]
         places = stages[0].places(tables[0].table, int(tables[0].commit_lsn[0]))
         try:
@@ -156,10 +168,20 @@ class PostgresWriter(TaskWriter):
             for changes in tables:
                 yield from self._loads(part, [changes])
             return
-        lines = None if len(tables) == 1 else _lines(part, rows, 0, len(rows))
+        is_handed = self._hands_over(stages, rows)
+        lines = None
+        if len(tables) > 1:
+            lines = lines_of(None if is_handed else part, rows, 0, len(rows))
         for stage, (first, last) in zip(stages, pairwise(rows.bounds), strict=True):
             if last > first:
-                yield _Load(stage, part, rows, first, last, lines)
+                yield Load(stage, part, rows, first, last, lines, is_handed)
+
+    def _hands_over(self, stages: Sequence[Stage], rows: StagedRows) -> bool:
+        return (
+            self.handover is not None
+            and rows.only_adds
+            and all(stage.takes_lines and stage.columns for stage in stages)
+        )
 
     def _fold(
         self, stage: Stage, places: Sequence[int], tables: Sequence[TableChanges]
@@ -167,105 +189,6 @@ class PostgresWriter(TaskWriter):
         if stage.oid in self.replayed and stage.kind == "keyed":
             return ReplayedRows(stage, places, tables[0])
         return staged_rows(stage, places, tables)
-
-
-@dataclass(frozen=True)
-class _Load:
-    """What goes into one staging table: some rows, whose lines may be known already."""
-
-    stage: Stage
-    part: int
-    rows: StagedRows
-    first: int
-    last: int
-    lines: pa.Array | None
-
-    @property
-    def statement(self) -> bytes:
-        columns = sql.SQL(", ").join(map(sql.Identifier, ("part", *self.rows.names)))
-        copy = sql.SQL("COPY {} ({}) FROM STDIN").format(self.stage.staging_id, columns)
-        return copy.as_bytes(None)
-
-    def chunks(self) -> Iterator[tuple[int, pa.Array]]:
-        """Its lines, so many at a time, and the number of the first of them."""
-        if self.lines is not None:
-            yield self.first, self.lines.slice(self.first, self.last - self.first)
-            return
-        for first in range(self.first, self.last, _CHUNK_ROWS):
-            last = min(first + _CHUNK_ROWS, self.last)
-            yield first, _lines(self.part, self.rows, first, last)
-
-
-class _Staging:
-    """Copies rows into staging tables; those that the server refuses are found one by one."""
-
-    def __init__(self, conn: Connection, loads: Sequence[_Load], letters_of: str | None) -> None:
-        self._conn = conn
-        self._loads = loads
-        self._letters_of = letters_of
-
-    def run(self) -> list[Part]:
-        sizes = [0] * len(self._loads)
-
-        def data(number: int, load: _Load) -> Iterator[memoryview]:
-            for _, lines in load.chunks():
-                found = text_bytes(lines)
-                sizes[number] += len(found)
-                yield found
-
-        try:
-            copy_in(
-                self._conn,
-                [(load.statement, data(number, load)) for number, load in enumerate(self._loads)],
-            )
-        except psycopg.Error as error:
-            if not is_refusal(error):
-                raise
-            return [self._one_by_one(load) for load in self._loads]
-        return [
-            _part(load, np.ones(load.last - load.first, bool), size)
-            for load, size in zip(self._loads, sizes, strict=True)
-        ]
-
-    def _one_by_one(self, load: _Load) -> Part:
-        """Copy what can be copied, and find the rows that cannot."""
-        kept = np.ones(load.last - load.first, bool)
-        size = 0
-
-        def copy(first: int, last: int) -> None:
-            nonlocal size
-            data = text_bytes(lines.slice(first, last - first))
-            copy_in(self._conn, [(load.statement, iter([data]))])
-            size += len(data)
-
-        for start, lines in load.chunks():
-            for row, error in refused_rows(0, len(lines), copy):
-                self._refuse(load, start + row, error)
-                kept[start + row - load.first] = False
-        return _part(load, kept, size)
-
-    def _refuse(self, load: _Load, row: int, error: psycopg.Error) -> None:
-        rows, stage, position = load.rows, load.stage, Position(*load.rows.position(row))
-        values = rows.values(stage, row)
-        if self._letters_of is None:
-            raise refusal(stage, key_text(stage, values), position, said(error)) from error
-        letter = Letter(
-            rows.op_name(row),
-            values,
-            position,
-            error.sqlstate or "",
-            said(error),
-            rows.times(row),
-        )
-        stage_letter(self._conn, self._letters_of, stage, load.part, letter)
-
-
-def _part(load: _Load, kept: Mask, size: int) -> Part:
-    return load.rows.part(load.stage.oid, load.part, slice(load.first, load.last), kept, size)
-
-
-def _lines(part: int, rows: StagedRows, first: int, last: int) -> pa.Array:
-    return copy_lines([str(part), *rows.columns(first, last)], last - first)
 
 
 def _unknown(table: TableSchema) -> TableRefused:
