@@ -18,6 +18,7 @@ from penstock.model.errors import DestinationError, LogError
 from penstock.model.lsn import Frontier
 from penstock.pipeline.run import stream_batches
 from penstock.pipeline.run.engine import Engine, TableToCopy
+from penstock.pipeline.run.new_segments import NewSegments
 from penstock.pipeline.run.stream_batches import BatchPart, StreamBatches
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
@@ -96,6 +97,7 @@ class Played:
     def __init__(self, *ends: Frontier, age: float = 0.0) -> None:
         self.log = PlayedLog(*ends)
         self.engine = PlayedEngine()
+        self.new_segments = NewSegments()
         self.begun: list[Frontier] = []
         self.committed: list[Frontier] = []
         self.commit: Callable[[Frontier], None] = self.committed.append
@@ -107,7 +109,7 @@ class Played:
 
         part = BatchPart(lambda: writer, floors_at, lambda _, frontier: self.commit(frontier))
         log: Any = self.log
-        self.batches = StreamBatches(self.engine, log, age, part)
+        self.batches = StreamBatches(self.engine, log, age, part, self.new_segments)
 
 
 def test_the_first_batch_tells_where_it_stands_and_the_others_follow() -> None:
