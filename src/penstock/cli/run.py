@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -152,6 +153,7 @@ def _run_one(
     from penstock.operations.run_record import recorded_run
     from penstock.pipeline.run.pipeline import Observers, Pipeline
     from penstock.source.postgres.preflight.all_checks import require_passed
+    from penstock.spark.early_session import early_session
     from penstock.spark.engine import SparkEngine
     from penstock.spark.jvm import JVM_GONE
     from penstock.spark.preflight import run_all_checks
@@ -163,12 +165,17 @@ def _run_one(
         # Who started us asks for our metrics and shows them, beside those of capture.
         shown = shown.model_copy(update={"listen": shown.listen and ListenAddress("127.0.0.1", 0)})
         counted = tuple(metric for metric in CATALOGUE if metric not in OF_CAPTURE)
-    require_passed(run_all_checks(config))
-    if stopping():
-        return
-    stopping.install()
     metrics = Metrics(config.name, config.destination_name, counted)
-    with CopyBars(has_bars=tie is None) as bars, shown_logs(config.delivery, bars.say):
+    with (
+        # Spark takes longest to start: it does so while all else is looked at and connected.
+        early_session(config.delivery, config.spark) as early,
+        CopyBars(has_bars=tie is None) as bars,
+        shown_logs(config.delivery, bars.say),
+    ):
+        require_passed(run_all_checks(config))
+        if stopping():
+            return
+        stopping.install()
         kinds = {view.destination_type for view in load_deliveries(file)}
         uses_stdout = any(destination_class(kind).uses_stdout for kind in kinds)
         write = bars.say if uses_stdout else bars.write
@@ -186,7 +193,7 @@ def _run_one(
             pipeline = Pipeline(
                 config,
                 file,
-                SparkEngine,
+                partial(SparkEngine, early=early),
                 observers=observers,
                 metrics=metrics,
                 captures=not no_capture,

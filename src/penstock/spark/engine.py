@@ -18,6 +18,7 @@ from penstock.metrics.written import CopyResult, JobResult
 from penstock.pipeline.run.engine import Engine, TableToCopy
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
+from penstock.spark.early_session import EarlySession
 from penstock.spark.jobs import LogReading, run_batch, run_copy
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.session import end_session, make_session
@@ -37,16 +38,24 @@ class SparkEngine(Engine):
         steps: Sequence[Step],
         *,
         session: SparkSession | None = None,
+        early: EarlySession | None = None,
     ) -> None:
+        """``early`` is the one to take, where it was begun before."""
         self._config = config
         self._steps = steps
         self._given = session
+        self._early = early
         self._reading = LogReading(ChangeLog.of(config.change_log), config.batch.buffer_bytes)
         self._session: SparkSession
         self._width: TaskWidth
 
     def __enter__(self) -> Self:
-        self._session = self._given or make_session(self._config.delivery, self._config.spark)
+        if self._given is not None:
+            self._session = self._given
+        elif self._early is not None:
+            self._session = self._early.take()
+        else:
+            self._session = make_session(self._config.delivery, self._config.spark)
         with jvm_needed():
             self._width = TaskWidth(self._session.sparkContext)
         return self

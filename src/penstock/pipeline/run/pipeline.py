@@ -119,9 +119,10 @@ class Pipeline:
         # Before anything is delivered: somebody may have changed the publications meanwhile.
         subscribed.reconcile()
         with (
+            # Connects while the engine starts.
+            self._capture(context, committer) as capture,
             context.engine,
             DestinationWatch(context),
-            self._capture(context, committer) as capture,
             self._copies(context, tables, committer, joins) as copies,
         ):
             supervisor = Supervisor(
