@@ -16,7 +16,7 @@ from penstock.destination.contract import TaskWriter
 from penstock.metrics.written import CopyResult, JobResult, Written
 from penstock.model.errors import DestinationError, LogError
 from penstock.model.lsn import Frontier
-from penstock.pipeline.run import stream_batches
+from penstock.pipeline.run import new_segments, stream_batches
 from penstock.pipeline.run.engine import Engine, TableToCopy
 from penstock.pipeline.run.new_segments import NewSegments
 from penstock.pipeline.run.stream_batches import BatchPart, StreamBatches
@@ -189,3 +189,23 @@ def test_a_clock_that_is_set_back_delays_nobody(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(time, "time", lambda: now() - 3600.0 * len(played.begun))
     with played.batches:
         wait_until(lambda: THREE in played.committed, "it goes on", timeout=20)
+
+
+def test_capture_s_word_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else does here."""
+    monkeypatch.setattr(new_segments, "_TOLD_POLL_SECONDS", 3600.0)
+    played = Played()
+    played.new_segments.are_told = True
+    with played.batches:
+        wait_until(lambda: START in played.committed, "it runs")
+        played.log.waiting.append(ONE)
+        played.new_segments.came("segment", 1)
+        wait_until(lambda: ONE in played.committed, "it was woken")
+
+
+def test_one_that_nobody_tells_looks_for_itself() -> None:
+    played = Played()
+    with played.batches:
+        wait_until(lambda: START in played.committed, "it runs")
+        played.log.waiting.append(ONE)
+        wait_until(lambda: ONE in played.committed, "it has looked")
