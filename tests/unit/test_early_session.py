@@ -53,12 +53,12 @@ def test_one_that_nobody_takes_is_ended(spark: PlayedSpark) -> None:
     assert spark.ended == [spark.session]
 
 
-def test_an_error_does_not_wait_for_it(spark: PlayedSpark) -> None:
+def test_one_that_is_still_starting_is_ended_once_it_has(spark: PlayedSpark) -> None:
     spark.go.clear()
-    with pytest.raises(PenstockError, match="no such table"), early_session("shop", SparkConfig()):
-        raise PenstockError("no such table")
-    assert not spark.ended
-    spark.go.set()
+    with pytest.raises(PenstockError, match="in use"), early_session("shop", SparkConfig()):
+        threading.Timer(0.1, spark.go.set).start()
+        raise PenstockError("in use")
+    assert spark.ended == [spark.session]
 
 
 def test_what_keeps_it_from_starting_is_told_to_who_takes_it(spark: PlayedSpark) -> None:

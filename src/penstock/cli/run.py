@@ -165,17 +165,17 @@ def _run_one(
         # Who started us asks for our metrics and shows them, beside those of capture.
         shown = shown.model_copy(update={"listen": shown.listen and ListenAddress("127.0.0.1", 0)})
         counted = tuple(metric for metric in CATALOGUE if metric not in OF_CAPTURE)
+    require_passed(run_all_checks(config))
+    if stopping():
+        return
+    stopping.install()
     metrics = Metrics(config.name, config.destination_name, counted)
     with (
-        # Spark takes longest to start: it does so while all else is looked at and connected.
+        # Spark takes longest to start: it does so while all else is opened and connected.
         early_session(config.delivery, config.spark) as early,
         CopyBars(has_bars=tie is None) as bars,
         shown_logs(config.delivery, bars.say),
     ):
-        require_passed(run_all_checks(config))
-        if stopping():
-            return
-        stopping.install()
         kinds = {view.destination_type for view in load_deliveries(file)}
         uses_stdout = any(destination_class(kind).uses_stdout for kind in kinds)
         write = bars.say if uses_stdout else bars.write

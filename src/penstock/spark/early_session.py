@@ -33,10 +33,10 @@ class EarlySession:
         return self._session.result()
 
     def drop(self) -> None:
-        """End it, unless somebody has taken it. One that is still starting is left alone: its JVM
-        ends with this process, and whoever waits for an error is told now.
+        """End it, unless somebody has taken it. Waits for one that is still starting, so that
+        nothing of it is left behind.
         """
-        if not self._is_taken and self._session.done() and self._session.exception() is None:
+        if not self._is_taken and self._session.exception() is None:
             end_session(self._session.result())
 
     def _start(self) -> None:
