@@ -55,8 +55,8 @@ def test_one_that_nobody_takes_is_ended(spark: PlayedSpark) -> None:
 
 def test_one_that_is_still_starting_is_ended_once_it_has(spark: PlayedSpark) -> None:
     spark.go.clear()
+    threading.Timer(0.1, spark.go.set).start()
     with pytest.raises(PenstockError, match="in use"), early_session("shop", SparkConfig()):
-        threading.Timer(0.1, spark.go.set).start()
         raise PenstockError("in use")
     assert spark.ended == [spark.session]
 
