@@ -24,7 +24,7 @@ class PlayedSpark:
         self.go.set()
         self.warmed: list[object] = []
         self.ended: list[object] = []
-        monkeypatch.setattr(module, "make_session", self._make)
+        monkeypatch.setattr(module, "start_session", self._make)
         monkeypatch.setattr(module, "run_tasks", lambda session, *_: self.warmed.append(session))
         monkeypatch.setattr(module, "end_session", self.ended.append)
 

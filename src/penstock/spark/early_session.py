@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from penstock.config.models import SparkConfig
 from penstock.model.errors import PenstockError
 from penstock.spark.jobs import Done, run_tasks
-from penstock.spark.session import end_session, make_session
+from penstock.spark.session import end_session, start_session
 
 
 class EarlySession:
@@ -41,7 +41,7 @@ class EarlySession:
 
     def _start(self) -> None:
         try:
-            session = make_session(self._name, self._config)
+            session = start_session(self._name, self._config)
         except BaseException as error:
             self._session.set_exception(error)
             return

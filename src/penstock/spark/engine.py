@@ -21,7 +21,7 @@ from penstock.source.copy_plan import Chunk
 from penstock.spark.early_session import EarlySession
 from penstock.spark.jobs import LogReading, run_batch, run_copy
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
-from penstock.spark.session import end_session, make_session
+from penstock.spark.session import end_session, start_session
 from penstock.spark.source import share_out
 from penstock.spark.task_width import TaskWidth
 from penstock.transform.floors import Floors
@@ -55,7 +55,7 @@ class SparkEngine(Engine):
         elif self._early is not None:
             self._session = self._early.take()
         else:
-            self._session = make_session(self._config.delivery, self._config.spark)
+            self._session = start_session(self._config.delivery, self._config.spark)
         with jvm_needed():
             self._width = TaskWidth(self._session.sparkContext)
         return self

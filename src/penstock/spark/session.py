@@ -51,7 +51,15 @@ def default_settings() -> dict[str, str]:
 
 
 def make_session(name: str, config: SparkConfig) -> SparkSession:
-    """Start (or reuse) this process's session, with the ``penstock`` source registered.
+    """Start (or reuse) this process's session, with the ``penstock`` source registered."""
+    spark = start_session(name, config)
+    register(spark)
+    return spark
+
+
+def start_session(name: str, config: SparkConfig) -> SparkSession:
+    """Start (or reuse) this process's session, for plain jobs: a pipeline has no use for the
+    source, and to register it takes a second, and two Python processes that stay.
 
     Under spark-submit that is the one which it was told to make: master and driver are its affair,
     and of our settings only those count that it does not have.
@@ -77,10 +85,9 @@ def make_session(name: str, config: SparkConfig) -> SparkSession:
     conf = SparkConf().setAppName(f"penstock {name}").setMaster(config.master)
     conf.setAll(list((settings | given).items()))
     with _own_sigint():
-        start_context(conf, folder)
-    spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    register(spark)
-    return spark
+        context = start_context(conf, folder)
+    # Not by the builder, which hands our settings to SQL and so starts that at once.
+    return SparkSession.getActiveSession() or SparkSession(context)
 
 
 def _submitted_session(config: SparkConfig) -> SparkSession:
@@ -90,9 +97,7 @@ def _submitted_session(config: SparkConfig) -> SparkSession:
         if not name.startswith("spark.driver."):
             conf.setIfMissing(name, value)
     with _own_sigint():
-        spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    register(spark)
-    return spark
+        return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 def end_session(spark: SparkSession) -> None:
