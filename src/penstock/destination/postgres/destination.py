@@ -122,7 +122,7 @@ class PostgresDestination(
         exactly_once=True,
         remembers=True,
         atomic=True,
-        batch_age=0.07,
+        batch_age=0.05,
     )
 
     def __init__(self, options: PostgresOptions, pipeline: str) -> None:
