@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -153,8 +152,7 @@ def _run_one(
     from penstock.operations.run_record import recorded_run
     from penstock.pipeline.run.pipeline import Observers, Pipeline
     from penstock.source.postgres.preflight.all_checks import require_passed
-    from penstock.spark.early_session import early_session
-    from penstock.spark.engine import SparkEngine
+    from penstock.spark.engine import starting_engine
     from penstock.spark.jvm import JVM_GONE
     from penstock.spark.preflight import run_all_checks
 
@@ -172,7 +170,7 @@ def _run_one(
     metrics = Metrics(config.name, config.destination_name, counted)
     with (
         # Spark takes longest to start: it does so while all else is opened and connected.
-        early_session(config.delivery, config.spark) as early,
+        starting_engine(config) as make_engine,
         CopyBars(has_bars=tie is None) as bars,
         shown_logs(config.delivery, bars.say),
     ):
@@ -193,7 +191,7 @@ def _run_one(
             pipeline = Pipeline(
                 config,
                 file,
-                partial(SparkEngine, early=early),
+                make_engine,
                 observers=observers,
                 metrics=metrics,
                 captures=not no_capture,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -15,10 +16,10 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import TaskWriter
 from penstock.metrics.written import CopyResult, JobResult
-from penstock.pipeline.run.engine import Engine, TableToCopy
+from penstock.pipeline.run.engine import Engine, MakeEngine, TableToCopy
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
-from penstock.spark.early_session import EarlySession
+from penstock.spark.early_session import EarlySession, early_session
 from penstock.spark.jobs import LogReading, run_batch, run_copy
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.session import end_session, start_session
@@ -27,6 +28,15 @@ from penstock.spark.task_width import TaskWidth
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
 from penstock.transform.step import Step
+
+
+@contextmanager
+def starting_engine(config: PipelineConfig) -> Iterator[MakeEngine]:
+    """What makes the engine of one run, whose session starts now. `penstock run` opens it, and does
+    all else meanwhile.
+    """
+    with early_session(config.delivery, config.spark) as early:
+        yield partial(SparkEngine, early=early)
 
 
 class SparkEngine(Engine):
