@@ -26,7 +26,8 @@ from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
 from bench.search_server import INTO_SEARCH, SearchIndexes
 from bench.server import SETTINGS, BenchError, bench_database, make_wal_files
-from bench.settings import COPIES, INTO_TABLES, PIPELINES, RESULTS, STREAMS, Settings
+from bench.settings import COPIES, INTO_TABLES, PIPELINES, RESULTS, STREAMS, WORKLOADS, Settings
+from bench.start import measure_start
 from bench.steady import SteadyBench, steady_seconds
 from bench.target import targets_of
 from bench.transformers import measure_transformers
@@ -37,13 +38,16 @@ from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import PenstockError
 
 _WARM_UP_SCALE = 0.1
+# Those that do not start a Spark themselves.
+_ON_WARM_SPARK = tuple(name for name in WORKLOADS if name != "start")
 # All of it is held in memory.
 _ENCODE_SCALE = 0.2
 # At full scale: the table, its WAL, what the server spills while it decodes, and one change log.
 _GIGABYTES = {"w1": 4, "w2": 12, "w3": 1, "w4": 4, "copy": 5, "copy_small": 1, "encode": 1}
-_GIGABYTES["transformers"] = 0
+_GIGABYTES |= {"start": 1, "transformers": 0}
 # And on the destination server: a table (for the phases of w1 six), its staging, its WAL.
 _DESTINATION_GIGABYTES = {"w1": 8, "w2": 9, "w3": 5, "w4": 6, "copy": 6, "copy_small": 5}
+_DESTINATION_GIGABYTES["start"] = 5
 
 
 def main() -> int:
@@ -95,7 +99,7 @@ def _measure(settings: Settings) -> None:
             + ", ".join(f"{name} {value}" for name, value in SETTINGS.items())
         )
         spark = None
-        if settings.needs(*PIPELINES):
+        if settings.needs(*PIPELINES, of=_ON_WARM_SPARK):
             spark = stack.enter_context(WarmSpark(folder))
         kafka = None
         if settings.needs("kafka"):
@@ -157,6 +161,8 @@ class _Bench:
         """One workload's measurements, and entries of another kind."""
         if name == "w3":
             return self._steady()
+        if name == "start":
+            return self._start()
         if name == "encode":
             return self._encode(), []
         if name == "transformers":
@@ -175,6 +181,15 @@ class _Bench:
             phases = w1_phases(settings.scale)
             measured += self._backlogs("bench_w1_phases", phases, into_tables, rounds, say)
         return measured
+
+    def _start(self) -> tuple[list[Measurement], list[dict[str, Any]]]:
+        with (
+            bench_database(self.server, "bench_start", self.folder) as database,
+            targets_of(self.destination, "bench_start") as targets,
+        ):
+            if targets is None:
+                return [], []
+            return [], [measure_start(database, targets, self.settings.rounds_of("start"), say)]
 
     def _encode(self) -> list[Measurement]:
         systems, rounds = self.settings.systems_of("encode"), self.settings.rounds_of("encode")

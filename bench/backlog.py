@@ -197,6 +197,7 @@ class BacklogBench:
             spent.peak_rss_mb,
             rss_mb=spent.rss_mb,
             peak_pss_mb=spent.peak_pss_mb,
+            pss_mb=spent.pss_mb,
             destination_cpu_s=spent.destination_cpu_s,
             stage_cpu_s=spent.stage_cpu_s,
         )

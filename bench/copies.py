@@ -179,6 +179,7 @@ class CopyBench:
             spent.peak_rss_mb,
             rss_mb=spent.rss_mb,
             peak_pss_mb=spent.peak_pss_mb,
+            pss_mb=spent.pss_mb,
             destination_cpu_s=spent.destination_cpu_s,
             tables=self._workload.tables if self._workload.tables > 1 else None,
             chunk_seconds=times.chunks_done - times.began if times else None,

@@ -93,6 +93,23 @@ def delivery_times(commits: Numbers, delivered: Sequence[Delivered]) -> Seconds:
     return times[np.searchsorted(frontiers, commits)] if len(commits) else np.empty(0)
 
 
+def stages(commits: Commits, delivered: Sequence[Delivered]) -> dict[str, float]:
+    """Where the seconds of a change go, on average: until the log shows it, until the job of its
+    batch begins, until that job has ended, until the destination has committed it.
+    """
+    frontiers = np.array([each.frontier.commit_lsn for each in delivered], np.int64)
+    first = np.searchsorted(frontiers, commits.lsn)
+    at = np.array([each.at for each in delivered])[first]
+    began = at - np.array([each.job_began for each in delivered])[first]
+    ended = at - np.array([each.job_ended for each in delivered])[first]
+    moments = {"logged": commits.logged_at, "begun": began, "written": ended, "committed": at}
+    earlier = [commits.at, commits.logged_at, began, ended]
+    return {
+        name: float(np.mean(moment - before))
+        for (name, moment), before in zip(moments.items(), earlier, strict=True)
+    }
+
+
 def _visible_since(log: ChangeLog, segment: str) -> float:
     if not isinstance(log.segments, FolderStorage):
         # An object store tells it by the second only.

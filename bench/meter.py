@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
-from bench.process_usage import Usage, pss_mb, total
+from bench.process_usage import Usage, pss_by_part, total
 from bench.target import Target
 
 # The kernel walks all pages of a process to tell its share of them: more often would be felt.
@@ -24,6 +24,8 @@ class Spent:
     server_cpu_s: float
     destination_cpu_s: float | None
     peak_pss_mb: float | None
+    pss_mb: dict[str, float]
+    """What each part had at that peak."""
 
     @property
     def cpu_s(self) -> float:
@@ -91,15 +93,16 @@ class Meter:
             server - server_before,
             destination - destination_before if self._target else None,
             self._pss.peak_mb,
+            self._pss.parts_mb,
         )
 
-    def _own_processes(self) -> list[int]:
+    def _own_processes(self) -> dict[str, list[int]]:
         processes = self._processes()
         for part, pids in processes.items():
             # Some end before the measurement does, and nothing is left of their memory then.
             peak = total(pids).peak_rss_mb
             self._peak_rss_mb[part] = max(self._peak_rss_mb.get(part, 0.0), peak)
-        return [pid for pids in processes.values() for pid in pids]
+        return processes
 
     def _look(self) -> tuple[dict[str, Usage], float, float]:
         own = {part: total(pids) for part, pids in self._processes().items()}
@@ -114,16 +117,21 @@ class PeakPss:
     Unlike resident memory, a page that forked workers share counts once.
     """
 
-    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
-        self._pids = pids
+    def __init__(self, processes: Callable[[], dict[str, list[int]]]) -> None:
+        """``processes`` are asked for by part."""
+        self._processes = processes
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self._peak = 0.0
+        self._parts: dict[str, float] = {}
 
     @property
     def peak_mb(self) -> float | None:
         """None where it could not be read: the processes are another user's."""
-        return round(self._peak, 1) or None
+        return round(sum(self._parts.values()), 1) or None
+
+    @property
+    def parts_mb(self) -> dict[str, float]:
+        return {part: round(share, 1) for part, share in self._parts.items()}
 
     def start(self) -> None:
         self._thread.start()
@@ -134,7 +142,9 @@ class PeakPss:
 
     def sample(self) -> None:
         # Asked for each time: a pool of workers grows.
-        self._peak = max(self._peak, sum(pss_mb(pid) for pid in self._pids()))
+        now = pss_by_part(self._processes())
+        if sum(now.values()) > sum(self._parts.values()):
+            self._parts = now
 
     def _run(self) -> None:
         while not self._ended.wait(_SAMPLE_SECONDS):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +63,11 @@ def pss_mb(pid: int) -> float:
         return pss_mb_of(Path(f"/proc/{pid}/smaps_rollup").read_text(errors="replace"))
     except OSError:
         return 0.0
+
+
+def pss_by_part(processes: Mapping[str, Iterable[int]]) -> dict[str, float]:
+    """What the processes of each part have of memory now, together."""
+    return {part: sum(map(pss_mb, pids)) for part, pids in processes.items()}
 
 
 def pss_mb_of(smaps_rollup: str) -> float:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bench.meter import PeakPss
 from bench.process_usage import Usage, usage
 from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError, BenchPipeline
@@ -97,6 +98,8 @@ def measure_capture(
         walsender = database.walsender(pipeline.slot, alive)
         before, server_before = usage(process.pid), usage(walsender.pid)
         deadline = time.monotonic() + PATIENCE_SECONDS
+        memory = PeakPss(lambda: {"capture": [process.pid]})
+        memory.start()
         while True:
             frontier = log.list().frontier
             if frontier is not None and frontier.commit_lsn >= load.last_commit:
@@ -110,6 +113,8 @@ def measure_capture(
             time.sleep(_POLL_SECONDS)
         ended = time.time()
         after, server_after = usage(process.pid), usage(walsender.pid)
+        memory.sample()
+        memory.stop()
         _stop(process)
     _require_changes(log, load)
     return Measurement(
@@ -120,6 +125,7 @@ def measure_capture(
         after.cpu_seconds - before.cpu_seconds,
         server_after.cpu_seconds - server_before.cpu_seconds,
         after.peak_rss_mb,
+        peak_pss_mb=memory.peak_mb,
     )
 
 

@@ -49,6 +49,7 @@ class Measurement:
     p99_ms: float | None = None
     phase: str | None = None
     peak_pss_mb: float | None = None
+    pss_mb: dict[str, float] = field(default_factory=dict)
     destination_cpu_s: float | None = None
     tables: int | None = None
     chunk_seconds: float | None = None
@@ -130,6 +131,7 @@ def _entry(rounds: list[Measurement], scale: float) -> dict[str, Any]:
         "cpu_s_per_million": _median([m.cpu_s_per_million for m in rounds], 3),
         "peak_rss_mb": max(m.peak_rss_mb for m in rounds),
         "peak_pss_mb": max((m.peak_pss_mb for m in rounds if m.peak_pss_mb), default=None),
+        "pss_mb": max((m.pss_mb for m in rounds), key=lambda parts: sum(parts.values())),
         "p50_ms": _median([m.p50_ms for m in rounds], 1),
         "p99_ms": _median([m.p99_ms for m in rounds], 1),
         "server_cpu_s_per_million": _median([m.server_cpu_s_per_million for m in rounds], 3),

@@ -33,7 +33,7 @@ _STREAM_COLUMNS: Columns = (
     ("ratio", "ratio_to_pg_recvlogical", _two_digits),
     ("native", "ratio_to_native", _two_digits),
     ("CPU-s/M", "cpu_s_per_million", _two_digits),
-    ("RSS MB", "peak_rss_mb", _whole),
+    ("PSS MB", "peak_pss_mb", _whole),
     ("p50 ms", "p50_ms", _whole),
     ("p99 ms", "p99_ms", _whole),
 )
@@ -47,7 +47,7 @@ _COPY_COLUMNS: Columns = (
     ("jdbc", "ratio_to_spark_jdbc", _two_digits),
     ("pipe", "ratio_to_psql_pipe", _two_digits),
     ("CPU-s/M", "cpu_s_per_million", _two_digits),
-    ("RSS MB", "peak_rss_mb", _whole),
+    ("PSS MB", "peak_pss_mb", _whole),
 )
 
 _STAGES = ("walsender", "capture", "driver", "jvm", "workers", "destination")

@@ -11,7 +11,7 @@ from penstock.model.errors import ConfigError
 
 STREAMS = ("w1", "w2", "w3", "w4")
 COPIES = ("copy", "copy_small")
-WORKLOADS = (*STREAMS, *COPIES, "encode", "transformers")
+WORKLOADS = (*STREAMS, "start", *COPIES, "encode", "transformers")
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
 TRANSFORMED = "discard_transformed"
 FROM_LOG = "postgres_from_log"
@@ -50,6 +50,7 @@ _SYSTEMS_OF = {
         "search_bulk_helper",
     ),
     "w3": (*_STEADY_SYSTEMS, "discard_object_log"),
+    "start": ("postgres",),
     "copy": _COPY_SYSTEMS,
     "copy_small": ("discard", "postgres"),
     "encode": tuple(ENCODERS),
@@ -63,6 +64,7 @@ _DEFAULT_ROUNDS = {
     "w1": 3,
     "w2": 1,
     "w4": 3,
+    "start": 3,
     "copy": 3,
     "copy_small": 1,
     "encode": 3,

@@ -14,10 +14,10 @@ import psycopg
 from psycopg import sql
 
 from bench.follower import Follower, NativeSubscription, PipelineFollower
-from bench.latency import Commits, delivery_times
+from bench.latency import Commits, delivery_times, stages
 from bench.meter import Meter, Spent
 from bench.object_logs import ObjectLogs, change_log_of
-from bench.process_usage import Usage, total
+from bench.process_usage import Usage, pss_by_part, total
 from bench.readers import PATIENCE_SECONDS
 from bench.results import Measurement, percentile
 from bench.server import BenchDatabase, BenchError, BenchPipeline
@@ -69,6 +69,7 @@ class SteadyBench:
         self._database = database
         self._spark = spark
         self._targets = targets
+        self._say: Callable[[str], None] = print
 
     def run(
         self, systems: tuple[str, ...], seconds: int, scale: float, say: Callable[[str], None]
@@ -77,7 +78,7 @@ class SteadyBench:
 
         ``systems`` are some of those that deliver: pg_recvlogical does not.
         """
-        conn = self._database.conn
+        self._say, conn = say, self._database.conn
         _create(conn)
         conn.execute("CREATE SEQUENCE item_ids CACHE 1000")
         conn.execute("CREATE SCHEMA elsewhere")
@@ -95,7 +96,8 @@ class SteadyBench:
                     idle.append(self._idle(prepared, scale))
                     say(
                         f"idle: capture takes {idle[-1]['capture_share_of_a_core']:.1%} of a core;"
-                        f" the slot moved by {idle[-1]['slot_advanced_bytes']:,} bytes"
+                        f" the slot moved by {idle[-1]['slot_advanced_bytes']:,} bytes; the whole"
+                        f" run has {idle[-1]['peak_pss_mb']:,.0f} MB: {idle[-1]['pss_mb']}"
                     )
                 measurements += measured
         return measurements, idle
@@ -166,6 +168,7 @@ class SteadyBench:
         changes, seconds = len(commits.lsn), float(commits.at[-1] - commits.at[0])
         settled = commits.without_lead_in(_LEAD_IN_SECONDS)
         latency = delivery_times(settled.lsn, prepared.follower.delivered) - settled.at
+        self._show_stages(prepared, settled)
         measured = [
             Measurement(
                 "w3",
@@ -179,6 +182,7 @@ class SteadyBench:
                 p50_ms=percentile(latency, 50) * 1000,
                 p99_ms=percentile(latency, 99) * 1000,
                 peak_pss_mb=spent.peak_pss_mb,
+                pss_mb=spent.pss_mb,
                 destination_cpu_s=spent.destination_cpu_s,
             )
         ]
@@ -200,6 +204,12 @@ class SteadyBench:
             )
         return measured
 
+    def _show_stages(self, prepared: _Prepared, commits: Commits) -> None:
+        if prepared.system in PIPELINES:
+            parts = stages(commits, prepared.follower.delivered)
+            shown = ", ".join(f"{name} {each * 1000:.0f}" for name, each in parts.items())
+            self._say(f"w3: {prepared.system}, ms of a change on average: {shown}")
+
     def _commits(self, prepared: _Prepared) -> Commits:
         pipeline = prepared.pipeline
         if prepared.system in PIPELINES:
@@ -216,6 +226,7 @@ class SteadyBench:
         noise = sql.SQL("INSERT INTO elsewhere.noise VALUES (now())")
         self._write(noise, _IDLE_RATE, 1, IDLE_SECONDS, follower)
         after, seconds = _usage_by_part(follower), time.monotonic() - began
+        idle = pss_by_part(follower.processes())
         shares = {
             part: (after[part].cpu_seconds - before[part].cpu_seconds) / seconds for part in after
         }
@@ -228,6 +239,8 @@ class SteadyBench:
             "ratio_to_native": None,
             "cpu_s_per_million": None,
             "peak_rss_mb": after["capture"].peak_rss_mb,
+            "peak_pss_mb": round(sum(idle.values()), 1),
+            "pss_mb": {part: round(share, 1) for part, share in idle.items()},
             "p50_ms": None,
             "p99_ms": None,
             "capture_share_of_a_core": round(shares["capture"], 4),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from bench.latency import Commits, delivery_times
+from bench.latency import Commits, delivery_times, stages
 from penstock.model.lsn import Frontier
 from penstock.pipeline.run.batch_committer import Delivered
 
@@ -34,6 +34,15 @@ def test_a_commit_counts_as_delivered_by_the_first_batch_that_covers_it() -> Non
 def test_a_commit_that_was_never_delivered_is_an_error(batches: list[tuple[int, float]]) -> None:
     with pytest.raises(ValueError, match="never delivered"):
         delivery_times(np.array([101]), delivered(*batches))
+
+
+def test_the_stages_of_a_change_add_up_to_its_latency() -> None:
+    batches = [
+        Delivered(Frontier(100, 108), 1, 10.0, job_began=0.3, job_ended=0.1),
+        Delivered(Frontier(200, 208), 1, 11.0, job_began=0.5, job_ended=0.3),
+    ]
+    found = stages(commits((100, 9.0), (150, 10.0)), batches)
+    assert found == pytest.approx({"logged": 0.1, "begun": 0.5, "written": 0.2, "committed": 0.2})
 
 
 def test_between_leaves_both_marks_out() -> None:

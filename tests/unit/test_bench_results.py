@@ -112,7 +112,9 @@ def test_peak_memory_of_parts_is_the_worst_of_each() -> None:
 
 
 def test_cells_show_a_dash_where_a_figure_does_not_apply() -> None:
-    (entry,) = summarise([replace(CAPTURE, changes=1_000_000, p50_ms=41.6)], scale=1.0)
+    (entry,) = summarise(
+        [replace(CAPTURE, changes=1_000_000, p50_ms=41.6, peak_pss_mb=119.6)], scale=1.0
+    )
     assert cells(entry) == ["w1", "capture", "1,250,000", "-", "-", "0.00", "120", "42", "-"]
 
 
@@ -141,7 +143,9 @@ def test_in_a_terminal_of_80_columns_nothing_is_cut_off() -> None:
 COPIES = [
     Measurement("copy", "psql_copy_binary_2", 1000, 1.0, 0.1, 0.5, 14.0),
     Measurement("copy", "spark_jdbc", 1000, 4.0, 4.0, 0.5, 900.0),
-    Measurement("copy", "discard", 1000, 2.0, 1.0, 0.5, 700.0, chunk_seconds=2.0),
+    Measurement(
+        "copy", "discard", 1000, 2.0, 1.0, 0.5, 900.0, chunk_seconds=2.0, peak_pss_mb=700.0
+    ),
     Measurement("copy", "psql_copy_pipe", 1000, 5.0, 0.2, 0.5, 14.0),
     Measurement("copy", "postgres", 1000, 4.0, 0.5, 0.5, 700.0, chunk_seconds=2.5),
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from typing import Any
 import pytest
 
 from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.storage.folder import FolderStorage
+from penstock.changelog.storage.pace import FOLDER, OBJECTS
 from penstock.changelog.writer import LogWriter
 from penstock.model.errors import SourceUnavailable
 from penstock.model.lsn import Frontier
@@ -77,7 +81,9 @@ class SilentStream(FedStream):
 def capture(
     log: ChangeLog, fed: FedStream, *, turns: int = 1, confirm_log: bool = False, **limits: float
 ) -> None:
-    """A session of so many turns, which publishes nothing before it stops."""
+    """A session of so many turns, which publishes nothing before it stops, unless ``age`` says
+    otherwise.
+    """
     writer = LogWriter(log)
     start = writer.frontier or START
     writer.start_at(start)
@@ -85,7 +91,7 @@ def capture(
     settings = CaptureSettings(
         confirm_log=confirm_log,
         segment_bytes=2**20,
-        segment_age=3600,
+        segment_age=limits.get("age", 3600),
         max_bytes=int(limits.get("max_bytes", 2**30)),
         grace=0,
         silence=limits.get("silence", 60),
@@ -145,3 +151,58 @@ def test_a_full_log_does_not_listen_and_takes_nobody_for_silent(log: ChangeLog) 
     stream = SilentStream(answers=False)
     capture(log, stream, turns=10, silence=0.5, max_bytes=1)
     assert not stream.asked
+
+
+class OneTransaction(FedStream):
+    """One transaction, perhaps without its Commit. Looks all the time what the log shows."""
+
+    def __init__(self, *, ends: bool = True, row_bytes: int = 1) -> None:
+        super().__init__(FIRST)
+        self._ends = ends
+        self._value = b"x" * row_bytes
+
+    def receive(self) -> list[memoryview]:
+        begin, relation, _, commit = super().receive()
+        row = Insert(VERSIONS[0][0].oid, (b"1", self._value))
+        inserted = memoryview(xlog_data(encode(row)))
+        return [begin, relation, inserted, *([commit] if self._ends else [])]
+
+    def watch(self, log: ChangeLog) -> None:
+        self._log, self.was_published = log, False
+
+    def wait(self, seconds: float, extra: int | None) -> bool:
+        time.sleep(min(seconds, 0.01))
+        self.was_published |= self._log.list().frontier == FIRST
+        return super().wait(seconds, extra)
+
+
+# Nothing is due by its age in these tests.
+_AGE = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("stream", "is_published"),
+    [
+        (OneTransaction(), True),
+        (OneTransaction(ends=False), False),
+        (OneTransaction(row_bytes=100_000), False),
+    ],
+    ids=["quiet", "inside of a transaction", "busy"],
+)
+def test_what_a_quiet_line_brings_is_published_at_once(
+    log: ChangeLog, stream: OneTransaction, is_published: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FolderStorage, "pace", replace(FOLDER, quiet=0.0))
+    stream.watch(log)
+    capture(log, stream, turns=60, age=_AGE)
+    assert stream.was_published is is_published
+
+
+def test_segments_of_a_quiet_line_do_not_follow_too_closely(log: ChangeLog) -> None:
+    """A quarter of their age lies between two."""
+    capture(log, FedStream(FIRST, SECOND, THIRD), turns=20, age=_AGE)
+    assert len(log.list().segments) == 1
+
+
+def test_on_object_storage_each_segment_has_its_age() -> None:
+    assert OBJECTS.quiet == math.inf

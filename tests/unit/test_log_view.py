@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.feed import FeedReader, Seen, SegmentFeed, Told
 from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.shared_listing import shared_feed
@@ -231,3 +231,45 @@ def test_a_feed_s_file_stays_small(tmp_path: Path) -> None:
     assert feed.path.stat().st_size < 2**17
     assert feed.path.stat().st_mode & 0o777 == 0o600
     feed.close()
+
+
+def test_of_a_folder_only_what_is_new_is_looked_at(tmp_path: Path) -> None:
+    counted = Counted(ChangeLog(str(tmp_path)))
+    view, wholes = LogView(counted.log, sees_barriers=True), []
+
+    def whole() -> Listing:
+        wholes.append(1)
+        return ChangeLog.list(counted.log)
+
+    counted.log.list = whole  # type: ignore[method-assign]
+    for number in range(1, 6):
+        counted.add(segment(number))
+        assert view.listing().segments[-1] == segment(number)
+        assert view.listing().sizes[segment(number)] == 1
+    counted.log.segments.child("barriers").write("b", b"", durable=False)
+    assert view.listing().barriers == ("barriers/b",)
+    assert len(wholes) == 1
+    counted.add(segment(6, epoch=2), segment(7))
+    assert view.listing().segments[-1] == segment(6, epoch=2), "a stale writer's does not count"
+
+
+def test_what_a_new_writer_puts_in_the_place_of_an_open_end(tmp_path: Path) -> None:
+    """It may have made one segment of what stood in two, the name of which sorts before them."""
+    counted = Counted(ChangeLog(str(tmp_path)))
+    ends = [replace_open(segment(number)) for number in (2, 3)]
+    counted.add(segment(1), *ends)
+    view = LogView(counted.log)
+    assert view.listing().segments == (segment(1), *ends)
+    counted.log.segments.delete(*map(str, ends))
+    assert view.listing().segments == (segment(1),)
+    view = LogView(counted.log)
+    counted.add(*ends)
+    view.listing()
+    counted.log.segments.delete(*map(str, ends))
+    counted.add(segment(2, epoch=2))
+    assert view.listing().segments == (segment(1), segment(2, epoch=2))
+
+
+def replace_open(name: SegmentName) -> SegmentName:
+    """The same one as a part of a transaction that is not whole."""
+    return name._replace(after=0x200, last=0x200, end_lsn=0x208, is_open=True)

@@ -16,8 +16,9 @@ from penstock.destination.contract import TaskWriter
 from penstock.metrics.written import CopyResult, JobResult, Written
 from penstock.model.errors import DestinationError, LogError
 from penstock.model.lsn import Frontier
-from penstock.pipeline.run import stream_batches
+from penstock.pipeline.run import new_segments, stream_batches
 from penstock.pipeline.run.engine import Engine, TableToCopy
+from penstock.pipeline.run.new_segments import NewSegments
 from penstock.pipeline.run.stream_batches import BatchPart, StreamBatches
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
@@ -96,6 +97,7 @@ class Played:
     def __init__(self, *ends: Frontier, age: float = 0.0) -> None:
         self.log = PlayedLog(*ends)
         self.engine = PlayedEngine()
+        self.new_segments = NewSegments()
         self.begun: list[Frontier] = []
         self.committed: list[Frontier] = []
         self.commit: Callable[[Frontier], None] = self.committed.append
@@ -107,7 +109,7 @@ class Played:
 
         part = BatchPart(lambda: writer, floors_at, lambda _, frontier: self.commit(frontier))
         log: Any = self.log
-        self.batches = StreamBatches(self.engine, log, age, part)
+        self.batches = StreamBatches(self.engine, log, age, part, self.new_segments)
 
 
 def test_the_first_batch_tells_where_it_stands_and_the_others_follow() -> None:
@@ -187,3 +189,23 @@ def test_a_clock_that_is_set_back_delays_nobody(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(time, "time", lambda: now() - 3600.0 * len(played.begun))
     with played.batches:
         wait_until(lambda: THREE in played.committed, "it goes on", timeout=20)
+
+
+def test_capture_s_word_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else does here."""
+    monkeypatch.setattr(new_segments, "_TOLD_POLL_SECONDS", 3600.0)
+    played = Played()
+    played.new_segments.are_told = True
+    with played.batches:
+        wait_until(lambda: START in played.committed, "it runs")
+        played.log.waiting.append(ONE)
+        played.new_segments.came("segment", 1)
+        wait_until(lambda: ONE in played.committed, "it was woken")
+
+
+def test_one_that_nobody_tells_looks_for_itself() -> None:
+    played = Played()
+    with played.batches:
+        wait_until(lambda: START in played.committed, "it runs")
+        played.log.waiting.append(ONE)
+        wait_until(lambda: ONE in played.committed, "it has looked")

@@ -7,7 +7,11 @@ threads_engine.py.
 import sys
 
 if "run" in sys.orig_argv:
+    from contextlib import nullcontext
+
     import penstock.spark.engine
     from tests.threads_engine import ThreadsEngine
 
-    penstock.spark.engine.SparkEngine = ThreadsEngine  # type: ignore[assignment, misc]
+    penstock.spark.engine.starting_engine = (  # type: ignore[assignment]
+        lambda _config: nullcontext(ThreadsEngine)
+    )

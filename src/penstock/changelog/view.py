@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.feed import Seen, TakeTold
+from penstock.changelog.segment_name import SegmentName
 from penstock.model.lsn import Frontier
 
 # A reader that has found nothing for this long looks less often.
@@ -23,7 +25,7 @@ _CLOCKS_APART = 1.0
 
 class LogView:
     """Asks at the pace of the storage, for what is new alone; between two questions it says what it
-    knew, and what was ``told``. Of a folder, which costs nothing to list, it always says what is
+    knew, and what was ``told``. Of a folder, which costs little to list, it always says what is
     there. For one thread.
 
     Who tells may list as well, for many: then it does so itself only where nothing is heard of him,
@@ -57,7 +59,7 @@ class LogView:
         due = min(self._next, self._whole_at)
         if known is not None and now < due and _reaches(known, at_least):
             return known
-        if known is None or not self._pace.list_busy or now >= self._whole_at:
+        if known is None or now >= self._whole_at or self._has_lost_its_end(known):
             self._known = self._log.list()
             self._whole_at = now + (_WHOLE_SHARED_SECONDS if self._is_shared else _WHOLE_SECONDS)
         else:
@@ -85,7 +87,7 @@ class LogView:
                 if name in sizes:
                     continue
                 last = segments[-1] if segments else None
-                if last is None or (name.epoch, name.sequence) != (last.epoch, last.sequence + 1):
+                if last is None or not _follows(name, last):
                     return False
                 segments.append(name)
                 sizes[name] = size
@@ -105,6 +107,15 @@ class LogView:
             self._is_shared = True
         return True
 
+    def _has_lost_its_end(self, known: Listing) -> bool:
+        """Whether a new writer has removed what an earlier one left unfinished: its own segments
+        have the same numbers. Where a question costs something it is not asked; they are found
+        there a little later.
+        """
+        if self._pace.list_busy or not known.segments:
+            return False
+        return not self._log.segments.exists(str(known.segments[-1]))
+
     def _with_new(self, known: Listing) -> Listing:
         """What comes after the last segment that is known; everything where another writer has
         taken over, for it may have begun before that one.
@@ -113,6 +124,11 @@ class LogView:
             return self._log.list()
         last = known.segments[-1]
         new, barriers = self._log.entries(str(last))
+        added = sorted(new)
+        if all(_follows(name, before) for before, name in pairwise([last, *added])):
+            # As it is nearly always: what is known stays as it is.
+            sizes = {**known.sizes, **new} if new else known.sizes
+            return Listing((*known.segments, *added), sizes, barriers)
         if any(name.epoch != last.epoch for name in new):
             return self._log.list()
         sizes = {**known.sizes, **new}
@@ -120,6 +136,10 @@ class LogView:
         if chain.has_gap(segments):
             return self._log.list()
         return Listing(tuple(segments), sizes, barriers)
+
+
+def _follows(name: SegmentName, last: SegmentName) -> bool:
+    return (name.epoch, name.sequence) == (last.epoch, last.sequence + 1)
 
 
 def _reaches(listing: Listing, frontier: Frontier | None) -> bool:

@@ -152,7 +152,7 @@ def _run_one(
     from penstock.operations.run_record import recorded_run
     from penstock.pipeline.run.pipeline import Observers, Pipeline
     from penstock.source.postgres.preflight.all_checks import require_passed
-    from penstock.spark.engine import SparkEngine
+    from penstock.spark.engine import starting_engine
     from penstock.spark.jvm import JVM_GONE
     from penstock.spark.preflight import run_all_checks
 
@@ -168,7 +168,12 @@ def _run_one(
         return
     stopping.install()
     metrics = Metrics(config.name, config.destination_name, counted)
-    with CopyBars(has_bars=tie is None) as bars, shown_logs(config.delivery, bars.say):
+    with (
+        # Spark takes longest to start: it does so while all else is opened and connected.
+        starting_engine(config) as make_engine,
+        CopyBars(has_bars=tie is None) as bars,
+        shown_logs(config.delivery, bars.say),
+    ):
         kinds = {view.destination_type for view in load_deliveries(file)}
         uses_stdout = any(destination_class(kind).uses_stdout for kind in kinds)
         write = bars.say if uses_stdout else bars.write
@@ -186,7 +191,7 @@ def _run_one(
             pipeline = Pipeline(
                 config,
                 file,
-                SparkEngine,
+                make_engine,
                 observers=observers,
                 metrics=metrics,
                 captures=not no_capture,

@@ -1,4 +1,5 @@
-"""Spark's Python worker daemon, with the two costs removed that every task would pay.
+"""Spark's Python worker daemon, with the three costs removed that every task would pay, and whose
+workers give back what a large task took.
 
 Named by ``spark.python.daemon.module``. Workers are forked from this process, so what is imported
 here is imported once. Spark collects garbage after each task: what is frozen is not visited.
@@ -6,12 +7,18 @@ here is imported once. Spark collects garbage after each task: what is frozen is
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
+import socket
 import sys
 import zipimport
 from collections.abc import Callable
 from typing import Any
+
+# What a task has to leave behind before it is worth the time to give it back.
+_LARGE_BYTES = 16 * 1024 * 1024
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def _keep_zip_directories() -> None:
@@ -55,6 +62,56 @@ def freezing_modules(run_task: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
+def answering_at_once(run_task: Callable[..., int]) -> Callable[..., int]:
+    """``run_task``, in whose time what arrives on its socket is acknowledged at once.
+
+    The JVM sends a task in several small pieces and does not send the next one before the last was
+    acknowledged (Nagle), which the kernel likes to put off by 40 ms. The option lasts for a while
+    only, so each task sets it anew.
+    """
+    option = getattr(socket, "TCP_QUICKACK", None)
+
+    def run(connection: socket.socket, *arguments: Any) -> int:
+        if option is not None and connection.family != socket.AF_UNIX:
+            connection.setsockopt(socket.IPPROTO_TCP, option, 1)
+        return run_task(connection, *arguments)
+
+    return run
+
+
+def giving_back(run_task: Callable[..., int]) -> Callable[..., int]:
+    """``run_task``, after which memory that a large task took is the system's again.
+
+    Arrow and the C library keep what was freed for the next time. A worker lives as long as the
+    pipeline: without this it stays as large as its largest batch made it.
+    """
+    import pyarrow as pa
+
+    pool = pa.default_memory_pool()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+    def run(*arguments: Any) -> int:
+        before = resident_bytes()
+        code = run_task(*arguments)
+        if resident_bytes() - before > _LARGE_BYTES:
+            gc.collect()
+            pool.release_unused()
+            if trim is not None:
+                trim(0)
+        return code
+
+    return run
+
+
+def resident_bytes() -> int:
+    """What this process has in memory; 0 where that is not known."""
+    try:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
 def main() -> None:
     _keep_zip_directories()
     import pyspark.daemon
@@ -69,7 +126,7 @@ def main() -> None:
 
     gc.collect()
     gc.freeze()
-    pyspark.daemon.worker = freezing_modules(pyspark.daemon.worker)
+    pyspark.daemon.worker = answering_at_once(freezing_modules(giving_back(pyspark.daemon.worker)))
     pyspark.daemon.manager()  # type: ignore[no-untyped-call]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -15,17 +16,27 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import TaskWriter
 from penstock.metrics.written import CopyResult, JobResult
-from penstock.pipeline.run.engine import Engine, TableToCopy
+from penstock.pipeline.run.engine import Engine, MakeEngine, TableToCopy
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
+from penstock.spark.early_session import EarlySession, early_session
 from penstock.spark.jobs import LogReading, run_batch, run_copy
 from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
-from penstock.spark.session import end_session, make_session
+from penstock.spark.session import end_session, start_session
 from penstock.spark.source import share_out
 from penstock.spark.task_width import TaskWidth
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
 from penstock.transform.step import Step
+
+
+@contextmanager
+def starting_engine(config: PipelineConfig) -> Iterator[MakeEngine]:
+    """What makes the engine of one run, whose session starts now. `penstock run` opens it, and does
+    all else meanwhile.
+    """
+    with early_session(config.delivery, config.spark) as early:
+        yield partial(SparkEngine, early=early)
 
 
 class SparkEngine(Engine):
@@ -37,16 +48,24 @@ class SparkEngine(Engine):
         steps: Sequence[Step],
         *,
         session: SparkSession | None = None,
+        early: EarlySession | None = None,
     ) -> None:
+        """``early`` is the one to take, where it was begun before."""
         self._config = config
         self._steps = steps
         self._given = session
+        self._early = early
         self._reading = LogReading(ChangeLog.of(config.change_log), config.batch.buffer_bytes)
         self._session: SparkSession
         self._width: TaskWidth
 
     def __enter__(self) -> Self:
-        self._session = self._given or make_session(self._config.delivery, self._config.spark)
+        if self._given is not None:
+            self._session = self._given
+        elif self._early is not None:
+            self._session = self._early.take()
+        else:
+            self._session = start_session(self._config.delivery, self._config.spark)
         with jvm_needed():
             self._width = TaskWidth(self._session.sparkContext)
         return self

@@ -21,7 +21,7 @@ from penstock.model.errors import PenstockError
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.preflight.all_checks import CheckResult
 from penstock.spark.jvm import jvm_needed
-from penstock.spark.session import end_session, make_session
+from penstock.spark.session import end_session, start_session
 
 _SCHEMA = "found string"
 # Long enough for every executor to get one of its share.
@@ -35,7 +35,7 @@ def check_executors(config: PipelineConfig) -> list[CheckResult]:
     log = ChangeLog.of(config.change_log)
     probe = f"check-{uuid.uuid4().hex}"
     log.root.write(probe, b"read me", durable=False)
-    spark = make_session(f"{config.name} check", config.spark)
+    spark = start_session(f"{config.name} check", config.spark)
     try:
         with jvm_needed():
             count = _wait_executors(spark.sparkContext)

@@ -27,8 +27,9 @@ _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set where spark-submit has started this process, and the JVM before it."""
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # The JVM plans batches and carries pointers; no row passes through it. Compiling its code twice
-# over and collecting garbage on several threads would cost more than either gains.
-_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# over and collecting garbage on several threads would cost more than either gains. Left alone, its
+# heap begins with a 64th of the machine's memory, all of which is touched before it collects once.
+_JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms64m"
 
 
 def default_settings() -> dict[str, str]:
@@ -50,7 +51,15 @@ def default_settings() -> dict[str, str]:
 
 
 def make_session(name: str, config: SparkConfig) -> SparkSession:
-    """Start (or reuse) this process's session, with the ``penstock`` source registered.
+    """Start (or reuse) this process's session, with the ``penstock`` source registered."""
+    spark = start_session(name, config)
+    register(spark)
+    return spark
+
+
+def start_session(name: str, config: SparkConfig) -> SparkSession:
+    """Start (or reuse) this process's session, for plain jobs: a pipeline has no use for the
+    source, and to register it takes a second, and two Python processes that stay.
 
     Under spark-submit that is the one which it was told to make: master and driver are its affair,
     and of our settings only those count that it does not have.
@@ -76,10 +85,9 @@ def make_session(name: str, config: SparkConfig) -> SparkSession:
     conf = SparkConf().setAppName(f"penstock {name}").setMaster(config.master)
     conf.setAll(list((settings | given).items()))
     with _own_sigint():
-        start_context(conf, folder)
-    spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    register(spark)
-    return spark
+        context = start_context(conf, folder)
+    # Not by the builder, which hands our settings to SQL and so starts that at once.
+    return SparkSession.getActiveSession() or SparkSession(context)
 
 
 def _submitted_session(config: SparkConfig) -> SparkSession:
@@ -89,9 +97,7 @@ def _submitted_session(config: SparkConfig) -> SparkSession:
         if not name.startswith("spark.driver."):
             conf.setIfMissing(name, value)
     with _own_sigint():
-        spark = SparkSession.builder.config(conf=conf).getOrCreate()
-    register(spark)
-    return spark
+        return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 def end_session(spark: SparkSession) -> None:

@@ -55,10 +55,20 @@ BREAKS = (
         file="pipeline/run/stream_batches.py",
         edits=(
             ("began = time.monotonic()", "began = time.time()"),
-            ("rest - time.monotonic()", "rest - time.time()"),
+            ("self._age - time.monotonic()", "self._age - time.time()"),
         ),
         noticed_by=(
             ("unit/test_stream_batches.py", "test_a_clock_that_is_set_back_delays_nobody"),
+        ),
+    ),
+    Break(
+        name="removed-end-unseen",
+        guarantee="Never half a transaction in a batch",
+        without="Who has seen what a dead writer left unfinished does not see what replaced it.",
+        file="changelog/view.py",
+        edits=(("or self._has_lost_its_end(known)", ""),),
+        noticed_by=(
+            ("unit/test_log_view.py", "test_what_a_new_writer_puts_in_the_place_of_an_open_end"),
         ),
     ),
     Break(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from penstock.cadence import paced
 
@@ -27,6 +28,10 @@ class Pace:
     """Capture says how it is."""
     advance: float
     """Capture says how far the WAL is, while it holds nothing for the pipeline."""
+    quiet: float
+    """Not seconds but a part of ``segment_age``: so long after the last segment the next one ends,
+    where the line is quiet.
+    """
 
 
 FOLDER = Pace(
@@ -37,6 +42,7 @@ FOLDER = Pace(
     readers=0.0,
     report=paced(1.0),
     advance=paced(5.0),
+    quiet=0.25,
 )
 OBJECTS = Pace(
     list_busy=0.6,
@@ -46,4 +52,5 @@ OBJECTS = Pace(
     readers=10.0,
     report=10.0,
     advance=30.0,
+    quiet=inf,
 )

@@ -124,7 +124,7 @@ class PostgresDestination(
         exactly_once=True,
         remembers=True,
         atomic=True,
-        batch_age=0.1,
+        batch_age=0.05,
     )
 
     def __init__(self, options: PostgresOptions, pipeline: str) -> None:

@@ -42,11 +42,15 @@ _LOOK_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Delivered:
-    """One batch that the destination holds durably."""
+    """One batch that the destination holds durably: since when, and how many seconds before that
+    its job began, and ended.
+    """
 
     frontier: Frontier
     tasks: int
     at: float
+    job_began: float = 0.0
+    job_ended: float = 0.0
 
 
 class BatchCommitter:
@@ -251,7 +255,12 @@ class BatchCommitter:
             self._read_up_to = frontier
             self._record()
         self._metrics.committed(job, standing.frontier, began)
-        self._observe(Delivered(standing.frontier, len(job.receipts), time.time()))
+        now = time.monotonic()
+        self._observe(
+            Delivered(
+                standing.frontier, len(job.receipts), time.time(), now - job.began, now - job.ended
+            )
+        )
 
     def _settle_doubt(self, held: Watermarks | None) -> None:
         if self._in_doubt is not None and held is not None and held.frontier >= self._in_doubt[1]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.changelog.changelog import ChangeLog
@@ -11,6 +11,7 @@ from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.run.engine import Engine
+from penstock.pipeline.run.new_segments import NewSegments
 from penstock.source.contract import Source, SourceSession
 from penstock.store import Store
 from penstock.transform.filter import Filter
@@ -38,6 +39,7 @@ class RunContext:
     feed: FeedFile | None = None
     """What tells of new segments; None where the log costs nothing to list."""
     transform: Transform | None = None
+    new_segments: NewSegments = field(default_factory=NewSegments)
 
     def told(self) -> TakeTold | None:
         """What one reader of the log is told, from now on."""

@@ -37,7 +37,7 @@ from penstock.pipeline.tables.changed_rules import heed_rules
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
 from penstock.source.capture_elsewhere import CaptureElsewhere, CaptureShared
-from penstock.source.contract import Capture
+from penstock.source.contract import Capture, OnSegment
 from penstock.store import MemoryStore, Store, pipeline_store
 
 
@@ -119,9 +119,10 @@ class Pipeline:
         # Before anything is delivered: somebody may have changed the publications meanwhile.
         subscribed.reconcile()
         with (
+            # Connects while the engine starts.
+            self._capture(context, committer) as capture,
             context.engine,
             DestinationWatch(context),
-            self._capture(context, committer) as capture,
             self._copies(context, tables, committer, joins) as copies,
         ):
             supervisor = Supervisor(
@@ -158,14 +159,14 @@ class Pipeline:
 
     @contextmanager
     def _capture(self, context: RunContext, committer: BatchCommitter) -> Iterator[Capture]:
-        feed = context.feed
+        new_segments = context.new_segments
         capture: Capture = CaptureElsewhere(context.log)
         if self._captures and context.config.is_one_of_many:
-            own = context.source.capture(context.file, stands_by=True)
+            own = context.source.capture(context.file, new_segments.came, stands_by=True)
             capture = CaptureShared(own, context.log)
         elif self._captures:
-            told = feed.add if isinstance(feed, SegmentFeed) else None
-            capture = context.source.capture(context.file, told)
+            capture = context.source.capture(context.file, _told_of(context))
+            new_segments.are_told = True
         committer.record.listen(capture.tell)
         capture.start()
         try:
@@ -192,3 +193,14 @@ class Pipeline:
             yield copies
         finally:
             copies.stop()
+
+
+def _told_of(context: RunContext) -> OnSegment:
+    """What is done with a segment that capture tells of."""
+
+    def told(name: str, size: int) -> None:
+        if isinstance(context.feed, SegmentFeed):
+            context.feed.add(name, size)
+        context.new_segments.came()
+
+    return told

@@ -194,6 +194,7 @@ class Stream:
             batches,
             batch.max_age or abilities.batch_age,
             BatchPart(context.destination.writer, floors_at, commit),
+            context.new_segments,
         )
         self._parts.joins.query = joins
         try:

@@ -17,10 +17,9 @@ from penstock.metrics.written import JobResult
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import Frontier
 from penstock.pipeline.run.engine import Engine
+from penstock.pipeline.run.new_segments import NewSegments
 from penstock.transform.floors import Floors
 
-# How often an idle log is looked at.
-_POLL_SECONDS = 0.02
 # What is under way has this long to finish; then it is cancelled.
 _STOP_SECONDS = 15.0
 
@@ -45,7 +44,15 @@ class StreamBatches:
     There is always a first batch, also of nothing: it tells the destination where it stands.
     """
 
-    def __init__(self, engine: Engine, batches: LogBatches, age: float, part: BatchPart) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        batches: LogBatches,
+        age: float,
+        part: BatchPart,
+        new_segments: NewSegments,
+    ) -> None:
+        self._new_segments = new_segments
         self._engine = engine
         self._batches = batches
         self._age = age
@@ -70,6 +77,7 @@ class StreamBatches:
         long is cancelled; then it leaves no trace.
         """
         self._stopping.set()
+        self._new_segments.came()
         self._thread.join(_STOP_SECONDS)
         if self._thread.is_alive():
             self._cancel()
@@ -92,10 +100,11 @@ class StreamBatches:
                     began = time.monotonic()
                     start = self._batches.frontier
                     batch = self._batches.next()
-                    if batch is not None:
+                    if batch is None:
+                        self._new_segments.wait()
+                    else:
                         self._begin(start, batch)
-                    rest = began + (_POLL_SECONDS if batch is None else self._age)
-                    self._stopping.wait(max(0.0, rest - time.monotonic()))
+                        self._stopping.wait(max(0.0, began + self._age - time.monotonic()))
         except BaseException as error:
             if not self._stopping.is_set():
                 self._failure = error

@@ -72,6 +72,11 @@ class _Transaction:
     origin: int = -1
 
 
+def ends_transaction(message: memoryview) -> bool:
+    """Whether an XLogData message is a Commit."""
+    return len(message) > HEADER and message[HEADER] == ord("C")
+
+
 class Assembler:
     """Collects messages of one replication session and cuts them into segments."""
 

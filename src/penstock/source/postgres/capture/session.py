@@ -16,7 +16,7 @@ from penstock.failpoints import failpoint
 from penstock.model.errors import SourceUnavailable
 from penstock.model.lsn import Frontier, format_lsn
 from penstock.model.table_schema import TableSchema
-from penstock.source.postgres.capture.assemble import Assembler
+from penstock.source.postgres.capture.assemble import Assembler, ends_transaction
 from penstock.source.postgres.capture.keeper import Awaited, Limits, LogKeeper
 from penstock.source.postgres.capture.link import Link
 from penstock.source.postgres.capture.publisher import Publisher
@@ -26,6 +26,10 @@ from penstock.source.postgres.silence import SILENCE_SECONDS
 # How often readers' positions are looked at, and the longest silence towards the server.
 _FEEDBACK_SECONDS = 0.2
 _STATUS_SECONDS = 5.0
+# A segment that waits for the one before it looks this often whether that is done.
+_BUSY_SECONDS = 0.005
+# A line that brings less than this in one go is quiet: to wait would make no segment large.
+_QUIET_BYTES = 64 * 1024
 _LOCK_SECONDS = paced(1.0)
 
 
@@ -80,6 +84,11 @@ class CaptureSession:
         self._confirmed = confirmed
         self._check_lock = check_lock
         self._oldest: float | None = None
+        self._is_quiet = False
+        """Whether the stream ran empty, after little, and at the end of a transaction."""
+        self._apart = settings.segment_age * log.segments.pace.quiet
+        self._next_quiet = time.monotonic() + self._apart
+        """Until then a quiet line does not end a segment."""
         self._shared_tables: dict[int, str] = {}
         self._started = time.time()
         self._next_feedback = self._next_status = self._next_lock = 0.0
@@ -117,7 +126,10 @@ class CaptureSession:
         self._watch_silence(now, heard=heard or paused)
         if messages:
             failpoint("capture.received")
+            before = self._assembler.buffered_bytes
             self._assembler.add(messages)
+            is_little = self._assembler.buffered_bytes - before < _QUIET_BYTES
+            self._is_quiet = is_little and ends_transaction(messages[-1])
             if self._oldest is None:
                 self._oldest = now
         del messages
@@ -148,7 +160,8 @@ class CaptureSession:
     def _patience(self, now: float) -> float:
         if self._oldest is None:
             return _FEEDBACK_SECONDS
-        return max(0.0, min(_FEEDBACK_SECONDS, self._oldest + self._settings.segment_age - now))
+        least = _BUSY_SECONDS if self._publisher.busy else 0.0
+        return max(least, min(_FEEDBACK_SECONDS, self._ends_at(self._oldest) - now))
 
     # -- segments --------------------------------------------------------------------------------
 
@@ -156,9 +169,17 @@ class CaptureSession:
         if self._oldest is None:
             return False
         is_whole = self._assembler.buffered_bytes >= self._settings.segment_bytes
-        is_old = now - self._oldest >= self._settings.segment_age
+        is_old = now >= self._ends_at(self._oldest)
         # While a segment is being written a small one gains nothing: let it grow.
         return (is_whole or is_old) and not self._publisher.busy
+
+    def _ends_at(self, oldest: float) -> float:
+        """When the segment ends that begins with what came at ``oldest``, if it stays small. What a
+        quiet line has brought is published at once, but for segments that follow each other too
+        closely.
+        """
+        ends = oldest + self._settings.segment_age
+        return min(ends, self._next_quiet) if self._is_quiet else ends
 
     @property
     def _is_ahead(self) -> bool:
@@ -172,6 +193,7 @@ class CaptureSession:
         if self._oldest is None:
             return
         self._oldest = None
+        self._next_quiet = time.monotonic() + self._apart
         self._publisher.publish()
 
     def _share_tables(self, tables: dict[int, TableSchema]) -> None:
