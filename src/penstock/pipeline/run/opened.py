@@ -22,6 +22,7 @@ from penstock.pipeline.run.filtering import (
     seen_by,
 )
 from penstock.pipeline.run.held import expect_source, held_by
+from penstock.pipeline.run.promises import check_promises
 from penstock.source.contract import SourceSession
 from penstock.source.registry import make_source
 from penstock.store import Store
@@ -40,6 +41,7 @@ def opened_destination(config: PipelineConfig, session: SourceSession) -> Iterat
     log = ChangeLog.of(config.change_log)
     try:
         check_filter(config, destination)
+        check_promises(config, destination)
         check_schema(config, destination)
         if (held := held_by(destination, log)) is not None:
             expect_source(session.seen(), held, log)
