@@ -10,6 +10,7 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.feed import FeedFile
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
+from penstock.destination.protocols import CountsByItself
 from penstock.destination.registry import make_destination
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.copy.schema_copy import check_schema
@@ -31,7 +32,9 @@ OpenStore = Callable[[Destination], AbstractContextManager[Store]]
 
 
 @contextmanager
-def opened_destination(config: PipelineConfig, session: SourceSession) -> Iterator[Destination]:
+def opened_destination(
+    config: PipelineConfig, session: SourceSession, metrics: Metrics
+) -> Iterator[Destination]:
     """The pipeline's destination, taken over; not where it holds what came from another source:
     whoever brings that must not be fenced.
     """
@@ -45,6 +48,8 @@ def opened_destination(config: PipelineConfig, session: SourceSession) -> Iterat
         check_schema(config, destination)
         if (held := held_by(destination, log)) is not None:
             expect_source(session.seen(), held, log)
+        if isinstance(destination, CountsByItself):
+            destination.count_in(metrics.registry)
         destination.open()
         yield destination
     finally:
@@ -72,7 +77,7 @@ def opened_context(
     log.root.make_private()
     with (
         source.session(purpose) as session,
-        opened_destination(config, session) as destination,
+        opened_destination(config, session, metrics) as destination,
         open_store(destination) as store,
         feed or nullcontext() as told,
     ):
