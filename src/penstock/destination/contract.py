@@ -209,6 +209,8 @@ class LanedWriter(TaskWriter):
     """One task encodes and sends about as fast as changes come. To bring lanes together would cost
     more than a second one saves.
     """
+    most_changes: int | None = None
+    """How many changes it wants at a time, where fewer than a task reads."""
 
     @abstractmethod
     def encode(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:

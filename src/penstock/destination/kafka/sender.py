@@ -36,6 +36,8 @@ from penstock.destination.kafka.transactions import TransactionalProducer
 from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationUnavailable, Fenced
 
+_CACHED_CHANGES = 16_384
+
 
 @dataclass(frozen=True)
 class KafkaWriter(EventWriter):
@@ -43,6 +45,13 @@ class KafkaWriter(EventWriter):
 
     routes: Routes
     in_one_task = True
+
+    @property
+    def most_changes(self) -> int | None:  # type: ignore[override]
+        """A transaction should be large; else all that is made of changes should stay small enough
+        for the processor's caches.
+        """
+        return None if self.routes.options.transactional else _CACHED_CHANGES
 
     def encode_here(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
         """One producer keeps the order of all that it is given. Only positions are by lane."""
