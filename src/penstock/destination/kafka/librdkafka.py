@@ -7,6 +7,7 @@ brings.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -144,7 +145,9 @@ class NativeProducer:
         library.rd_kafka_destroy(client)
 
     def __del__(self) -> None:
-        self.close()
+        # At the interpreter's end nobody waits for the library's threads.
+        if not sys.is_finalizing():
+            self.close()
 
     def _open(self) -> int:
         if self._client is None:

@@ -35,7 +35,11 @@ class TransactionalProducer:
             "transaction.timeout.ms": _LONGEST_MILLISECONDS,
         }
         self._kept = KeptProducer(settings, options.delivery_timeout)
-        self._patiently(self._kept.producer.init_transactions, "beginning transactions")
+        try:
+            self._patiently(self._kept.producer.init_transactions, "beginning transactions")
+        except PenstockError:
+            self._kept.discard()
+            raise
 
     def send(self, *messages: Outgoing) -> None:
         """In one transaction. Raises Fenced if another has taken over; after any error this
