@@ -10,7 +10,7 @@ Written after Spark's own writers: executors write and return receipts, the driv
    may be at work while a batch is being committed; those of the one after that are not.
    Queues cannot take back what was sent: their writers are laned. Changes are encoded by tasks as
    above, then brought together lane by lane, and each lane is sent in order, by one task. Where
-   one task is fast enough (``in_one_task``) it has the whole micro-batch.
+   that costs more than it saves (``in_one_task``) one task has the whole micro-batch.
 3. The driver calls ``commit(receipts, watermarks)`` with one receipt of each task, in position
    order. When it returns, changes and watermarks are durable, together. A batch that is replayed
    after a crash between the two leaves no trace where ``exactly_once`` is claimed.
@@ -206,8 +206,8 @@ class LanedWriter(TaskWriter):
 
     lanes: int
     in_one_task: bool = False
-    """One task encodes and sends about as fast as changes come. To bring lanes together would cost
-    more than a second one saves.
+    """One task has a whole micro-batch: to bring lanes together would cost more than a second task
+    saves.
     """
     most_changes: int | None = None
     """How many changes it wants at a time, where fewer than a task reads."""
