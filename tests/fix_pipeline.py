@@ -22,9 +22,9 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.config import load_deliveries
 from penstock.config.models import PipelineConfig
 from penstock.model.lsn import Frontier, parse_lsn
+from penstock.source.capture.stop import Stop
 from penstock.source.contract import Subscription
 from penstock.source.postgres.capture.process import run_capture
-from penstock.source.postgres.capture.stop import Stop
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.subscription.slot import SlotState, slot_state
 from penstock.source.postgres.subscription.subscription import (

@@ -13,6 +13,7 @@ from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.signing import new_secret
 from penstock.destination.webhooks.subscription import Kept, WebhookSubscription
 from penstock.destination.webhooks.subscriptions import Subscriptions
+from penstock.metrics.registry import Registry
 from penstock.testing.change_builder import ChangeBuilder, Column, Table, table
 from penstock.testing.contract.deliveries import definition, deliver
 from tests.webhook_receiver import Receiver, wait_until
@@ -50,10 +51,12 @@ class Shop:
         self.database.set_up()
         self.subscriptions = Subscriptions(self.database)
         self.builder = ChangeBuilder()
+        self.registry = Registry(name)
         self.destination: WebhooksDestination | None = None
 
     def start(self) -> WebhooksDestination:
         self.destination = WebhooksDestination(self.options, PIPELINE)
+        self.destination.count_in(self.registry)
         self.destination.open()
         self.destination.prepare([definition(ORDERS), definition(NOTES)])
         return self.destination

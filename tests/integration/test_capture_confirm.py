@@ -15,7 +15,8 @@ from penstock.changelog.storage.folder import FolderStorage
 from penstock.changelog.storage.pace import FOLDER
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
-from penstock.source.postgres.capture import keeper, stream
+from penstock.source.capture import keeper
+from penstock.source.postgres.capture import stream
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 
 pytestmark = pytest.mark.every_postgres

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Message
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.destination.kafka.sender import KafkaWriter
 from penstock.metrics.catalogue import (
     DELIVERED,
     ENCODED_BYTES,
@@ -152,13 +153,18 @@ def test_columns_keep_their_numbers_and_schema_events_have_topics_of_their_table
     assert [(c["id"], c["name"]) for c in column["columns"]] == [(2, "id"), (3, "title")]
 
 
+@pytest.mark.parametrize(
+    "alone", [True, pytest.param(False, marks=pytest.mark.release)], ids=["one task", "several"]
+)
 def test_large_batches_keep_the_order_of_every_key(
     shop: PipelineUnderTest,
     kafka_server: KafkaServer,
     spark: SparkSession,
     monkeypatch: pytest.MonkeyPatch,
+    alone: bool,
 ) -> None:
-    """Batches of several tasks, whose changes come together again lane by lane."""
+    """Batches of one task, and of several, whose changes come together again lane by lane."""
+    monkeypatch.setattr(KafkaWriter, "in_one_task", alone)
     split: list[int] = []
 
     def noted(spark: SparkSession, tasks: Sequence[TaskInput], *others: Any) -> DataFrame:
@@ -180,12 +186,12 @@ def test_large_batches_keep_the_order_of_every_key(
             conn.commit()
         conn.execute("UPDATE notes SET body = 'last'")
     counted = catch_up(shop, spark)
-    assert split
+    assert bool(split) is not alone
     assert counted.total(DELIVERED, table="public.notes", op="insert") == count
     assert counted.total(DELIVERED, table="public.notes", op="update") == 21 * count
     assert counted.total(ENCODED_MESSAGES) == 22 * count
     assert counted.total(ENCODED_BYTES) > 20 * count * 1280
-    for stage in ("read", "encode", "shuffle", "write"):
+    for stage in ("read", "encode", "write", *(() if alone else ("shuffle",))):
         assert counted.total(TASK_SECONDS, stage=stage) > 0
     by_key: dict[bytes, list[dict[str, Any]]] = defaultdict(list)
     partitions: dict[bytes, set[int | None]] = defaultdict(set)

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from penstock.model.lsn import format_lsn
-from penstock.source.postgres.capture import keeper
+from penstock.source.capture import keeper
 from penstock.spark import register
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 

@@ -13,6 +13,13 @@ import pytest
 from standardwebhooks import Webhook
 
 from penstock.destination.webhooks import managing
+from penstock.metrics.catalogue import (
+    WEBHOOK_BEHIND,
+    WEBHOOK_DELIVERED,
+    WEBHOOK_FAILED,
+    WEBHOOK_SECONDS,
+    WEBHOOK_SUBSCRIPTIONS,
+)
 from penstock.model.errors import DestinationError, Fenced
 from penstock.testing.contract.deliveries import deliver
 from tests.webhook_receiver import Received, Receiver, Reply, wait_until
@@ -301,3 +308,31 @@ def test_a_database_that_goes_away_is_waited_for(
         )
     shop.insert(10, 10)
     shop.wait_for("/hook", *range(20))
+
+
+def test_what_becomes_of_requests_and_subscriptions_is_counted(
+    make_shop: MakeShop, receiver: Receiver
+) -> None:
+    receiver.decide["/dead"] = lambda _: Reply(503)
+    receiver.decide["/picky"] = lambda _: Reply(422)
+    shop = make_shop()
+    shop.add("/hook")
+    shop.add("/dead")
+    shop.add("/picky", on_refused="pause")
+    shop.start()
+    shop.insert(0, 20)
+    counted = shop.registry.total
+    wait_until(lambda: counted(WEBHOOK_DELIVERED) == 20)
+    wait_until(lambda: counted(WEBHOOK_FAILED, reason="later") >= 2)
+    wait_until(lambda: counted(WEBHOOK_SUBSCRIPTIONS, state="paused") == 1)
+    wait_until(lambda: counted(WEBHOOK_SUBSCRIPTIONS, state="failing") == 1)
+    wait_until(lambda: counted(WEBHOOK_SUBSCRIPTIONS, state="active") == 1)
+    # Who is paused waits for a person: only the dead one lacks something by itself.
+    wait_until(lambda: counted(WEBHOOK_BEHIND) == 1)
+    assert counted(WEBHOOK_FAILED, reason="refused") >= 1
+    requests = {
+        sample.name: sample.value
+        for sample in shop.registry.samples()
+        if sample.name.startswith(WEBHOOK_SECONDS.name)
+    }
+    assert requests[f"{WEBHOOK_SECONDS.name}_count"] >= 23

@@ -26,6 +26,7 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_rows import TableRows
 from penstock.testing.change_builder import ChangeBuilder, Column, table
+from tests.handed_over import handed_over
 
 ITEMS = table(
     "items", *(Column(name, "int8") for name in ("id", "tenant", "row_version")), identity="f"
@@ -122,8 +123,8 @@ def test_kafka_gets_versions_where_there_are_some() -> None:
         builder.insert(ITEMS, "1", "7", "100")
         builder.insert(ITEMS, "2", "7", None)
         builder.truncate(ITEMS)
-    sent = Routes(options, "shop", {}).outgoing(encoder.events(builder.cut()))
-    assert [dict(headers).get(VERSION) for headers in sent.headers] == [b"100", None, None]
+    sent = handed_over(Routes(options, "shop", {}).outgoing(encoder.events(builder.cut())))
+    assert [message.headers.get(VERSION) for message in sent] == [b"100", None, None]
 
 
 @pytest.mark.usefixtures("package")

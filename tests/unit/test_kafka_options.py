@@ -21,6 +21,7 @@ from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.testing.change_builder import ChangeBuilder
+from tests.handed_over import handed_over
 from tests.unit.test_queue_events import encoder, some_changes
 
 
@@ -101,17 +102,16 @@ def test_a_name_that_is_too_long_for_a_topic() -> None:
 def test_where_messages_go() -> None:
     events = encoder("table").events(some_changes(ChangeBuilder()))
     routes = Routes(options(), "shop", {"shop.public.items": 4, "shop.other.notes": 3})
-    sent = routes.outgoing(events)
-    assert sent.topic[:4] == [
+    sent = handed_over(routes.outgoing(events))
+    topics = [message.topic for message in sent]
+    assert topics[:4] == [
         "shop.public.items", "shop.other.notes", "shop.public.loose", "shop.public.items",
     ]  # fmt: skip
-    assert sent.topic[-1] == "shop.messages"
+    assert topics[-1] == "shop.messages"
     # By table: one partition each, and within what the topic has.
-    assert {p for p, t in zip(sent.partition, sent.topic, strict=True) if t.endswith("notes")} <= {
-        0, 1, 2,
-    }  # fmt: skip
-    assert len(set(zip(sent.topic, sent.partition, strict=True))) == 4
-    headers = dict(sent.headers[0])
+    assert {m.partition for m in sent if m.topic.endswith("notes")} <= {0, 1, 2}
+    assert len({(message.topic, message.partition) for message in sent}) == 4
+    headers = sent[0].headers
     assert headers["penstock.op"] == b"insert"
     assert headers["penstock.position"] == b"1/1010+0"
     assert len(headers["penstock.schema_version"] or b"") == 16
@@ -137,20 +137,16 @@ def test_where_schema_events_go(pattern: str, topics: list[str]) -> None:
     change = SchemaChange(Position(0x60, 0), 0, "ALTER TABLE", tables)
     events = encoder().schema_change(change)
     assert len(set(events.column("lane_hash").to_pylist())) == 1
-    sent = Routes(options(schema_topic=pattern), "shop", {}).outgoing(events)
-    assert sent.topic == topics
-    assert [json.loads(value or b"")["table"] for value in sent.value] == [
-        "items",
-        "goods",
-        "items",
-    ]
+    sent = handed_over(Routes(options(schema_topic=pattern), "shop", {}).outgoing(events))
+    assert [message.topic for message in sent] == topics
+    tables_told = [json.loads(message.value or b"")["table"] for message in sent]
+    assert tables_told == ["items", "goods", "items"]
 
 
 def test_by_key_the_client_chooses_the_partition_where_there_is_a_key() -> None:
     events = encoder("key").events(some_changes(ChangeBuilder()))
-    sent = Routes(options(), "shop", {}).outgoing(events)
-    for key, partition in zip(sent.key, sent.partition, strict=True):
-        assert (partition == -1) is (key is not None)
+    for message in handed_over(Routes(options(), "shop", {}).outgoing(events)):
+        assert (message.partition == -1) is (message.key is not None)
 
 
 def test_what_the_driver_stores() -> None:

@@ -17,7 +17,7 @@ def test_no_message_arrives_after_one_that_failed_for_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[dict[str, Any]] = []
-    monkeypatch.setattr(producers, "Producer", made.append)
+    monkeypatch.setattr(producers, "NativeProducer", lambda given, *_: made.append(given))
     monkeypatch.setattr(producers, "_kept", {})
     producers.kept_producer(OPTIONS)
     (settings,) = made

@@ -14,8 +14,8 @@ from penstock.changelog.segment_name import SegmentName
 from penstock.metrics.health import Health
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
-from penstock.source.postgres.capture.keeper import Awaited, Limits, LogKeeper
-from penstock.source.postgres.capture.link import Link
+from penstock.source.capture.keeper import Awaited, Limits, LogKeeper
+from penstock.source.capture.link import Link
 from tests.unit.test_capture_session import FIRST, SECOND, START, THIRD, FedStream, capture
 
 SHOP = Awaited({"shop.a": "a", "shop.b": "b"}, Frontier(START.commit_lsn, START.commit_lsn))

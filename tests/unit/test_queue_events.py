@@ -13,7 +13,7 @@ import pytest
 from penstock.decode.changes import ChangeSet
 from penstock.destination.encode.penstock_json import PenstockFormat
 from penstock.destination.families.queue import events as events_module
-from penstock.destination.families.queue.events import Encoder, unpacked
+from penstock.destination.families.queue.events import Encoder, events_of
 from penstock.destination.families.queue.options import (
     ClaimCheckOptions,
     LaneBy,
@@ -75,7 +75,7 @@ def test_lanes_have_every_event_once_and_in_order(
     parts = list(encoder(by).parts([changes]))
     assert len(parts) > len({part.lane for part in parts})
     for part in parts:
-        events = unpacked(part.content)
+        events = events_of(part)
         assert places(events)[0][:2] == part.first
         lanes.setdefault(part.lane, []).extend(places(events))
     assert all(found == sorted(found) for found in lanes.values())

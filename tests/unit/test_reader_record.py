@@ -13,7 +13,7 @@ from penstock.changelog.storage.folder import FolderStorage
 from penstock.changelog.storage.pace import OBJECTS
 from penstock.model.errors import LogUnavailable
 from penstock.model.lsn import Frontier
-from penstock.source.postgres.capture.link import Link, Reports, Teller, from_line
+from penstock.source.capture.link import Link, Reports, Teller, from_line
 
 FIRST, SECOND, THIRD = Frontier(1, 2), Frontier(3, 4), Frontier(5, 6)
 

@@ -55,8 +55,9 @@ def capture(
     sys.meta_path.insert(0, _WithoutPandas())
     from penstock.changelog.changelog import ChangeLog
     from penstock.config.kafka_source import KafkaPipelineConfig
-    from penstock.source.postgres.capture.process import report_failure, run_capture
-    from penstock.source.postgres.capture.stop import Stop
+    from penstock.source.capture.sessions import report_failure
+    from penstock.source.capture.stop import Stop
+    from penstock.source.postgres.capture.process import run_capture
 
     stop = Stop(supervised=supervised)
     stop.install()

@@ -25,7 +25,8 @@ class KafkaSourceConfig(SourceConfig):
 
     ``topics`` are names, or patterns that begin with ``^``. ``incomplete`` is about topics whose
     first messages are gone, ``on_malformed`` about messages that cannot be read, ``on_truncate``
-    about a TRUNCATE that stands in no order with the rows of its table. ``url`` is that of the
+    about a TRUNCATE that stands in no order with the rows of its table, ``split_transactions``
+    about destinations that promise whole ones. ``url`` is that of the
     store, where the pipeline's lock is: no key of the file. Rows are never copied: they are in the
     topics.
     """
@@ -37,6 +38,7 @@ class KafkaSourceConfig(SourceConfig):
     schema_topic: str | None = Field(default=None, min_length=1)
     group: str | None = Field(default=None, min_length=1)
     incomplete: Literal["refuse", "accept"] = "refuse"
+    split_transactions: Literal["refuse", "accept"] = "refuse"
     on_malformed: Literal["stop", "leave_out"] = "stop"
     on_truncate: Literal["stop", "leave_out"] = "stop"
     # repr=False: passwords are among them.

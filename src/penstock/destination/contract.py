@@ -9,7 +9,8 @@ Written after Spark's own writers: executors write and return receipts, the driv
    wrote may be visible as delivered before its receipt is committed. The tasks of the next batch
    may be at work while a batch is being committed; those of the one after that are not.
    Queues cannot take back what was sent: their writers are laned. Changes are encoded by tasks as
-   above, then brought together lane by lane, and each lane is sent in order, by one task.
+   above, then brought together lane by lane, and each lane is sent in order, by one task. Where
+   that costs more than it saves (``in_one_task``) one task has the whole micro-batch.
 3. The driver calls ``commit(receipts, watermarks)`` with one receipt of each task, in position
    order. When it returns, changes and watermarks are durable, together. A batch that is replayed
    after a crash between the two leaves no trace where ``exactly_once`` is claimed.
@@ -35,6 +36,8 @@ from penstock.model.watermarks import Watermarks
 
 if TYPE_CHECKING:
     # Arrow and NumPy take most of a second to load, and every command reads a pipeline file.
+    import pyarrow as pa
+
     from penstock.decode.changes import ChangeSet
     from penstock.model.table_rows import ChunkReader
 
@@ -136,13 +139,20 @@ class TaskWriter(ABC):
 class LanePart:
     """Some changes of one lane, encoded, in position order; ``first`` is where they begin.
 
-    ``messages`` is how many there are, for statistics alone: it does not reach the sender.
+    ``content`` is packed where another process sends it. ``messages`` is how many there are, for
+    statistics alone: it does not reach the sender.
     """
 
     lane: int
     first: Position
-    content: bytes
+    content: bytes | pa.RecordBatch
     messages: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes, roughly."""
+        content = self.content
+        return len(content) if isinstance(content, bytes) else int(content.nbytes)
 
 
 class SentLanes(NamedTuple):
@@ -195,10 +205,20 @@ class LanedWriter(TaskWriter):
     """
 
     lanes: int
+    in_one_task: bool = False
+    """One task has a whole micro-batch: to bring lanes together would cost more than a second task
+    saves.
+    """
+    most_changes: int | None = None
+    """How many changes it wants at a time, where fewer than a task reads."""
 
     @abstractmethod
     def encode(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
         """One task's share of a micro-batch, lane by lane, in pieces of bounded size."""
+
+    def encode_here(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
+        """As ``encode``, for a whole micro-batch that this process sends, too."""
+        return self.encode(changes)
 
     @abstractmethod
     def sender(self) -> LaneSender:
@@ -206,7 +226,7 @@ class LanedWriter(TaskWriter):
 
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
         """The whole micro-batch at once, where it has a single task."""
-        return self.send(self.encode(changes)).receipt
+        return self.send(self.encode_here(changes)).receipt
 
     def send(self, parts: Iterable[LanePart]) -> SentLanes:
         """Return when all of them are delivered."""

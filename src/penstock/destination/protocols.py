@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.destination.contract import (
     ChunkReceipt,
@@ -22,6 +22,9 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
 from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
+
+if TYPE_CHECKING:
+    from penstock.metrics.registry import Registry
 
 
 class TakesCopies(ABC):
@@ -50,6 +53,14 @@ class TakesCopies(ABC):
         """Make chunks durable whose receipts these are, where the writers did not. A receipt of a
         chunk that stands already changes nothing.
         """
+
+
+class CountsByItself(ABC):
+    """Something of it goes on beside batches, in threads of its own, and is counted there."""
+
+    @abstractmethod
+    def count_in(self, registry: Registry) -> None:
+        """Count what is done from ``open`` on. The driver calls it before that."""
 
 
 Ticket = Mapping[str, Any]

@@ -158,6 +158,34 @@ SETBACKS = Metric(
     "counter",
     "How often the destination held less than it had said before: it failed over and lost commits.",
 )
+WEBHOOK_DELIVERED = Metric(
+    "penstock_webhook_delivered_events_total", "counter", "Events that receivers took (webhooks)."
+)
+WEBHOOK_FAILED = Metric(
+    "penstock_webhook_failed_requests_total",
+    "counter",
+    "Requests to receivers that brought nothing there: later (asked to try again), away (no "
+    "answer), refused, gone.",
+    ("reason",),
+)
+WEBHOOK_SECONDS = Metric(
+    "penstock_webhook_request_seconds",
+    "histogram",
+    "How long a request to a receiver took, whatever became of it.",
+    buckets=_SECONDS,
+)
+WEBHOOK_SUBSCRIPTIONS = Metric(
+    "penstock_webhook_subscriptions",
+    "gauge",
+    "Subscriptions by their state: active, failing (active, and nothing is taken), paused, "
+    "disabled.",
+    ("state",),
+)
+WEBHOOK_BEHIND = Metric(
+    "penstock_webhook_behind_subscriptions",
+    "gauge",
+    "Active subscriptions that lack events of the outbox.",
+)
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 

@@ -63,7 +63,7 @@ class Metered:
         """The same parts of lanes, counted."""
         for part in self.timed("encode", parts):
             self.written.messages += part.messages
-            self.written.message_bytes += len(part.content)
+            self.written.message_bytes += part.size
             yield part
 
     def sent(self, writer: LanedWriter, parts: Iterable[LanePart]) -> Receipt:

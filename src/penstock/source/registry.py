@@ -10,8 +10,8 @@ from penstock.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from penstock.model.topic_status import TopicStatus
+    from penstock.source.capture.stop import Stop
     from penstock.source.contract import Source
-    from penstock.source.postgres.capture.stop import Stop
     from penstock.source.postgres.preflight.all_checks import CheckResult
     from penstock.source.postgres.source_status import SourceStatus
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from penstock.changelog.chain import Batch
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
-from penstock.destination.contract import TaskWriter
+from penstock.destination.contract import LanedWriter, TaskWriter
 from penstock.metrics.written import CopyResult, JobResult
 from penstock.pipeline.run.engine import Engine, MakeEngine, TableToCopy
 from penstock.source.contract import OpenChunk
@@ -106,8 +106,14 @@ class SparkEngine(Engine):
     ) -> JobResult:
         own = (floors,) if section is None else (floors, section)
         steps = (*own, *self._steps)
-        shares = share_out(batch.pointers, self.parallelism)
+        shares = share_out(batch.pointers, self._width_for(writer))
         return run_batch(self._session, self._reading, shares, steps, writer)
+
+    def _width_for(self, writer: TaskWriter) -> int:
+        if isinstance(writer, LanedWriter) and writer.in_one_task:
+            is_quick = not any(step.is_slow for step in self._steps)
+            return 1 if is_quick else self.parallelism
+        return self.parallelism
 
     def copy_chunks(
         self, chunks: Sequence[Chunk], open_chunk: OpenChunk, tables: Mapping[int, TableToCopy]

@@ -100,7 +100,8 @@ def run_batch(
 ) -> JobResult:
     """Write what ``steps`` leave of a batch of the log, a task a share."""
     began = time.monotonic()
-    inputs = [TaskInput(share, reading.buffer_bytes) for share in shares if share]
+    most = writer.most_changes if isinstance(writer, LanedWriter) else None
+    inputs = [TaskInput(share, reading.buffer_bytes, most) for share in shares if share]
     changes_of = ChangesOf(reading.log, *steps)
     if isinstance(writer, LanedWriter) and len(inputs) > 1:
         with jvm_needed(), failures_told():

@@ -12,6 +12,7 @@ from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.pipeline.run.filtering import check_filter
+from penstock.pipeline.run.promises import check_promises
 from penstock.source.postgres.preflight.all_checks import CheckResult
 from penstock.source.postgres.preflight.rule_checks import check_transform
 from penstock.source.registry import source_checks
@@ -82,6 +83,7 @@ def _destination(config: PipelineConfig) -> CheckResult:
         )
         try:
             check_filter(config, destination)
+            check_promises(config, destination)
             _refuse_speculation(config, destination)
             notes = destination.check()
         finally:

@@ -43,7 +43,7 @@ class WriteTask:
         with marked_errors(), meter.stage("write"):
             changes = self._changes_of(task, meter)
             if isinstance(self._writer, LanedWriter):
-                receipt = meter.sent(self._writer, meter.parts(self._writer.encode(changes)))
+                receipt = meter.sent(self._writer, meter.parts(self._writer.encode_here(changes)))
             else:
                 receipt = self._writer.write(changes)
         failpoint("task.written")

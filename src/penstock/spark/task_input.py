@@ -21,12 +21,15 @@ class TaskInput:
 
     pointers: tuple[Pointer, ...]
     buffer_bytes: int
+    most_changes: int | None = None
 
     def changes(self, log: ChangeLog) -> Iterator[ChangeSet]:
-        """Read and split the share, about ``buffer_bytes`` at a time."""
+        """Read about ``buffer_bytes`` at a time, and split them, ``most_changes`` at a time."""
         for run in read_runs(log, self.pointers, self.buffer_bytes):
             failpoint("task.read")
-            yield decode_changes(run.rows, run.tables, run.origins)
+            step = self.most_changes or run.rows.num_rows
+            for first in range(0, run.rows.num_rows, step):
+                yield decode_changes(run.rows.slice(first, step), run.tables, run.origins)
 
 
 @contextmanager

@@ -19,6 +19,9 @@ class Step(ABC):
     has to be done to both, and what is done to changes, to copied rows as well.
     """
 
+    is_slow: bool = False
+    """It takes longer than all else that a task does: worth several tasks."""
+
     @abstractmethod
     def apply(self, changes: ChangeSet) -> ChangeSet:
         """What becomes of a run of changes. Those that stay keep their order and positions.

@@ -57,6 +57,8 @@ class _Images:
 class Transform(Step):
     """The part ``transform`` of the pipeline file at work. Can be pickled."""
 
+    is_slow = True
+
     def __init__(self, config: TransformConfig) -> None:
         """Raises ConfigError where a rule's options or the key are wrong."""
         self.rules = Rules(config)

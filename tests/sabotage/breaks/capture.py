@@ -144,7 +144,7 @@ BREAKS = (
         name="log-without-a-limit",
         guarantee="A backlog is bounded and drains",
         without="Capture goes on beyond change_log.max_bytes while nobody reads.",
-        file="source/postgres/capture/keeper.py",
+        file="source/capture/keeper.py",
         edits=(("if self._writer.total_bytes < self._limits.max_bytes:", "if self._writer:"),),
         noticed_by=(
             (

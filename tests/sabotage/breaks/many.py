@@ -9,7 +9,7 @@ BREAKS = (
         name="never-ran-not-waited-for",
         guarantee="One destination holds back no other",
         without="What a destination needs that has never run is confirmed and removed.",
-        file="source/postgres/capture/keeper.py",
+        file="source/capture/keeper.py",
         edits=(("| dict.fromkeys(absent, self._awaited.since)", "| {}"),),
         noticed_by=(("unit/test_many_readers.py", "test_who_has_never_run_holds_slot_and_log"),),
     ),

@@ -9,6 +9,19 @@ _SYNCED = "test_what_a_manifest_names_has_reached_the_disk_and_so_has_the_manife
 
 BREAKS = (
     Break(
+        name="split-transactions-unsaid",
+        guarantee="Topics come back whole",
+        without="A destination promises whole transactions of topics, which do not have them.",
+        file="pipeline/run/promises.py",
+        edits=(('split_transactions == "refuse":', 'split_transactions == "":'),),
+        noticed_by=(
+            (
+                "unit/test_promises.py",
+                "test_who_promises_whole_transactions_is_refused_by_name",
+            ),
+        ),
+    ),
+    Break(
         name="repeated-messages-of-topics-count",
         guarantee="Topics come back whole",
         without="What a writer of topics sent again after a crash is taken a second time.",

@@ -18,6 +18,7 @@ from penstock.destination.families.queue.events import Encoder
 from penstock.destination.families.queue.formats import Formats
 from penstock.destination.families.queue.names import names_tables
 from penstock.destination.families.queue.oversize import Oversize
+from penstock.destination.kafka.message_slots import Outgoing
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import (
     DRIVER,
@@ -32,7 +33,7 @@ from penstock.destination.kafka.positions import (
     read_lanes,
 )
 from penstock.destination.kafka.producers import forget_producer
-from penstock.destination.kafka.routes import Outgoing, Routes
+from penstock.destination.kafka.routes import Routes
 from penstock.destination.kafka.sender import (
     KafkaChunkWriter,
     KafkaWriter,
@@ -193,14 +194,16 @@ class KafkaDestination(QueueDestination):
         partitions = self._topics.partitions().get(self._positions, 0)
         if not self.options.transactional or not partitions:
             return ()
-        messages = Outgoing.empty()
         nothing = DriverRecord(None, None, lanes_text(self.options.lanes))
-        messages.append(self._positions, DRIVER, b"driver", nothing.to_json())
-        for partition in range(DRIVER + 1, partitions):
-            messages.append(self._positions, partition, b"lane", NOTHING_SENT)
         driver = self._new_driver()
         try:
-            driver.send(messages)
+            driver.send(
+                Outgoing.single(self._positions, DRIVER, b"driver", nothing.to_json()),
+                *(
+                    Outgoing.single(self._positions, partition, b"lane", NOTHING_SENT)
+                    for partition in range(DRIVER + 1, partitions)
+                ),
+            )
         finally:
             driver.discard()
         return [f"positions in topic {self._positions}"]
@@ -252,12 +255,12 @@ class KafkaDestination(QueueDestination):
 
     def _tell(self, record: DriverRecord, events: pa.RecordBatch | None) -> None:
         """Store what the driver knows, in one transaction with what it sends."""
-        messages = Outgoing.empty() if events is None else self._routes().outgoing(events)
-        messages.append(self._positions, DRIVER, b"driver", record.to_json())
+        messages = [] if events is None else [self._routes().outgoing(events)]
+        messages.append(Outgoing.single(self._positions, DRIVER, b"driver", record.to_json()))
         if self._driver is None:
             self._driver = self._new_driver()
         try:
-            self._driver.send(messages)
+            self._driver.send(*messages)
         except DestinationError:
             # Whether it was committed is not known; committed() will ask.
             self._driver.discard()

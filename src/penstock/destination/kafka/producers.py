@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from penstock.destination.kafka.failures import failure, failure_of, unavailable
+from penstock.destination.kafka.librdkafka import NativeProducer
+from penstock.destination.kafka.message_slots import Outgoing
 from penstock.destination.kafka.options import KafkaOptions
-from penstock.destination.kafka.routes import Outgoing
 from penstock.destination.kafka.troubles import Troubles
 
 _FULL_SECONDS = 0.05
@@ -25,31 +25,17 @@ class KeptProducer:
         self._failed: KafkaError | None = None
         self.troubles = Troubles()
         try:
-            self.producer = Producer({**settings, "error_cb": self.troubles})
+            self.producer = NativeProducer(settings, self.troubles, self._note)
         except KafkaException as error:
             raise failure(error, "making a producer") from None
 
     def produce(self, messages: Outgoing) -> None:
         """Hand them over; waits while the buffer is full. Raises what an earlier one met."""
-        produce, report = self.producer.produce, self._report
-        for topic, partition, key, value, headers in zip(
-            messages.topic,
-            messages.partition,
-            messages.key,
-            messages.value,
-            messages.headers,
-            strict=True,
-        ):
-            while True:
-                try:
-                    produce(topic, value, key, partition, report, headers=headers)
-                except BufferError:
-                    self.producer.poll(_FULL_SECONDS)
-                    self.check()
-                except KafkaException as error:
-                    raise failure(error, f"sending to topic {topic}") from None
-                else:
-                    break
+        done = self._handed_over(messages, 0)
+        while done < len(messages):
+            self.producer.poll(_FULL_SECONDS)
+            self.check()
+            done = self._handed_over(messages, done)
         self.producer.poll(0)
         self.check()
 
@@ -72,14 +58,17 @@ class KeptProducer:
 
     def discard(self) -> None:
         """Send nothing more of what was handed over. The producer is of no use afterwards."""
-        self.producer.purge()
-        # One that loses what is on its way cannot keep its promise of no gaps, and says so: it must
-        # not hide why it is given up.
-        with suppress(KafkaException):
-            self.producer.poll(0)
+        self.producer.close()
 
-    def _report(self, error: KafkaError | None, _message: Message) -> None:
-        if error is not None and self._failed is None:
+    def _handed_over(self, messages: Outgoing, first: int) -> int:
+        try:
+            return self.producer.produce(messages, first)
+        except KafkaException as error:
+            topics = " and ".join(messages.topics)
+            raise failure(error, f"sending to topic {topics}") from None
+
+    def _note(self, error: KafkaError) -> None:
+        if self._failed is None:
             self._failed = error
 
 

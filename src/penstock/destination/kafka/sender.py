@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import (
     LanePart,
     LaneSender,
     Receipt,
 )
-from penstock.destination.families.queue.events import unpacked
+from penstock.destination.families.queue.events import events_of
 from penstock.destination.families.queue.senders import (
     EventChunkWriter,
     EventSender,
     EventWriter,
     count_receipt,
 )
+from penstock.destination.kafka.message_slots import Outgoing
 from penstock.destination.kafka.options import TOPICS, KafkaOptions
 from penstock.destination.kafka.positions import (
     Sent,
@@ -33,12 +36,28 @@ from penstock.destination.kafka.transactions import TransactionalProducer
 from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationUnavailable, Fenced
 
+_CACHED_CHANGES = 16_384
+
 
 @dataclass(frozen=True)
 class KafkaWriter(EventWriter):
     """Encodes changes, and sends them lane by lane."""
 
     routes: Routes
+    in_one_task = True
+
+    @property
+    def most_changes(self) -> int | None:  # type: ignore[override]
+        """A transaction should be large; else all that is made of changes should stay small enough
+        for the processor's caches.
+        """
+        return None if self.routes.options.transactional else _CACHED_CHANGES
+
+    def encode_here(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
+        """One producer keeps the order of all that it is given. Only positions are by lane."""
+        if self.routes.options.transactional:
+            return super().encode_here(changes)
+        return self.encoder.whole(changes)
 
     def sender(self) -> LaneSender:
         if self.routes.options.transactional:
@@ -86,8 +105,8 @@ class _Lane:
         messages = routes.outgoing(events)
         sent = _last(events)
         value = sent_to_json(sent, routes.options.lanes)
-        messages.append(self._topic, lane_partition(self._lane), b"lane", value)
-        self._producer.send(messages)
+        position = Outgoing.single(self._topic, lane_partition(self._lane), b"lane", value)
+        self._producer.send(messages, position)
         self._sent = sent
         return len(events)
 
@@ -117,7 +136,7 @@ class TransactionalSender(LaneSender):
 
     def send(self, part: LanePart) -> None:
         self._used.add(part.lane)
-        events = unpacked(part.content)
+        events = events_of(part)
         try:
             self._count += self._lane(part.lane).send(self._routes, events)
         except Fenced:

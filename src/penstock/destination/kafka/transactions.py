@@ -9,9 +9,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from penstock.destination.kafka.failures import failure
+from penstock.destination.kafka.message_slots import Outgoing
 from penstock.destination.kafka.options import KafkaOptions
 from penstock.destination.kafka.producers import KeptProducer
-from penstock.destination.kafka.routes import Outgoing
 from penstock.model.errors import Fenced, PenstockError
 
 _FENCED = (
@@ -35,9 +35,13 @@ class TransactionalProducer:
             "transaction.timeout.ms": _LONGEST_MILLISECONDS,
         }
         self._kept = KeptProducer(settings, options.delivery_timeout)
-        self._patiently(self._kept.producer.init_transactions, "beginning transactions")
+        try:
+            self._patiently(self._kept.producer.init_transactions, "beginning transactions")
+        except PenstockError:
+            self._kept.discard()
+            raise
 
-    def send(self, messages: Outgoing) -> None:
+    def send(self, *messages: Outgoing) -> None:
         """In one transaction. Raises Fenced if another has taken over; after any error this
         producer is of no use, and whether the messages are there only a new one can tell.
         """
@@ -46,7 +50,8 @@ class TransactionalProducer:
         producer = self._kept.producer
         try:
             producer.begin_transaction()
-            self._kept.produce(messages)
+            for some in messages:
+                self._kept.produce(some)
         except KafkaException as error:
             raise self._reason(error, "sending messages") from None
         self._patiently(producer.commit_transaction, "committing a transaction")

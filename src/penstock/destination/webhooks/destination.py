@@ -16,7 +16,12 @@ from penstock.destination.families.queue.events import Encoder
 from penstock.destination.families.queue.formats import Formats
 from penstock.destination.families.queue.options import FormatOptions, LaneOptions
 from penstock.destination.families.queue.oversize import Oversize
-from penstock.destination.protocols import CopiedByWorkers, KeepsDeadLetters, Ticket
+from penstock.destination.protocols import (
+    CopiedByWorkers,
+    CountsByItself,
+    KeepsDeadLetters,
+    Ticket,
+)
 from penstock.destination.seen_elsewhere import not_seen_here
 from penstock.destination.webhooks.count_dead_letters import dead_letters_in
 from penstock.destination.webhooks.database import Database
@@ -34,6 +39,7 @@ from penstock.transform.filter import Filter
 if TYPE_CHECKING:
     from penstock.destination.contract import TaskWriter
     from penstock.destination.webhooks.delivery.service import WebhookService
+    from penstock.metrics.registry import Registry
 
 FORMATS = ("penstock", "debezium", "cloudevents")
 # Receivers have limits of their own; what is larger than max_body is refused for each of them.
@@ -42,7 +48,7 @@ _NO_LIMIT = 2**40
 _log = logging.getLogger(__name__)
 
 
-class WebhooksDestination(AppendDestination, CopiedByWorkers, KeepsDeadLetters):
+class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, KeepsDeadLetters):
     """Every change once in the outbox, and from there to each receiver, at least once."""
 
     name = "webhooks"
@@ -73,6 +79,10 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, KeepsDeadLetters):
         self._prefix = ""
         self._tables: dict[str, list[str]] = {}
         self._service: WebhookService | None = None
+        self._registry: Registry | None = None
+
+    def count_in(self, registry: Registry) -> None:
+        self._registry = registry
 
     def check(self) -> Sequence[str]:
         self._database.check()
@@ -91,7 +101,7 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, KeepsDeadLetters):
         if self.options.deliver == "run":
             from penstock.destination.webhooks.delivery.service import WebhookService
 
-            self._service = WebhookService(self.options, self.pipeline)
+            self._service = WebhookService(self.options, self.pipeline, self._registry)
             self._service.start()
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:

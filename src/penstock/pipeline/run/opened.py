@@ -10,6 +10,7 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.feed import FeedFile
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
+from penstock.destination.protocols import CountsByItself
 from penstock.destination.registry import make_destination
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.copy.schema_copy import check_schema
@@ -22,6 +23,7 @@ from penstock.pipeline.run.filtering import (
     seen_by,
 )
 from penstock.pipeline.run.held import expect_source, held_by
+from penstock.pipeline.run.promises import check_promises
 from penstock.source.contract import SourceSession
 from penstock.source.registry import make_source
 from penstock.store import Store
@@ -30,7 +32,9 @@ OpenStore = Callable[[Destination], AbstractContextManager[Store]]
 
 
 @contextmanager
-def opened_destination(config: PipelineConfig, session: SourceSession) -> Iterator[Destination]:
+def opened_destination(
+    config: PipelineConfig, session: SourceSession, metrics: Metrics
+) -> Iterator[Destination]:
     """The pipeline's destination, taken over; not where it holds what came from another source:
     whoever brings that must not be fenced.
     """
@@ -40,9 +44,12 @@ def opened_destination(config: PipelineConfig, session: SourceSession) -> Iterat
     log = ChangeLog.of(config.change_log)
     try:
         check_filter(config, destination)
+        check_promises(config, destination)
         check_schema(config, destination)
         if (held := held_by(destination, log)) is not None:
             expect_source(session.seen(), held, log)
+        if isinstance(destination, CountsByItself):
+            destination.count_in(metrics.registry)
         destination.open()
         yield destination
     finally:
@@ -70,7 +77,7 @@ def opened_context(
     log.root.make_private()
     with (
         source.session(purpose) as session,
-        opened_destination(config, session) as destination,
+        opened_destination(config, session, metrics) as destination,
         open_store(destination) as store,
         feed or nullcontext() as told,
     ):

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import time
 from functools import partial
 from typing import Any
 
 import psycopg
 
-from penstock.backoff import Backoff
-from penstock.cadence import paced
 from penstock.changelog.changelog import ChangeLog, LogIdentity
 from penstock.changelog.writer import LogWriter
 from penstock.config.kafka_source import KafkaPipelineConfig
 from penstock.model.errors import (
-    LogUnavailable,
-    PipelineBusy,
     SourceError,
-    SourceUnavailable,
 )
 from penstock.model.source_identity import SeenSource, SourceIdentity
+from penstock.source.capture.sessions import run_sessions
+from penstock.source.capture.stop import Stop
 from penstock.source.kafka.client import Brokers, TopicReader, group_name
 from penstock.source.kafka.identity import DATABASE, TopicsIdentity, claim, stored_offsets
 from penstock.source.kafka.offsets import SLACK, START, Offsets, position_of
 from penstock.source.kafka.session import TopicSession
-from penstock.source.postgres.capture.stop import Stop
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import LOCK_SECONDS, PipelineLock
 from penstock.source.postgres.source_errors import source_errors
-
-_STAND_BY_SECONDS = paced(5.0)
 
 
 def run_capture(config: KafkaPipelineConfig, stop: Stop, *, stands_by: bool = False) -> None:
@@ -40,23 +31,11 @@ def run_capture(config: KafkaPipelineConfig, stop: Stop, *, stands_by: bool = Fa
     ``stands_by``: while another process captures for this pipeline, wait until it has ended.
     """
     log = ChangeLog.of(config.change_log)
-    log.root.make_private()
-    backoff = Backoff()
-    while not stop():
-        try:
-            _run_session(config, log, stop, stands_by=stands_by)
-            return
-        except PipelineBusy as error:
-            if not stands_by:
-                raise
-            stop.link.say({"state": "standing by", "pid": os.getpid(), "error": error.message})
-            stop.wait(_STAND_BY_SECONDS)
-        except (SourceUnavailable, LogUnavailable) as error:
-            pause = backoff.next_pause()
-            report = {"state": "reconnecting", "pid": os.getpid(), "at": time.time()}
-            stop.link.report(log, {**report, "error": str(error)})
-            print(f"capture: {error}; trying again in {pause:.1f} s", file=sys.stderr, flush=True)
-            stop.wait(pause)
+
+    def session() -> None:
+        _run_session(config, log, stop, stands_by=stands_by)
+
+    run_sessions(log, stop, session, stands_by=stands_by)
 
 
 def _run_session(

@@ -19,6 +19,8 @@ from penstock.config.kafka_source import KafkaPipelineConfig
 from penstock.failpoints import failpoint
 from penstock.model.errors import SourceError
 from penstock.model.lsn import Frontier, format_lsn
+from penstock.source.capture.keeper import Awaited, Limits, LogKeeper
+from penstock.source.capture.stop import Stop
 from penstock.source.kafka.client import Brokers, TopicReader, failure
 from penstock.source.kafka.debezium_format import Untold
 from penstock.source.kafka.events import (
@@ -44,8 +46,6 @@ from penstock.source.kafka.offsets import (
 from penstock.source.kafka.schema_topic import SchemaTopic
 from penstock.source.kafka.topic_set import TopicSet
 from penstock.source.kafka.transcode import Counts, Transcoder, keeps_order
-from penstock.source.postgres.capture.keeper import Awaited, Limits, LogKeeper
-from penstock.source.postgres.capture.stop import Stop
 
 _BATCH = 2_000
 _PATIENCE_SECONDS = 0.1

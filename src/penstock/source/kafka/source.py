@@ -18,6 +18,7 @@ from penstock.model.errors import SourceError
 from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
+from penstock.source.capture.child import CaptureChild
 from penstock.source.contract import (
     Capture,
     CopySource,
@@ -34,7 +35,6 @@ from penstock.source.kafka.identity import TopicsIdentity, claim, stored_offsets
 from penstock.source.kafka.offsets import SLACK, START, Offsets, Partition, position_of
 from penstock.source.kafka.topic_set import expect_same
 from penstock.source.kafka.topic_tables import TopicTables
-from penstock.source.postgres.capture.child import CaptureChild
 from penstock.source.postgres.pipeline_lock import KeptLock
 
 _POSITION_SECONDS = paced(1.0)

@@ -19,6 +19,7 @@ from penstock.model.errors import SourceError, SourceUnavailable
 from penstock.model.source_identity import SeenSource
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
+from penstock.source.capture.child import CaptureChild
 from penstock.source.contract import (
     Capture,
     CopySource,
@@ -29,7 +30,6 @@ from penstock.source.contract import (
     SourceSession,
     Subscription,
 )
-from penstock.source.postgres.capture.child import CaptureChild
 from penstock.source.postgres.catalogue.definitions import (
     published_columns,
     read_definitions,

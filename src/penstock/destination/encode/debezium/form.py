@@ -6,16 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.decode.text_bytes import text_bytes
-from penstock.destination.encode.json_values import TEXT, join, json_values
-from penstock.model.pg_types import builtin_type
+from penstock.destination.encode.json_values import TEXT, escaped, join
 from penstock.model.table_schema import PgType
-
-_TEXT_TYPE = builtin_type(25)
 
 
 @dataclass(frozen=True)
@@ -49,16 +43,8 @@ class Form:
 
 
 def strings(text: pa.Array) -> Content:
-    """Texts as JSON strings. Most need no escape, which a look at their bytes tells."""
-    text = text.cast(TEXT)
-    data = np.frombuffer(text_bytes(text), np.uint8)
-    if not ((data < 0x20) | (data == 0x22) | (data == 0x5C)).any():
-        return Content(text, quoted=True)
-    assert _TEXT_TYPE is not None  # noqa: S101 (it is built in)
-    values = json_values(text, _TEXT_TYPE)
-    if text.null_count:
-        values = pc.if_else(text.is_valid(), values, pa.scalar(None, TEXT))
-    return Content(values)
+    """Texts as JSON strings."""
+    return Content(escaped(text.cast(TEXT)), quoted=True)
 
 
 def as_it_is(text: pa.Array) -> Content:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -54,15 +54,30 @@ class Encoder:
     def parts(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
         """Lane by lane, those of a lane in position order."""
         for some in changes:
+            for part in self.split(self.events(some)):
+                yield replace(part, content=_packed(part.content))
+
+    def parts_here(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
+        """The same, for a sender in this process."""
+        for some in changes:
             yield from self.split(self.events(some))
 
+    def whole(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
+        """All lanes as if they were one: for a sender in this process that does not tell them
+        apart.
+        """
+        for some in changes:
+            if len(events := self.events(some)):
+                yield LanePart(0, _first(events), events, len(events))
+
     def split(self, events: pa.RecordBatch) -> Iterator[LanePart]:
+        """Lane by lane, in pieces, as they are."""
         lane = np.asarray(events.column("lane_hash")) % np.uint64(self.lanes.count)
         for number in np.unique(lane).tolist():
             rows = np.flatnonzero(lane == number)
             some = events if len(rows) == len(lane) else events.take(pa.array(rows))
             for piece in _pieces(some):
-                yield LanePart(int(number), _first(piece), _packed(piece), len(piece))
+                yield LanePart(int(number), _first(piece), piece, len(piece))
 
     def events(self, changes: ChangeSet) -> pa.RecordBatch:
         """All changes in position order."""
@@ -156,9 +171,12 @@ class Encoder:
         return whole, pa.repeat(pa.scalar(text, TEXT), count) if self.keys_are_lanes else None
 
 
-def unpacked(content: bytes) -> pa.RecordBatch:
-    """The events of a part."""
-    return pa.ipc.open_stream(content).read_next_batch()
+def events_of(part: LanePart) -> pa.RecordBatch:
+    """The events of a part, packed or not."""
+    content = part.content
+    if isinstance(content, bytes):
+        return pa.ipc.open_stream(content).read_next_batch()
+    return content
 
 
 def in_one(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

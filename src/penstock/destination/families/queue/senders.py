@@ -18,7 +18,7 @@ from penstock.destination.contract import (
     LaneSender,
     Receipt,
 )
-from penstock.destination.families.queue.events import Encoder, unpacked
+from penstock.destination.families.queue.events import Encoder, events_of
 from penstock.model.table_rows import ChunkReader
 
 
@@ -26,7 +26,7 @@ class EventSender(LaneSender):
     """Takes events as well as packed parts of them."""
 
     def send(self, part: LanePart) -> None:
-        self.send_events(unpacked(part.content))
+        self.send_events(events_of(part))
 
     @abstractmethod
     def send_events(self, events: pa.RecordBatch) -> None:
@@ -45,6 +45,9 @@ class EventWriter(LanedWriter):
 
     def encode(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
         return self.encoder.parts(changes)
+
+    def encode_here(self, changes: Iterable[ChangeSet]) -> Iterator[LanePart]:
+        return self.encoder.parts_here(changes)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 from penstock.cadence import paced
 from penstock.changelog.storage.contract import Storage
 from penstock.destination.webhooks.database import Database
+from penstock.destination.webhooks.delivery.counts import DeliveryCounts
 from penstock.destination.webhooks.delivery.progress import DeliveryProgress, Saved, SegmentEntry
 from penstock.destination.webhooks.delivery.request import Requests
 from penstock.destination.webhooks.delivery.worker import DueEvent, Worker, in_order
@@ -44,13 +45,19 @@ class Deliverer:
     """
 
     def __init__(
-        self, options: WebhooksOptions, database: Database, storage: Storage, requests: Requests
+        self,
+        options: WebhooksOptions,
+        database: Database,
+        storage: Storage,
+        requests: Requests,
+        counts: DeliveryCounts | None = None,
     ) -> None:
         self._options = options
         self._progress = DeliveryProgress(database)
         self._subscriptions = Subscriptions(database)
         self._storage = storage
-        self._requests = requests
+        self._counts = counts
+        self._send = requests.send if counts is None else counts.counted(requests.send)
         self._secrets = KeptSecrets(options.secret_key)
         # One thread: what is said to the database keeps its order.
         self._calls = ThreadPoolExecutor(1, "penstock-webhooks-database")
@@ -80,6 +87,7 @@ class Deliverer:
                     next_save = loop.time() + _SAVE_SECONDS
                 elif loop.time() >= next_save:
                     await self._save()
+                    await self._count()
                     next_save = loop.time() + _SAVE_SECONDS
             except DestinationUnavailable as error:
                 _log.warning(error.message, extra={"event": "webhooks_database_away"})
@@ -182,7 +190,7 @@ class Deliverer:
             kept,
             self._options,
             lambda now: self._secrets.keys(now.secrets),
-            self._requests.send,
+            self._send,
             keep_letter,
         )
         self._workers[kept.id] = worker
@@ -284,6 +292,11 @@ class Deliverer:
                     *(each.id, *each.ended),
                     extra={"event": f"webhook_{each.ended[0]}"},
                 )
+
+    async def _count(self) -> None:
+        if self._counts is not None:
+            states = await self._call(self._progress.states)
+            self._counts.standing(states, self._workers.values(), self._newest)
 
     async def _retire(self) -> None:
         limits = self._options.backlog

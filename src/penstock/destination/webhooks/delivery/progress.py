@@ -86,6 +86,16 @@ class DeliveryProgress:
             ).fetchall()
         return News(version, [SegmentEntry(*row) for row in rows])
 
+    def states(self) -> dict[str, int]:
+        """How many subscriptions are in each state."""
+        with self._database.transaction("counting subscriptions") as conn:
+            rows = conn.execute(
+                "SELECT state, count(*) FROM penstock.webhook_subscription"
+                " WHERE pipeline = %s GROUP BY state",
+                [self._pipeline],
+            ).fetchall()
+        return dict(rows)
+
     def save(self, saved: Sequence[Saved]) -> None:
         """A subscription never goes back, and a person's later word counts. Raises Fenced."""
         if not saved:

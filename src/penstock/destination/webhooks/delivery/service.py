@@ -8,11 +8,15 @@ import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from penstock.destination.webhooks.database import Database
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import outbox_storage
 from penstock.model.errors import DestinationError, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.metrics.registry import Registry
 
 _DRAIN_SECONDS = 5.0
 # A name that cannot be looked up takes a thread for many seconds.
@@ -24,9 +28,13 @@ _log = logging.getLogger(__name__)
 class WebhookService:
     """Runs from ``start`` to ``stop``. For `penstock run` and `penstock webhooks serve`."""
 
-    def __init__(self, options: WebhooksOptions, pipeline: str) -> None:
+    def __init__(
+        self, options: WebhooksOptions, pipeline: str, registry: Registry | None = None
+    ) -> None:
+        """``registry`` is where deliveries are counted, if anybody looks."""
         self._options = options
         self._pipeline = pipeline
+        self._registry = registry
         self._thread = threading.Thread(target=self._main, name="penstock-webhooks", daemon=True)
         self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -82,6 +90,7 @@ class WebhookService:
 
     async def _run(self) -> None:
         from penstock.destination.webhooks.api import Api
+        from penstock.destination.webhooks.delivery.counts import DeliveryCounts
         from penstock.destination.webhooks.delivery.deliverer import Deliverer
         from penstock.destination.webhooks.delivery.request import Requests
 
@@ -95,7 +104,8 @@ class WebhookService:
         requests = Requests(self._options)
         api = Api(self._options, databases[1], requests)
         storage = outbox_storage(self._options.path, self._pipeline)
-        deliverer = Deliverer(self._options, databases[0], storage, requests)
+        counts = None if self._registry is None else DeliveryCounts(self._registry)
+        deliverer = Deliverer(self._options, databases[0], storage, requests, counts)
         self._woken = deliverer.woken
         try:
             await asyncio.to_thread(databases[0].set_up)

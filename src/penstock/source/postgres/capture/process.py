@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -12,30 +11,25 @@ from typing import Any
 
 import psycopg
 
-from penstock.backoff import Backoff
 from penstock.cadence import paced
 from penstock.changelog.changelog import ChangeLog, LogIdentity
 from penstock.changelog.writer import LogWriter
 from penstock.config.models import PipelineConfig
-from penstock.model.error_transport import error_to_json
 from penstock.model.errors import (
-    LogUnavailable,
-    PenstockError,
     PipelineBusy,
     SlotError,
-    SourceUnavailable,
 )
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
+from penstock.source.capture.keeper import Awaited
+from penstock.source.capture.sessions import NotYetError, run_sessions
+from penstock.source.capture.stop import Stop
 from penstock.source.contract import Subscription
 from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.catalogue import CatalogueConnection
-from penstock.source.postgres.capture.keeper import Awaited
-from penstock.source.postgres.capture.link import Link
 from penstock.source.postgres.capture.messages import MessageFilter
 from penstock.source.postgres.capture.relations import RelationDescriber
 from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
-from penstock.source.postgres.capture.stop import Stop
 from penstock.source.postgres.capture.stream import ReplicationStream, SlotBusy
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import LOCK_SECONDS, PipelineLock
@@ -52,7 +46,6 @@ from penstock.source.postgres.value_settings import VALUE_SETTINGS
 # of it as soon as it has lost the pipeline's lock. Longer means a walsender of a lost machine, or
 # somebody else.
 _SLOT_BUSY_SECONDS = paced(20.0)
-_STAND_BY_SECONDS = paced(5.0)
 
 
 AskDestination = Callable[[str], Watermarks | None]
@@ -86,21 +79,32 @@ def run_capture(
     # The hot loop makes many objects and no cycles.
     gc.disable()
     log = ChangeLog.of(config.change_log)
-    log.root.make_private()
-    backoff = Backoff()
-    busy_since: float | None = None
-    while not stop():
-        began = time.monotonic()
-        insist = busy_since is not None and began - busy_since > _SLOT_BUSY_SECONDS
+    known = Destinations(destination, ask)
+
+    def session(insist: bool) -> None:
+        _run_session(config, log, known, stop, insist=insist, stands_by=stands_by)
+
+    run_sessions(log, stop, _SlotSessions(session), stands_by=stands_by)
+
+
+class _SlotSessions:
+    """Sessions with a slot, which somebody else may hold. It is waited for; in the end the next
+    session is to ``insist``, and what holds the slot even then is an error.
+    """
+
+    def __init__(self, run: Callable[[bool], None]) -> None:
+        self._run = run
+        self._busy_since: float | None = None
+
+    def __call__(self) -> None:
+        began, since = time.monotonic(), self._busy_since
+        insist = since is not None and began - since > _SLOT_BUSY_SECONDS
+        self._busy_since = None
         try:
-            known = Destinations(destination, ask)
-            _run_session(config, log, known, stop, insist=insist, stands_by=stands_by)
-            return
-        except PipelineBusy as error:
-            if not stands_by:
-                raise
-            stop.link.say({"state": "standing by", "pid": os.getpid(), "error": error.message})
-            stop.wait(_STAND_BY_SECONDS)
+            self._run(insist)
+        except PipelineBusy:
+            self._busy_since = since
+            raise
         except SlotBusy as error:
             if insist:
                 raise SlotError(
@@ -108,22 +112,8 @@ def run_capture(
                     remedy="find the process behind that pid (SELECT * FROM pg_stat_activity) and "
                     "stop it; two readers of one slot would each get a part of the changes",
                 ) from None
-            busy_since = busy_since or began
-            stop.wait(paced(1.0))
-        except (SourceUnavailable, LogUnavailable) as error:
-            busy_since = None
-            pause = backoff.next_pause()
-            stop.link.report(
-                log,
-                {
-                    "state": "reconnecting",
-                    "pid": os.getpid(),
-                    "at": time.time(),
-                    "error": str(error),
-                },
-            )
-            print(f"capture: {error}; trying again in {pause:.1f} s", file=sys.stderr, flush=True)
-            stop.wait(pause)
+            self._busy_since = since or began
+            raise NotYetError(paced(1.0)) from None
 
 
 def _run_session(
@@ -259,18 +249,3 @@ def start_frontier(
     if reader is None or reader.end_lsn < confirmed:
         known.append(destination)
     return max(filter(None, known), default=None)
-
-
-def report_failure(link: Link, log: ChangeLog, error: PenstockError) -> None:
-    """Leave the reason where `penstock run` and `penstock status` find it."""
-    link.report(
-        log,
-        {
-            "state": "failed",
-            "pid": os.getpid(),
-            "at": time.time(),
-            "error": error.message,
-            "remedy": error.remedy,
-            **error_to_json(error),
-        },
-    )

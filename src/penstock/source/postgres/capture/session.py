@@ -16,9 +16,9 @@ from penstock.failpoints import failpoint
 from penstock.model.errors import SourceUnavailable
 from penstock.model.lsn import Frontier, format_lsn
 from penstock.model.table_schema import TableSchema
+from penstock.source.capture.keeper import Awaited, Limits, LogKeeper
+from penstock.source.capture.link import Link
 from penstock.source.postgres.capture.assemble import Assembler, ends_transaction
-from penstock.source.postgres.capture.keeper import Awaited, Limits, LogKeeper
-from penstock.source.postgres.capture.link import Link
 from penstock.source.postgres.capture.publisher import Publisher
 from penstock.source.postgres.capture.stream import ReplicationStream
 from penstock.source.postgres.silence import SILENCE_SECONDS

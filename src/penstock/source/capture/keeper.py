@@ -22,7 +22,7 @@ from penstock.changelog.retention import Retention, passed_by_all
 from penstock.changelog.writer import LogWriter
 from penstock.model.errors import LogError, LogUnavailable, PenstockError
 from penstock.model.lsn import NOTHING, Frontier, format_lsn
-from penstock.source.postgres.capture.link import Link
+from penstock.source.capture.link import Link
 
 # How often what a supervisor tells is looked at.
 _TURN_SECONDS = 0.2

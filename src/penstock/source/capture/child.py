@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock.changelog.changelog import ReaderState
 from penstock.model.error_transport import error_from_json
+from penstock.source.capture.link import Reports, Teller
 from penstock.source.contract import Capture, OnSegment
-from penstock.source.postgres.capture.link import Reports, Teller
 
 _STOP_SECONDS = 20.0
 

@@ -6,7 +6,7 @@ import os
 import select
 import signal
 
-from penstock.source.postgres.capture.link import Link
+from penstock.source.capture.link import Link
 
 
 class Stop:

@@ -1,0 +1,1 @@
+"""What every capture process is made of, whatever it reads."""
