@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -37,6 +38,7 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.transform.floors import Floors
+from tests.lake_changes import ChangeTables
 from tests.lake_drivers import DriverDiedError, dies_before, items_with
 
 PIPELINE = "shop"
@@ -46,9 +48,22 @@ def delta_rows(folder: Path, name: TableName) -> list[dict[str, Any]]:
     """The rows of a table as texts."""
     path = folder / folder_name(name[0]) / folder_name(name[1])
     rows = DeltaTable(str(path)).to_pyarrow_table()
-    columns = [rows[name].cast(pa.string()) for name in rows.column_names]
+    columns = [_texts(rows[name]) for name in rows.column_names]
     found: list[dict[str, Any]] = pa.table(columns, names=rows.column_names).to_pylist()
     return found
+
+
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    if not pa.types.is_list(column.type):
+        return column.cast(pa.string())
+    texts = [None if row is None else f"[{', '.join(row)}]" for row in column.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _name(folder: Path) -> str:
+    """What a folder is called after."""
+    codes = re.compile("(?:~[0-9a-f]{2})+")
+    return codes.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode(), folder.name)
 
 
 class DeltaAdapter(Adapter):
@@ -57,10 +72,10 @@ class DeltaAdapter(Adapter):
     follows_columns = False
     takes_keyless = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mode: str = "merge") -> None:
         self.folder = folder
         self.options = DeltaOptions.model_validate(
-            {"path": str(folder), "maintenance": {"every": "never"}}
+            {"path": str(folder), "mode": mode, "maintenance": {"every": "never"}}
         )
         self._made: list[Destination] = []
 
@@ -76,10 +91,25 @@ class DeltaAdapter(Adapter):
             destination.close()
 
 
+class DeltaChanges(ChangeTables, DeltaAdapter):
+    keeps = "changes"
+    takes_keyless = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "append")
+
+    def change_tables(self) -> Iterator[tuple[TableName, list[dict[str, Any]]]]:
+        for log in self.folder.glob("*/*/_delta_log"):
+            name = _name(log.parent.parent), _name(log.parent)
+            if name[0] == "_penstock":
+                continue
+            yield name, delta_rows(self.folder, name)
+
+
 class TestDelta(DestinationContract):
-    @pytest.fixture
-    def adapter(self, tmp_path: Path) -> Iterator[Adapter]:
-        adapter = DeltaAdapter(tmp_path)
+    @pytest.fixture(params=[DeltaAdapter, DeltaChanges], ids=["merge", "append"])
+    def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
+        adapter: DeltaAdapter = request.param(tmp_path)
         yield adapter
         adapter.close()
 

@@ -40,6 +40,7 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.transform.floors import Floors
+from tests.lake_changes import ChangeTables
 from tests.lake_drivers import DriverDiedError, dies_before, items_with
 from tests.lake_rows import IcebergReader
 from tests.loopback_server import free_ports
@@ -87,11 +88,25 @@ class ByPosition(IcebergAdapter):
         super().__init__(folder, "position")
 
 
+class IcebergChanges(ChangeTables, IcebergAdapter):
+    keeps = "changes"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, mode="append")
+
+    def change_tables(self) -> Iterator[tuple[TableName, list[dict[str, Any]]]]:
+        catalog = TableCatalog(self.options).catalog
+        for (schema,) in catalog.list_namespaces():
+            for _, name in catalog.list_tables(schema):
+                if not schema.startswith("_"):
+                    yield (schema, name), self._reader.texts((schema, name))
+
+
 @pytest.mark.release  # more than half a minute; `delta` has the same base
 class TestIceberg(DestinationContract):
-    @pytest.fixture(params=["equality", "position"])
+    @pytest.fixture(params=[IcebergAdapter, ByPosition, IcebergChanges])
     def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
-        adapter = IcebergAdapter(tmp_path, request.param)
+        adapter: IcebergAdapter = request.param(tmp_path)
         yield adapter
         adapter.close()
 

@@ -16,7 +16,12 @@ from penstock.destination.iceberg.options import IcebergOptions
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
-from tests.lake_rows import IcebergReader, expect_same_in_delta, expect_same_in_ducklake
+from tests.lake_rows import (
+    IcebergReader,
+    expect_same,
+    expect_same_in_delta,
+    expect_same_in_ducklake,
+)
 from tests.threads_engine import Threads
 
 
@@ -27,8 +32,8 @@ class LakePipeline(CopiedTables):
     _reader: Lake | None = None
     _iceberg: IcebergReader | None = None
 
-    def configure(self, *, unfit: str = "refuse", **copy: Any) -> None:
-        options = {"unfit": unfit, "maintenance": {"every": "1ms"}}
+    def configure(self, *, unfit: str = "refuse", mode: str = "merge", **copy: Any) -> None:
+        options = {"unfit": unfit, "mode": mode, "maintenance": {"every": "1ms"}}
         self.root = self.pipeline.folder / "data"
         if self.name == "ducklake":
             options |= {"catalog": self.target_url, "data_path": str(self.root)}
@@ -50,6 +55,13 @@ class LakePipeline(CopiedTables):
                 self._iceberg.expect_same(self.pipeline.url, table, unfit=unfit)
             else:
                 expect_same_in_delta(self.pipeline.url, self.root, table)
+
+    def expect_left(self, *tables: str) -> None:
+        """The views over change tables show the source's rows."""
+        assert self._reader is not None
+        with self._reader.session() as session:
+            for table in tables:
+                expect_same(self.pipeline.url, session, f"public_latest.{table}", table)
 
     def close(self) -> None:
         if self._reader is not None:
@@ -108,6 +120,41 @@ def test_a_copy_changes_schema_changes_and_maintenance(lake: LakePipeline) -> No
         )
     lake.run_until_caught_up()
     lake.expect_equal("items", "loose", "kept", "empty")
+
+
+@pytest.mark.parametrize("lake", ["ducklake"], indirect=True)
+def test_change_tables_and_views_of_the_rows_that_are_left(lake: LakePipeline) -> None:
+    """Copies, keys that change, columns that are not sent, others that come, go and change their
+    names, and a table that is copied anew."""
+    lake.fill("items")
+    lake.pipeline.execute(
+        "CREATE TABLE gone (id int, at date, note text, PRIMARY KEY (id, at))",
+        "INSERT INTO gone VALUES (1, '2026-01-15', 'x'), (2, '0001-01-01', NULL)",
+    )
+    lake.configure(mode="append")
+    lake.run_until_caught_up()
+    lake.expect_left("items", "gone")
+    lake.pipeline.execute(
+        "UPDATE items SET note = 'the body is not sent' WHERE id < 100",
+        "UPDATE items SET id = id + 100000 WHERE id BETWEEN 50 AND 150",
+        "UPDATE items SET id = -id WHERE id IN (1, 2)",
+        "UPDATE items SET id = 3 - abs(id) WHERE id IN (-1, -2)",
+        "DELETE FROM items WHERE id BETWEEN 200 AND 210",
+        "TRUNCATE gone",
+        "INSERT INTO gone VALUES (2, '2026-01-15', 'again')",
+        "ALTER TABLE gone RENAME note TO text",
+        "ALTER TABLE gone ADD more int",
+        "INSERT INTO gone VALUES (3, '2026-01-15', 'new', 7)",
+        "UPDATE gone SET at = '2026-01-16', text = 'moved' WHERE id = 2",
+        "ALTER TABLE gone DROP text",
+        "ALTER TABLE gone ADD text bytea",
+        "INSERT INTO gone VALUES (4, '2026-01-15', 8, 'bytes')",
+    )
+    lake.run_until_caught_up()
+    lake.expect_left("items", "gone")
+    lake.command("tables", "resync", str(lake.pipeline.file), "gone")
+    lake.run_until_caught_up()
+    lake.expect_left("items", "gone")
 
 
 @pytest.mark.release

@@ -1,4 +1,4 @@
-"""Keeps the current rows of every table in an Iceberg table of its own."""
+"""Keeps the current rows of every table, or every change, in an Iceberg table of its own."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
 
     def __init__(self, options: IcebergOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
+        self.capabilities = replace(self.capabilities, mode=options.mode)
         self._tables = TableCatalog(options)
         self._transactions = IcebergCommits(self._tables, pipeline)
         self.typing = ColumnTyping(TYPES, options.unfit)
@@ -124,11 +125,8 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
     def empty(self, target: Target) -> None:
         self._commit(target, lambda merge: merge.emptied())
 
-    def has_foreign_rows(self, table: TableDefinition) -> bool:
-        if self._copy(table.oid):
-            return False
-        there = self._transactions.table(identifier_of(self._targets[table.oid]))
-        return bool(entries_of(there))
+    def has_rows(self, target: Target) -> bool:
+        return bool(entries_of(self._transactions.table(identifier_of(target))))
 
     # -- rows ------------------------------------------------------------------------------------
 

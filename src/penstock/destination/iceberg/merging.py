@@ -149,8 +149,10 @@ class Merge:
 
     def _counted(self, rows: MergedRows) -> Change:
         comes = np.maximum(rows.count, 0)
-        places = pa.array(np.repeat(np.arange(len(comes)), comes))
-        columns = [column.take(places) for column in rows.columns]
+        columns = list(rows.columns)
+        if not rows.is_plain:
+            places = pa.array(np.repeat(np.arange(len(comes)), comes))
+            columns = [column.take(places) for column in columns]
         if not columns:
             columns = [pa.nulls(int(comes.sum()), pa.bool_())]
         added = self._data(columns)

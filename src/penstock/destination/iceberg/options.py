@@ -55,6 +55,7 @@ class IcebergOptions(DestinationOptions):
     properties: dict[str, SecretStr] = Field(default_factory=dict)
     stage: Folder | None = None
     deletes: Deletes = "equality"
+    mode: Literal["merge", "append"] = "merge"
     unfit: Unfit = "refuse"
     maintenance: IcebergMaintenance = IcebergMaintenance()
 
