@@ -14,8 +14,10 @@ COPIES = ("copy", "copy_small")
 WORKLOADS = (*STREAMS, *COPIES, "encode", "transformers")
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
 TRANSFORMED = "discard_transformed"
+INTO_LAKES = ("iceberg", "delta", "ducklake")
 PIPELINES = (
     *("discard", "discard_object_log", TRANSFORMED, "postgres", "kafka", "rabbitmq", "search"),
+    *INTO_LAKES,
 )
 INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres")
 _STREAM_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
@@ -34,7 +36,7 @@ SYSTEMS = (
     *("pg_recvlogical", "capture", "psql_copy_binary_2", "spark_jdbc", "discard"),
     *("discard_object_log", TRANSFORMED),
     *("native_subscription", "psql_copy_pipe", "postgres", "kafka", "rabbitmq", "rabbitmq_bare"),
-    *("search", "search_bulk_helper"),
+    *("search", "search_bulk_helper", *INTO_LAKES, "spark_merge", "spark_jdbc_iceberg"),
     *ENCODERS,
     *TRANSFORMERS,
 )
@@ -43,10 +45,11 @@ _SYSTEMS_OF = {
     "w1": (
         *_STREAM_SYSTEMS,
         *("discard_object_log", TRANSFORMED, "kafka", "rabbitmq", "rabbitmq_bare", "search"),
-        "search_bulk_helper",
+        *("search_bulk_helper", *INTO_LAKES, "spark_merge"),
     ),
-    "w3": (*_STREAM_SYSTEMS, "discard_object_log"),
-    "copy": _COPY_SYSTEMS,
+    "w3": (*_STREAM_SYSTEMS, "discard_object_log", *INTO_LAKES),
+    "w4": (*_STREAM_SYSTEMS, *INTO_LAKES),
+    "copy": (*_COPY_SYSTEMS, "iceberg", "spark_jdbc_iceberg"),
     "copy_small": ("discard", "postgres"),
     "encode": tuple(ENCODERS),
     "transformers": tuple(TRANSFORMERS),
