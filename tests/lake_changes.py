@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from penstock.destination.families.change_tables.definition import OWN
 from penstock.model.lsn import Position
 from penstock.testing import Adapter, MemoryChange, TableName, in_commit_order
 
+Keeps = Literal["changes", "rows", "a count"]
+
 
 class ChangeTables(Adapter):
     """Reads changes back from the texts of change tables; ``_unset`` is written ``[a, b]``."""
 
-    keeps = "changes"
+    keeps: ClassVar[Keeps] = "changes"
     keeps_messages = False
     follows_columns = False
     widens_old_rows = True
@@ -49,6 +51,7 @@ def _change(name: TableName, row: Mapping[str, Any]) -> MemoryChange:
         return MemoryChange(position, op, (name,))
     old = None if row["_old"] is None else json.loads(row["_old"], parse_int=str, parse_float=str)
     if op == "delete":
+        assert old is not None
         assert {column: values[column] for column in old} == old
         return MemoryChange(position, op, (name,), None, old)
     unset = [text for text in (row["_unset"] or "").strip("[]").split(", ") if text]

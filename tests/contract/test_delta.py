@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -38,7 +38,7 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.transform.floors import Floors
-from tests.lake_changes import ChangeTables
+from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import DriverDiedError, dies_before, items_with
 
 PIPELINE = "shop"
@@ -67,7 +67,7 @@ def _name(folder: Path) -> str:
 
 
 class DeltaAdapter(Adapter):
-    keeps = "rows"
+    keeps: ClassVar[Keeps] = "rows"
     keeps_messages = False
     follows_columns = False
     takes_keyless = False
@@ -92,7 +92,7 @@ class DeltaAdapter(Adapter):
 
 
 class DeltaChanges(ChangeTables, DeltaAdapter):
-    keeps = "changes"
+    keeps: ClassVar[Keeps] = "changes"
     takes_keyless = True
 
     def __init__(self, folder: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -35,7 +35,7 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
-from tests.lake_changes import ChangeTables
+from tests.lake_changes import ChangeTables, Keeps
 
 PIPELINE = "shop"
 
@@ -51,7 +51,7 @@ def lake_rows(lake: Lake, name: TableName) -> list[dict[str, Any]]:
 
 
 class DucklakeAdapter(Adapter):
-    keeps = "rows"
+    keeps: ClassVar[Keeps] = "rows"
     keeps_messages = False
     follows_columns = False
 
@@ -76,7 +76,7 @@ class DucklakeAdapter(Adapter):
 
 
 class DucklakeChanges(ChangeTables, DucklakeAdapter):
-    keeps = "changes"
+    keeps: ClassVar[Keeps] = "changes"
 
     def __init__(self, folder: Path, catalog: str | None = None) -> None:
         super().__init__(folder, catalog, "append")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import ValidationError
@@ -40,7 +40,7 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.transform.floors import Floors
-from tests.lake_changes import ChangeTables
+from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import DriverDiedError, dies_before, items_with
 from tests.lake_rows import IcebergReader
 from tests.loopback_server import free_ports
@@ -50,7 +50,7 @@ PIPELINE = "shop"
 
 
 class IcebergAdapter(Adapter):
-    keeps = "rows"
+    keeps: ClassVar[Keeps] = "rows"
     keeps_messages = False
     follows_columns = False
 
@@ -88,8 +88,23 @@ class ByPosition(IcebergAdapter):
         super().__init__(folder, "position")
 
 
+class Partitioned(IcebergAdapter):
+    def __init__(self, folder: Path, deletes: str = "equality") -> None:
+        by = {
+            "public.items": ["bucket(3, id)"],
+            "public.notes": ["truncate(2, id)", "body"],
+            "public.loose": ["a"],
+        }
+        super().__init__(folder, deletes, partition=by)
+
+
+class PartitionedByPosition(Partitioned):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "position")
+
+
 class IcebergChanges(ChangeTables, IcebergAdapter):
-    keeps = "changes"
+    keeps: ClassVar[Keeps] = "changes"
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, mode="append")
@@ -104,7 +119,9 @@ class IcebergChanges(ChangeTables, IcebergAdapter):
 
 @pytest.mark.release  # more than half a minute; `delta` has the same base
 class TestIceberg(DestinationContract):
-    @pytest.fixture(params=[IcebergAdapter, ByPosition, IcebergChanges])
+    @pytest.fixture(
+        params=[IcebergAdapter, ByPosition, Partitioned, PartitionedByPosition, IcebergChanges]
+    )
     def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
         adapter: IcebergAdapter = request.param(tmp_path)
         yield adapter

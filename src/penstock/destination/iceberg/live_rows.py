@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
 from penstock.destination.iceberg.columns import arrow_schema, file_columns
+from penstock.destination.iceberg.partitions import Partition
 from penstock.destination.iceberg.snapshots import entries_of
 from penstock.model.errors import DestinationError
 
@@ -96,6 +97,11 @@ class LiveRows:
                     remedy="let whoever maintains the table write Parquet files and no deletion "
                     "vectors; `penstock tables resync` copies the table anew",
                 )
+
+    @cached_property
+    def partitions(self) -> dict[str, Partition]:
+        """In which partition each data file is."""
+        return {e.data_file.file_path: Partition.of(e.data_file) for e in self.data}
 
     @property
     def paths(self) -> list[str]:

@@ -18,6 +18,7 @@ from penstock.destination.families.target import Target
 from penstock.destination.iceberg.columns import arrow_types, field_ids, names_of
 from penstock.destination.iceberg.live_rows import FoundRows, Ids, KeyValues, LiveRows
 from penstock.destination.iceberg.options import Deletes
+from penstock.destination.iceberg.partitions import Partition
 from penstock.destination.iceberg.snapshots import Change
 from penstock.destination.iceberg.written_files import FileWriter
 from penstock.model.errors import TableRefused
@@ -78,10 +79,10 @@ class Merge:
         columns, found = list(rows.columns), list[FoundRows]()
         by_position = is_by_position(self.target, self.deletes)
         looked = goes if by_position else goes & is_partial
+        live = LiveRows(self.table)
         if looked.any():
             there = np.zeros(len(rows), bool)
             places = np.flatnonzero(looked)
-            live = LiveRows(self.table)
             filled = _Filled(columns, rows.unset)
             for each in live.find(self._keys(rows.before, looked)):
                 found.append(each)
@@ -98,7 +99,9 @@ class Merge:
             goes &= ~parked
         added = self._data(_filtered(columns, (op != DELETE) & ~parked))
         if by_position:
-            added += self._positions((each.group.path, each.positions) for each in found)
+            added += positions(
+                self._writer, live, ((each.group.path, each.positions) for each in found)
+            )
         elif goes.any():
             added += self._removed_keys(rows.before, goes)
         return Change(added), rows.parked(parked)
@@ -112,8 +115,11 @@ class Merge:
             keys = [rows.column(index).combine_chunks() for index in self.target.key]
             all_of_them = np.ones(rows.num_rows, bool)
             if is_by_position(self.target, self.deletes):
-                found = LiveRows(self.table).find(self._keys(keys, all_of_them))
-                added += self._positions((each.group.path, each.positions) for each in found)
+                live = LiveRows(self.table)
+                found = live.find(self._keys(keys, all_of_them))
+                added += positions(
+                    self._writer, live, ((each.group.path, each.positions) for each in found)
+                )
             else:
                 added += self._removed_keys(keys, all_of_them)
         return Change(added)
@@ -127,7 +133,7 @@ class Merge:
     def _data(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[DataFile]:
         rows = pa.table(list(columns), names=list(names_of(self.target)))
         rows = rows.select([field.name for field in self.table.schema().fields])
-        return [self._writer.data(rows)] if rows.num_rows else []
+        return self._writer.data(rows) if rows.num_rows else []
 
     def _keys(self, columns: Sequence[pa.Array], mask: Mask) -> KeyValues:
         return KeyValues(key_ids(self.table, self.target), tuple(_filtered(columns, mask)))
@@ -140,10 +146,6 @@ class Merge:
         ordered = sorted(zip(keys.ids, keys.columns, strict=True), key=lambda pair: pair[0])
         rows = pa.table([column for _, column in ordered], names=[str(ids) for ids, _ in ordered])
         return [self._writer.keys(rows, [ids for ids, _ in ordered])]
-
-    def _positions(self, found: Iterable[tuple[str, Ints]]) -> list[DataFile]:
-        places = list(found)
-        return [self._writer.positions(places)] if places else []
 
     # -- tables without a key --------------------------------------------------------------------
 
@@ -159,12 +161,12 @@ class Merge:
         if rows.emptied:
             return self._replaced(added)
         if (rows.count < 0).any():
-            added += self._positions(self._counted_places(rows))
+            live = LiveRows(self.table)
+            added += positions(self._writer, live, self._counted_places(live, rows))
         return Change(added)
 
-    def _counted_places(self, rows: MergedRows) -> Iterator[tuple[str, Ints]]:
+    def _counted_places(self, live: LiveRows, rows: MergedRows) -> Iterator[tuple[str, Ints]]:
         """So many places of rows that are equal to each that goes."""
-        live = LiveRows(self.table)
         goes = np.flatnonzero(rows.count < 0)
         columns = [column.take(pa.array(goes)) for column in rows.columns]
         # Rows that differ as texts may be equal as the types have them.
@@ -188,6 +190,16 @@ class Merge:
                     yield group.path, alive[row[taken]] + group.start
         if left.any():
             raise not_there(self.target, int(left.sum()))
+
+
+def positions(
+    writer: FileWriter, live: LiveRows, found: Iterable[tuple[str, Ints]]
+) -> list[DataFile]:
+    """The places of rows that go, in one file for each partition that they are in."""
+    places: dict[Partition, list[tuple[str, Ints]]] = {}
+    for path, some in found:
+        places.setdefault(live.partitions[path], []).append((path, some))
+    return [writer.positions(each, partition) for partition, each in places.items()]
 
 
 class _Filled:
