@@ -18,6 +18,7 @@ from penstock.destination.families.target import Target
 from penstock.destination.iceberg.catalog import TableCatalog, identifier
 from penstock.destination.iceberg.columns import field_ids
 from penstock.destination.iceberg.destination import IcebergDestination
+from penstock.destination.iceberg.ledger import NAMESPACE
 from penstock.destination.iceberg.options import IcebergOptions
 from penstock.destination.iceberg.snapshots import entries_of
 from penstock.model.errors import DestinationUnavailable, Fenced, TableRefused
@@ -111,9 +112,10 @@ class IcebergChanges(ChangeTables, IcebergAdapter):
 
     def change_tables(self) -> Iterator[tuple[TableName, list[dict[str, Any]]]]:
         catalog = TableCatalog(self.options).catalog
-        for (schema,) in catalog.list_namespaces():
-            for _, name in catalog.list_tables(schema):
-                if not schema.startswith("_"):
+        for (namespace,) in catalog.list_namespaces():
+            schema = namespace.replace("~2e", ".")
+            for _, name in catalog.list_tables(namespace):
+                if namespace != NAMESPACE:
                     yield (schema, name), self._reader.texts((schema, name))
 
 

@@ -23,7 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
 from penstock.destination.iceberg.columns import arrow_schema, file_columns
-from penstock.destination.iceberg.partitions import Partition
+from penstock.destination.iceberg.partitions import TablePartition
 from penstock.destination.iceberg.snapshots import entries_of
 from penstock.model.errors import DestinationError
 
@@ -99,9 +99,9 @@ class LiveRows:
                 )
 
     @cached_property
-    def partitions(self) -> dict[str, Partition]:
+    def partitions(self) -> dict[str, TablePartition]:
         """In which partition each data file is."""
-        return {e.data_file.file_path: Partition.of(e.data_file) for e in self.data}
+        return {e.data_file.file_path: TablePartition.of(e.data_file) for e in self.data}
 
     @property
     def paths(self) -> list[str]:

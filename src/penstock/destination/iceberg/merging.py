@@ -18,7 +18,7 @@ from penstock.destination.families.target import Target
 from penstock.destination.iceberg.columns import arrow_types, field_ids, names_of
 from penstock.destination.iceberg.live_rows import FoundRows, Ids, KeyValues, LiveRows
 from penstock.destination.iceberg.options import Deletes
-from penstock.destination.iceberg.partitions import Partition
+from penstock.destination.iceberg.partitions import TablePartition
 from penstock.destination.iceberg.snapshots import Change
 from penstock.destination.iceberg.written_files import FileWriter
 from penstock.model.errors import TableRefused
@@ -196,7 +196,7 @@ def positions(
     writer: FileWriter, live: LiveRows, found: Iterable[tuple[str, Ints]]
 ) -> list[DataFile]:
     """The places of rows that go, in one file for each partition that they are in."""
-    places: dict[Partition, list[tuple[str, Ints]]] = {}
+    places: dict[TablePartition, list[tuple[str, Ints]]] = {}
     for path, some in found:
         places.setdefault(live.partitions[path], []).append((path, some))
     return [writer.positions(each, partition) for partition, each in places.items()]

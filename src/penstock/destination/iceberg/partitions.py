@@ -39,14 +39,14 @@ _TIMES: dict[str, type[Transform[Any, Any]]] = {
 
 
 @dataclass(frozen=True)
-class Partition:
+class TablePartition:
     """One partition of a table, under one of its specs. Spec 0 has none but this."""
 
     spec_id: int = 0
     values: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, file: DataFile) -> Partition:
+    def of(cls, file: DataFile) -> TablePartition:
         return cls(file.spec_id or 0, tuple(file.partition))
 
     @property
@@ -54,15 +54,15 @@ class Partition:
         return Record(*self.values)
 
 
-WHOLE = Partition()
+WHOLE = TablePartition()
 """Of tables without partitions, and of deletes that hold for all partitions."""
 
 
-def by_partition(entries: Iterable[ManifestEntry]) -> dict[Partition, list[ManifestEntry]]:
+def by_partition(entries: Iterable[ManifestEntry]) -> dict[TablePartition, list[ManifestEntry]]:
     """The files of each partition."""
-    found: dict[Partition, list[ManifestEntry]] = {}
+    found: dict[TablePartition, list[ManifestEntry]] = {}
     for entry in entries:
-        found.setdefault(Partition.of(entry.data_file), []).append(entry)
+        found.setdefault(TablePartition.of(entry.data_file), []).append(entry)
     return found
 
 
@@ -107,10 +107,10 @@ def _transform(by: str | None, width: str | None) -> Transform[Any, Any]:
 
 def split_rows(
     rows: pa.Table, schema: Schema, spec: PartitionSpec
-) -> Iterator[tuple[Partition, pa.Table]]:
+) -> Iterator[tuple[TablePartition, pa.Table]]:
     """The rows of each partition. Columns stand as in the schema, whatever they are called."""
     if spec.is_unpartitioned() or not rows.num_rows:
-        yield Partition(spec.spec_id), rows
+        yield TablePartition(spec.spec_id), rows
         return
     places = {field.field_id: place for place, field in enumerate(schema.fields)}
     codes, values = [], []
@@ -123,7 +123,7 @@ def split_rows(
     inverse = inverse.ravel()
     for number in range(distinct.shape[1]):
         picked = tuple(found[code] for found, code in zip(values, distinct[:, number], strict=True))
-        yield Partition(spec.spec_id, picked), rows.filter(pa.array(inverse == number))
+        yield TablePartition(spec.spec_id, picked), rows.filter(pa.array(inverse == number))
 
 
 def _transformed(

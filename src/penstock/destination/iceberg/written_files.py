@@ -24,7 +24,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
 from penstock.destination.iceberg.columns import arrow_schema
-from penstock.destination.iceberg.partitions import WHOLE, Partition, split_rows
+from penstock.destination.iceberg.partitions import WHOLE, TablePartition, split_rows
 
 Ints = npt.NDArray[np.int64]
 
@@ -59,7 +59,7 @@ class FileWriter:
         ]
 
     def data_files(
-        self, pieces: Iterable[pa.Table], most_bytes: float, partition: Partition
+        self, pieces: Iterable[pa.Table], most_bytes: float, partition: TablePartition
     ) -> list[DataFile]:
         """Rows of one partition as files, each closed once it is so large."""
         return [
@@ -76,7 +76,7 @@ class FileWriter:
         content = DataFileContent.EQUALITY_DELETES
         return described(path, size, metadata, schema, WHOLE, content, list(ids))
 
-    def positions(self, found: Iterable[tuple[str, Ints]], partition: Partition) -> DataFile:
+    def positions(self, found: Iterable[tuple[str, Ints]], partition: TablePartition) -> DataFile:
         """The places of rows that go from files of one partition, as a file of position deletes."""
         ordered = sorted(found, key=lambda pair: pair[0])
         paths = pa.concat_arrays([pa.repeat(path, len(places)) for path, places in ordered])
@@ -135,7 +135,7 @@ def described(
     size: int,
     metadata: pq.FileMetaData,
     schema: Schema,
-    partition: Partition,
+    partition: TablePartition,
     content: DataFileContent = DataFileContent.DATA,
     equality_ids: list[int] | None = None,
 ) -> DataFile:
@@ -165,7 +165,7 @@ def described_at(io: FileIO, path: str, schema: Schema, spec: PartitionSpec) -> 
     source = io.new_input(path)
     with source.open() as stream:
         file = pq.ParquetFile(stream)
-        partition = Partition(spec.spec_id)
+        partition = TablePartition(spec.spec_id)
         if not spec.is_unpartitioned():
             first = next(file.iter_batches(batch_size=1))
             ((partition, _),) = split_rows(pa.Table.from_batches([first]), schema, spec)
