@@ -71,8 +71,12 @@ def changed(change: TableChange, there: Target) -> tuple[TableChange, Target]:
         else:
             kept.append(column)
     kept += gone
-    renamed = [replace(c, name=_free_name(c.name, {*taken, *OWN})) for c in kept]
-    definition, target = _made(change.after, after, sorted(renamed, key=lambda c: c.name))
+    names = {*taken, *OWN, *(column.name for column in kept)}
+    for place, column in enumerate(kept):
+        if column.name in taken:
+            kept[place] = replace(column, name=_free_name(column.name, names))
+            names.add(kept[place].name)
+    definition, target = _made(change.after, after, sorted(kept, key=lambda c: c.name))
     former, _ = _made(change.before, before, old)
     return TableChange(former, definition), target
 
