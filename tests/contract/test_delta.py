@@ -119,13 +119,20 @@ def adapter(tmp_path: Path) -> DeltaAdapter:
     return DeltaAdapter(tmp_path)
 
 
+@pytest.fixture(params=[DeltaAdapter, DeltaChanges], ids=["merge", "append"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> DeltaAdapter:
+    """In each of the modes."""
+    made: DeltaAdapter = request.param(tmp_path)
+    return made
+
+
 @pytest.mark.parametrize("tables", [1, 2])
 def test_a_driver_dies_among_the_tables_of_a_batch(
-    adapter: DeltaAdapter, tables: int, monkeypatch: pytest.MonkeyPatch
+    either: DeltaAdapter, tables: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one cuts batches elsewhere: what a table has is told, and does not come again."""
     builder = ChangeBuilder(leave_out=[LOOSE])
-    destination = opened(adapter)
+    destination = opened(either)
     first = insert_items(builder, 0, 3)
     start = builder.frontier
     deliver(destination, start, [first])
@@ -137,7 +144,7 @@ def test_a_driver_dies_among_the_tables_of_a_batch(
     with pytest.raises(DriverDiedError):
         deliver(destination, end, [second, third])
 
-    destination = opened(adapter)
+    destination = opened(either)
     ahead = dict.fromkeys([ITEMS.oid, NOTES.oid][:tables], end)
     at = destination.committed()
     assert at == Watermarks(start, ahead)
@@ -146,24 +153,24 @@ def test_a_driver_dies_among_the_tables_of_a_batch(
         floors = Floors.of_stream(at, set(), {ITEMS.oid, NOTES.oid})
         deliver(destination, frontier, [floors.apply(changes)], behind=at.behind)
         at = at.after(frontier, set())
-    assert_delivered(adapter, reference(first, second, third))
+    assert_delivered(either, reference(first, second, third))
 
 
 def test_a_stale_driver_is_refused_by_each_table(
-    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+    either: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looked at the control table before another one took over."""
     builder = ChangeBuilder(leave_out=[LOOSE])
-    stale = opened(adapter)
+    stale = opened(either)
     assert isinstance(stale, DeltaDestination)
     changes = insert_items(builder, 0, 2)
     monkeypatch.setattr(stale.ledger, "write", lambda *_: None)
-    current = opened(adapter)
+    current = opened(either)
     receipt = stale.writer().write([changes])
     with pytest.raises(Fenced, match="taken over"):
         stale.commit([receipt], Watermarks(builder.frontier))
     deliver(current, builder.frontier, [changes])
-    assert_delivered(adapter, reference(changes))
+    assert_delivered(either, reference(changes))
 
 
 def test_rows_without_a_key_are_added_and_not_removed(adapter: DeltaAdapter) -> None:
