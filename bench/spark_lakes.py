@@ -114,6 +114,8 @@ class MergeJob:
             seconds = time.monotonic() - began
         finally:
             query.stop()
+        # The query had a session of its own, and with it another catalogue.
+        session.sql(f"REFRESH TABLE {table}")
         rows = session.table(table).count()
         session.sql(f"DROP TABLE {table} PURGE")
         return seconds, rows

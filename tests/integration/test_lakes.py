@@ -13,6 +13,8 @@ import pytest
 from penstock.destination.ducklake.lake import Lake
 from penstock.destination.ducklake.options import DucklakeOptions
 from penstock.destination.iceberg.options import IcebergOptions
+from penstock.verify.report import VerifyReport
+from penstock.verify.verification import verify
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
@@ -22,6 +24,7 @@ from tests.lake_rows import (
     expect_same_in_delta,
     expect_same_in_ducklake,
 )
+from tests.pipelines import engine_on
 from tests.threads_engine import Threads
 
 
@@ -155,6 +158,43 @@ def test_change_tables_and_views_of_the_rows_that_are_left(lake: LakePipeline) -
     lake.command("tables", "resync", str(lake.pipeline.file), "gone")
     lake.run_until_caught_up()
     lake.expect_left("items", "gone")
+
+
+@pytest.mark.parametrize("lake", ["ducklake"], indirect=True)
+def test_verify_by_the_engine(lake: LakePipeline, threads: Threads) -> None:
+    """Values of many types; then a value and a row that somebody changed in the lake."""
+    lake.pipeline.execute(
+        "CREATE TABLE kinds (id uuid PRIMARY KEY, a bool, b bytea, c date, d timestamp,"
+        " e timestamptz, f time, g numeric(12,2), h jsonb, i text, j int[], k float8, l oid)",
+        "INSERT INTO kinds SELECT gen_random_uuid(), n % 2 = 0, sha256(n::text::bytea),"
+        " date '0044-03-15 BC' + n * 997, timestamp '1969-12-31 23:59:59.999999' + n * interval"
+        " '1.5 days', now() + n * interval '1 us', time '23:59:59.999999', n * 1.25, '{\"a\": 1}',"
+        " repeat('é', n), ARRAY[n], n / 3.0, n FROM generate_series(1, 50) n",
+        "INSERT INTO kinds SELECT gen_random_uuid(), NULL, '', 'infinity', '-infinity', 'infinity',"
+        " '24:00', NULL, 'null', ''",
+        "CREATE TABLE loose (a text)",
+        "INSERT INTO loose VALUES ('x'), ('x'), (NULL)",
+    )
+    lake.configure()
+    lake.run_until_caught_up()
+    lake.pipeline.execute("UPDATE kinds SET i = 'later' WHERE l = 7")
+
+    def verified() -> VerifyReport:
+        config, file = lake.pipeline.config, lake.pipeline.file
+        return verify(config, file, make_engine=engine_on(threads))
+
+    report = verified()
+    assert report.equal, report.tables
+    assert report.drove
+    assert [table.source_rows for table in report.tables] == [51, 3]
+    assert lake._reader is not None
+    with lake._reader.session() as session:
+        session.execute("UPDATE public.kinds SET h = '{}' WHERE l = 3")
+        session.execute("DELETE FROM public.loose WHERE a IS NULL")
+    kinds, loose = verified().tables
+    assert not kinds.equal
+    assert kinds.source_rows == kinds.target_rows == 51
+    assert (loose.source_rows, loose.target_rows, loose.differing) == (3, 2, 1)
 
 
 @pytest.mark.release

@@ -20,6 +20,7 @@ from penstock.destination.ducklake.ledger import LakeLedger
 from penstock.destination.ducklake.merging import Key, merge_rows, put_rows
 from penstock.destination.ducklake.names import TYPES, column_names, literal, table_name
 from penstock.destination.ducklake.options import DucklakeOptions
+from penstock.destination.ducklake.sums import lake_sum
 from penstock.destination.ducklake.tables import (
     Columns,
     DuckLakeAlteration,
@@ -37,7 +38,7 @@ from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
-from penstock.destination.protocols import CopiedByWorkers
+from penstock.destination.protocols import CopiedByWorkers, TableSum, Verifiable
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, refused_alone
 from penstock.model.schema_change import TableChange
@@ -51,7 +52,7 @@ _ONE_PROCESS = (
 )
 
 
-class DucklakeDestination(StagedMergeDestination, CopiedByWorkers):
+class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     """Rows, schema changes and the position are one transaction of the lake."""
 
     name = "ducklake"
@@ -190,6 +191,22 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers):
                 f" schema => {literal(target.schema)})"
             )
         failpoint("ducklake.copy_loaded")
+
+    # -- verify ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        with self._lake.transaction():
+            # A transaction's snapshot is that of its first look.
+            self.ledger.read("commits")
+            yield
+
+    def table_sum(self, table: TableDefinition) -> TableSum | None:
+        target = Target.of(table)
+        if self._known().get(table.oid) != target:
+            return None
+        with self._lake.session() as session:
+            return lake_sum(session, target)
 
     # -- maintenance -----------------------------------------------------------------------------
 
