@@ -59,9 +59,12 @@ def _counted(count: int) -> pa.Array:
 
 @dataclass(frozen=True)
 class Group:
-    """A row group of a data file: its first row's place in the file, and how to read columns."""
+    """A row group of a data file: the file and its partition, the place of the group's first row in
+    the file, and how to read columns.
+    """
 
     path: str
+    partition: TablePartition
     start: int
     count: int
     read: Callable[[Ids], list[pa.Array]]
@@ -97,11 +100,6 @@ class LiveRows:
                     remedy="let whoever maintains the table write Parquet files and no deletion "
                     "vectors; `penstock tables resync` copies the table anew",
                 )
-
-    @cached_property
-    def partitions(self) -> dict[str, TablePartition]:
-        """In which partition each data file is."""
-        return {e.data_file.file_path: TablePartition.of(e.data_file) for e in self.data}
 
     @property
     def paths(self) -> list[str]:
@@ -155,7 +153,11 @@ class LiveRows:
                 described = file.metadata.row_group(number)
                 if keys is None or _group_may_have(described, names.get(keys.ids[0]), keys):
                     yield Group(
-                        path, start, described.num_rows, _reader(self.schema, file, names, number)
+                        path,
+                        TablePartition.of(entry.data_file),
+                        start,
+                        described.num_rows,
+                        _reader(self.schema, file, names, number),
                     )
                 start += described.num_rows
 

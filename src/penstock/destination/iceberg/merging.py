@@ -16,7 +16,7 @@ from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.task_writer import PARK, row_texts
 from penstock.destination.families.target import Target
 from penstock.destination.iceberg.columns import arrow_types, field_ids, names_of
-from penstock.destination.iceberg.live_rows import FoundRows, Ids, KeyValues, LiveRows
+from penstock.destination.iceberg.live_rows import FoundRows, Group, Ids, KeyValues, LiveRows
 from penstock.destination.iceberg.options import Deletes
 from penstock.destination.iceberg.partitions import TablePartition
 from penstock.destination.iceberg.snapshots import Change
@@ -79,10 +79,10 @@ class Merge:
         columns, found = list(rows.columns), list[FoundRows]()
         by_position = is_by_position(self.target, self.deletes)
         looked = goes if by_position else goes & is_partial
-        live = LiveRows(self.table)
         if looked.any():
             there = np.zeros(len(rows), bool)
             places = np.flatnonzero(looked)
+            live = LiveRows(self.table)
             filled = _Filled(columns, rows.unset)
             for each in live.find(self._keys(rows.before, looked)):
                 found.append(each)
@@ -99,9 +99,7 @@ class Merge:
             goes &= ~parked
         added = self._data(_filtered(columns, (op != DELETE) & ~parked))
         if by_position:
-            added += positions(
-                self._writer, live, ((each.group.path, each.positions) for each in found)
-            )
+            added += positions(self._writer, ((each.group, each.positions) for each in found))
         elif goes.any():
             added += self._removed_keys(rows.before, goes)
         return Change(added), rows.parked(parked)
@@ -115,11 +113,8 @@ class Merge:
             keys = [rows.column(index).combine_chunks() for index in self.target.key]
             all_of_them = np.ones(rows.num_rows, bool)
             if is_by_position(self.target, self.deletes):
-                live = LiveRows(self.table)
-                found = live.find(self._keys(keys, all_of_them))
-                added += positions(
-                    self._writer, live, ((each.group.path, each.positions) for each in found)
-                )
+                found = LiveRows(self.table).find(self._keys(keys, all_of_them))
+                added += positions(self._writer, ((each.group, each.positions) for each in found))
             else:
                 added += self._removed_keys(keys, all_of_them)
         return Change(added)
@@ -161,12 +156,12 @@ class Merge:
         if rows.emptied:
             return self._replaced(added)
         if (rows.count < 0).any():
-            live = LiveRows(self.table)
-            added += positions(self._writer, live, self._counted_places(live, rows))
+            added += positions(self._writer, self._counted_places(rows))
         return Change(added)
 
-    def _counted_places(self, live: LiveRows, rows: MergedRows) -> Iterator[tuple[str, Ints]]:
+    def _counted_places(self, rows: MergedRows) -> Iterator[tuple[Group, Ints]]:
         """So many places of rows that are equal to each that goes."""
+        live = LiveRows(self.table)
         goes = np.flatnonzero(rows.count < 0)
         columns = [column.take(pa.array(goes)) for column in rows.columns]
         # Rows that differ as texts may be equal as the types have them.
@@ -187,18 +182,16 @@ class Merge:
                 taken = rank < left[place]
                 if taken.any():
                     np.subtract.at(left, place[taken], 1)
-                    yield group.path, alive[row[taken]] + group.start
+                    yield group, alive[row[taken]] + group.start
         if left.any():
             raise not_there(self.target, int(left.sum()))
 
 
-def positions(
-    writer: FileWriter, live: LiveRows, found: Iterable[tuple[str, Ints]]
-) -> list[DataFile]:
+def positions(writer: FileWriter, found: Iterable[tuple[Group, Ints]]) -> list[DataFile]:
     """The places of rows that go, in one file for each partition that they are in."""
     places: dict[TablePartition, list[tuple[str, Ints]]] = {}
-    for path, some in found:
-        places.setdefault(live.partitions[path], []).append((path, some))
+    for group, some in found:
+        places.setdefault(group.partition, []).append((group.path, some))
     return [writer.positions(each, partition) for partition, each in places.items()]
 
 

@@ -12,7 +12,7 @@ from pyiceberg.manifest import DataFile, ManifestEntry
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from penstock.destination.iceberg.live_rows import LiveRows
+from penstock.destination.iceberg.live_rows import Group, LiveRows
 from penstock.destination.iceberg.merging import positions
 from penstock.destination.iceberg.partitions import by_partition
 from penstock.destination.iceberg.snapshots import Change
@@ -60,7 +60,7 @@ class _Worn:
     """A file that stays, or is written anew: which of its rows are gone."""
 
     entry: ManifestEntry
-    gone: list[tuple[str, Ints]]
+    gone: list[tuple[Group, Ints]]
 
     @property
     def share(self) -> float:
@@ -86,7 +86,7 @@ def compacted(table: Table, small: int) -> Change | None:
         if len(files) > 1 or live.has_deletes(entry)
     ]
     paths = {entry.data_file.file_path for entry in anew}
-    places: list[tuple[str, Ints]] = []
+    places: list[tuple[Group, Ints]] = []
     for entry in live.data:
         if entry.data_file.file_path not in paths and live.has_deletes(entry):
             worn = _worn(live, entry)
@@ -95,7 +95,7 @@ def compacted(table: Table, small: int) -> Change | None:
             else:
                 places += worn.gone
     writer = FileWriter.of(table)
-    added = _anew(writer, live, anew, _same) + positions(writer, live, places)
+    added = _anew(writer, live, anew, _same) + positions(writer, places)
     removed = [entry.data_file.file_path for entry in (*anew, *live.deletes)]
     return Change(added, frozenset(removed), replaces=True) if removed else None
 
@@ -106,5 +106,5 @@ def _worn(live: LiveRows, entry: ManifestEntry) -> _Worn:
         if len(rows) < group.count:
             is_gone = np.ones(group.count, bool)
             is_gone[rows] = False
-            gone.append((group.path, np.flatnonzero(is_gone) + group.start))
+            gone.append((group, np.flatnonzero(is_gone) + group.start))
     return _Worn(entry, gone)
