@@ -28,6 +28,16 @@ from tests.pipelines import engine_on
 from tests.threads_engine import Threads
 
 
+MOVES = (
+    "UPDATE items SET note = 'the body is not sent' WHERE id < 100",
+    "UPDATE items SET id = id + 100000 WHERE id BETWEEN 50 AND 150",
+    "UPDATE items SET id = -id WHERE id IN (1, 2)",
+    "UPDATE items SET id = 3 - abs(id) WHERE id IN (-1, -2)",
+    "DELETE FROM items WHERE id BETWEEN 200 AND 210",
+)
+"""Rows of ``items`` that change, move, exchange keys and go; the TOASTed column is not sent."""
+
+
 class LakePipeline(CopiedTables):
     """A pipeline into a lake. Its maintenance is done after every commit."""
 
@@ -100,11 +110,7 @@ def test_a_copy_changes_schema_changes_and_maintenance(lake: LakePipeline) -> No
     lake.run_until_caught_up()
     lake.expect_equal("items", "loose", "gone", "empty")
     lake.pipeline.execute(
-        "UPDATE items SET note = 'the body is not sent' WHERE id < 100",
-        "UPDATE items SET id = id + 100000 WHERE id BETWEEN 50 AND 150",
-        "UPDATE items SET id = -id WHERE id IN (1, 2)",
-        "UPDATE items SET id = 3 - abs(id) WHERE id IN (-1, -2)",
-        "DELETE FROM items WHERE id BETWEEN 200 AND 210",
+        *MOVES,
         "INSERT INTO loose VALUES (1, 'twice'), (1, NULL)",
         "TRUNCATE gone",
         "INSERT INTO gone VALUES (2, 'again', NULL, 3)",
@@ -138,11 +144,7 @@ def test_change_tables_and_views_of_the_rows_that_are_left(lake: LakePipeline) -
     lake.run_until_caught_up()
     lake.expect_left("items", "gone")
     lake.pipeline.execute(
-        "UPDATE items SET note = 'the body is not sent' WHERE id < 100",
-        "UPDATE items SET id = id + 100000 WHERE id BETWEEN 50 AND 150",
-        "UPDATE items SET id = -id WHERE id IN (1, 2)",
-        "UPDATE items SET id = 3 - abs(id) WHERE id IN (-1, -2)",
-        "DELETE FROM items WHERE id BETWEEN 200 AND 210",
+        *MOVES,
         "TRUNCATE gone",
         "INSERT INTO gone VALUES (2, '2026-01-15', 'again')",
         "ALTER TABLE gone RENAME note TO text",

@@ -118,16 +118,7 @@ def _made(
         ColumnDefinition(_FIRST_OWN + number, name, _type_name(kind))
         for number, (name, kind) in enumerate(OWN.items())
     ]
-    definition = replace(
-        table,
-        columns=(*columns, *kept, *own),
-        primary_key=(),
-        unique_keys=(),
-        identity_key=(),
-        replica_identity="d",
-        indexes=(),
-        constraints=(),
-    )
+    definition = replace(table.without_keys(), columns=(*columns, *kept, *own))
     return definition, replace(Target.of(definition), source=Target.of(table))
 
 
