@@ -27,7 +27,6 @@ from tests.lake_rows import (
 from tests.pipelines import engine_on
 from tests.threads_engine import Threads
 
-
 MOVES = (
     "UPDATE items SET note = 'the body is not sent' WHERE id < 100",
     "UPDATE items SET id = id + 100000 WHERE id BETWEEN 50 AND 150",
