@@ -24,7 +24,12 @@ from penstock.testing.contract.deliveries import definition, deliver, reference
 from penstock.testing.merge_model import FrozenRow, MergeModel
 from tests.contract.test_delta import DeltaAdapter
 from tests.contract.test_ducklake import DucklakeAdapter, DucklakeLatest
-from tests.contract.test_iceberg import ByPosition, IcebergAdapter
+from tests.contract.test_iceberg import (
+    ByPosition,
+    IcebergAdapter,
+    Partitioned,
+    PartitionedByPosition,
+)
 from tests.contract.test_memory_tables import MemoryTablesAdapter
 from tests.contract.test_memory_versioned import MemoryVersionedAdapter
 from tests.row_histories import (
@@ -60,6 +65,8 @@ MEMBERS: dict[str, Callable[[Path], Member]] = {
     "delta": DeltaAdapter,
     "iceberg": IcebergAdapter,
     "iceberg by position": ByPosition,
+    "iceberg partitioned": Partitioned,
+    "iceberg partitioned, by position": PartitionedByPosition,
 }
 
 pytestmark = pytest.mark.parametrize(
@@ -73,6 +80,8 @@ pytestmark = pytest.mark.parametrize(
         pytest.param("delta", marks=pytest.mark.release),
         pytest.param("iceberg", marks=pytest.mark.release),
         pytest.param("iceberg by position", marks=pytest.mark.release),
+        pytest.param("iceberg partitioned", marks=pytest.mark.release),
+        pytest.param("iceberg partitioned, by position", marks=pytest.mark.release),
     ],
 )
 

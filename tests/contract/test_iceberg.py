@@ -90,13 +90,14 @@ class ByPosition(IcebergAdapter):
 
 
 class Partitioned(IcebergAdapter):
-    def __init__(self, folder: Path, deletes: str = "equality") -> None:
+    def __init__(self, folder: Path, deletes: str = "equality", **options: Any) -> None:
         by = {
             "public.items": ["bucket(3, id)"],
             "public.notes": ["truncate(2, id)", "body"],
             "public.loose": ["a"],
+            "public.pair": ["bucket(2, a)", "x"],
         }
-        super().__init__(folder, deletes, partition=by)
+        super().__init__(folder, deletes, partition=by, **options)
 
 
 class PartitionedByPosition(Partitioned):

@@ -23,18 +23,19 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.testing.merge_model import MergeModel
-from tests.contract.test_iceberg import IcebergAdapter, IcebergChanges
+from tests.contract.test_iceberg import IcebergAdapter, IcebergChanges, Partitioned
 from tests.iceberg_spark import spark_sql
 
 pytestmark = [pytest.mark.release, pytest.mark.slow]
 
 
+@pytest.mark.parametrize("kind", [IcebergAdapter, Partitioned])
 @pytest.mark.parametrize("deletes", ["equality", "position"])
 def test_spark_reads_what_was_written_and_its_commits_are_taken(
-    tmp_path: Path, deletes: str
+    tmp_path: Path, deletes: str, kind: type[IcebergAdapter]
 ) -> None:
     """All kinds of commits, our compaction among them; then one of Spark's, and rows after it."""
-    adapter = IcebergAdapter(tmp_path, deletes, maintenance={"every": "never", "small_files": "1B"})
+    adapter = kind(tmp_path, deletes, maintenance={"every": "never", "small_files": "1B"})
     destination = opened(adapter)
     assert isinstance(destination, IcebergDestination)
     builder = ChangeBuilder()
