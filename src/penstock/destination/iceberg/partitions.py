@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ from penstock.model.errors import TableRefused
 _FIRST_FIELD = 1000
 _SPEC = 1
 _HOUR = 3_600_000_000
-_TIMES: dict[str, type[Transform[Any, Any]]] = {
+_TIMES: dict[str, Callable[[], Transform[Any, Any]]] = {
     "year": YearTransform,
     "month": MonthTransform,
     "day": DayTransform,
@@ -47,7 +47,8 @@ class TablePartition:
 
     @classmethod
     def of(cls, file: DataFile) -> TablePartition:
-        return cls(file.spec_id or 0, tuple(file.partition))
+        values = file.partition
+        return cls(file.spec_id or 0, tuple(values[place] for place in range(len(values))))
 
     @property
     def record(self) -> Record:
