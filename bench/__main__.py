@@ -20,13 +20,24 @@ from bench.copies import CopyBench, jdbc_spark
 from bench.copy_workloads import CopyWorkload, copy_workload
 from bench.encoders import measure_encoders
 from bench.jdbc_driver import jdbc_driver
+from bench.lakes import Lakes
 from bench.object_logs import IN_OBJECTS, ObjectLogs
 from bench.rabbit import BARE, RabbitQueues
 from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
 from bench.search_server import INTO_SEARCH, SearchIndexes
 from bench.server import SETTINGS, BenchError, bench_database, make_wal_files
-from bench.settings import COPIES, INTO_TABLES, PIPELINES, RESULTS, STREAMS, WORKLOADS, Settings
+from bench.settings import (
+    COPIES,
+    INTO_LAKES,
+    INTO_TABLES,
+    PIPELINES,
+    RESULTS,
+    STREAMS,
+    WORKLOADS,
+    Settings,
+)
+from bench.spark_lakes import SPARK_MERGE, WITH_ICEBERG, iceberg_spark
 from bench.start import measure_start
 from bench.steady import SteadyBench, steady_seconds
 from bench.target import targets_of
@@ -113,10 +124,25 @@ def _measure(settings: Settings) -> None:
         search = None
         if settings.needs(*INTO_SEARCH):
             search = stack.enter_context(SearchIndexes())
+        lakes = Lakes(folder, server) if settings.needs(*INTO_LAKES) else None
+        iceberg = None
+        if settings.needs(*WITH_ICEBERG):
+            iceberg = stack.enter_context(iceberg_spark(folder))
         # Fetched before anything is measured.
         driver = jdbc_driver() if settings.needs("spark_jdbc") else None
         bench = _Bench(
-            settings, folder, server, destination, spark, driver, kafka, rabbit, objects, search
+            settings,
+            folder,
+            server,
+            destination,
+            spark,
+            driver,
+            kafka,
+            rabbit,
+            objects,
+            search,
+            lakes,
+            iceberg,
         )
         bench.warm_up()
         measurements: list[Measurement] = []
@@ -148,10 +174,12 @@ class _Bench:
     rabbit: RabbitQueues | None
     objects: ObjectLogs | None
     search: SearchIndexes | None
+    lakes: Lakes | None
+    iceberg: WarmSpark | None
 
     def warm_up(self) -> None:
         """Let the JVM compile and the workers start; nothing of it is reported."""
-        delivering = (*PIPELINES, *INTO_TABLES)
+        delivering = (*PIPELINES, *INTO_TABLES, SPARK_MERGE)
         if self.settings.needs(*delivering, of=STREAMS):
             systems = self.settings.systems_of("w1", delivering)
             self._backlogs("bench_warm_up", [w1(_WARM_UP_SCALE)], systems, 1, _in_silence)
@@ -223,7 +251,9 @@ class _Bench:
             bench_database(self.server, name, self.folder) as database,
             targets_of(self.destination, name) as targets,
         ):
-            bench = CopyBench(database, workload, self.spark, jdbc, targets)
+            bench = CopyBench(
+                database, workload, self.spark, jdbc, targets, self.lakes, self.iceberg
+            )
             return list(bench.run(systems, rounds, tell))
 
     def _steady(self) -> tuple[list[Measurement], list[dict[str, Any]]]:
@@ -236,7 +266,7 @@ class _Bench:
             targets_of(self.destination, "bench_w3") as targets,
         ):
             scale = self.settings.scale
-            return SteadyBench(database, self.spark, targets, self.objects).run(
+            return SteadyBench(database, self.spark, targets, self.objects, self.lakes).run(
                 systems, steady_seconds(scale), scale, say
             )
 
@@ -264,6 +294,8 @@ class _Bench:
                     self.rabbit,
                     self.objects,
                     self.search,
+                    self.lakes,
+                    self.iceberg,
                 )
                 measured += bench.run(systems, rounds, tell)
         return measured

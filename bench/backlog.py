@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.broker import KafkaTopics
 from bench.follower import Follower, NativeSubscription, PipelineFollower
+from bench.lakes import Lakes
 from bench.meter import Meter
 from bench.object_logs import ObjectLogs, change_log_of
 from bench.rabbit import BARE, RabbitQueues
@@ -16,7 +17,8 @@ from bench.readers import PATIENCE_SECONDS, measure_capture, measure_pg_recvlogi
 from bench.results import Measurement
 from bench.search_server import HELPER, INTO_SEARCH, SearchIndexes, measure_bulk_helper
 from bench.server import BenchDatabase, BenchError, BenchPipeline
-from bench.settings import FROM_LOG, INTO_TABLES, turns
+from bench.settings import FROM_LOG, INTO_LAKES, INTO_TABLES, turns
+from bench.spark_lakes import SPARK_MERGE, measure_spark_merge
 from bench.target import Contents, Target, Targets, contents, require_equal
 from bench.transformers import rules_of
 from bench.warm_spark import WarmSpark
@@ -43,6 +45,8 @@ class BacklogBench:
         rabbit: RabbitQueues | None,
         objects: ObjectLogs | None,
         search: SearchIndexes | None,
+        lakes: Lakes | None,
+        iceberg: WarmSpark | None,
     ) -> None:
         self._database = database
         self._workload = workload
@@ -52,6 +56,8 @@ class BacklogBench:
         self._rabbit = rabbit
         self._objects = objects
         self._search = search
+        self._lakes = lakes
+        self._iceberg = iceberg
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
         """Write the backlog, then yield a measurement for each round and system."""
@@ -64,7 +70,7 @@ class BacklogBench:
             (system, number): database.pipeline(
                 name := f"{workload.label}_{system}_{number}",
                 self._destination(system, number, name),
-                rules_of(system),
+                self._parts(system),
                 **self._change_log(system),
             )
             for system in systems
@@ -99,6 +105,8 @@ class BacklogBench:
             return self._search.destination
         if system == "rabbitmq" and self._rabbit is not None:
             return self._rabbit.destination_of(name)
+        if system in INTO_LAKES and self._lakes is not None:
+            return self._lakes.destination(system, name)
         if system not in INTO_TABLES:
             return None
         return {"type": "postgres", "url": self._require_targets().url(system, number)}
@@ -106,6 +114,11 @@ class BacklogBench:
     def _change_log(self, system: str) -> Mapping[str, Any]:
         # Then the slot has nothing left to send when the log alone is read.
         return {"confirm": "log"} if system == FROM_LOG else change_log_of(system, self._objects)
+
+    def _parts(self, system: str) -> Mapping[str, Any]:
+        if system in INTO_LAKES and self._lakes is not None:
+            return self._lakes.parts(system)
+        return rules_of(system)
 
     def _measure(
         self, system: str, number: int, pipeline: BenchPipeline, load: Load, expected: Contents
@@ -119,12 +132,16 @@ class BacklogBench:
             return self._into_search(system, self._search, pipeline, load, expected)
         if system == BARE and self._rabbit is not None:
             return self._rabbit.measure_bare(database, name, pipeline, load)
+        if system == SPARK_MERGE and self._iceberg is not None:
+            return measure_spark_merge(self._iceberg, database, name, pipeline, load)
         if system not in INTO_TABLES:
             measured = self._delivery(system, self._pipeline(pipeline), load, None)
             if self._kafka is not None and system == "kafka":
                 self._kafka.require_all(pipeline.config.name, load.changes)
             if self._rabbit is not None and system == "rabbitmq":
                 self._rabbit.require_all(pipeline.config.destination["exchange"], load.changes)
+            if self._lakes is not None and system in INTO_LAKES:
+                self._lakes.require_all(system, pipeline.config, database.conn)
             return measured
         target = self._target(system, number)
         target.settle()

@@ -6,16 +6,19 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from bench.copy_workloads import CopyWorkload
+from bench.lakes import Lakes
 from bench.meter import Meter, Spent
 from bench.process_usage import copy_processes, forget_peak, pipeline_processes
 from bench.psql_copies import PsqlRun, copy_halves, copy_through_pipe
 from bench.readers import PATIENCE_SECONDS
 from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError
-from bench.settings import INTO_TABLES, turns
+from bench.settings import INTO_LAKES, INTO_TABLES, turns
 from bench.spark_jobs import CopyTimes, JdbcJob, SnapshotJob
+from bench.spark_lakes import SPARK_JDBC
 from bench.target import Contents, Target, Targets, contents, require_equal
 from bench.warm_spark import WarmSpark
 from penstock.config.models import SparkConfig
@@ -53,12 +56,16 @@ class CopyBench:
         spark: WarmSpark | None,
         jdbc: WarmSpark | None,
         targets: Targets | None,
+        lakes: Lakes | None,
+        iceberg: WarmSpark | None,
     ) -> None:
         self._database = database
         self._workload = workload
         self._spark = spark
         self._jdbc = jdbc
         self._targets = targets
+        self._lakes = lakes
+        self._iceberg = iceberg
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
         """Fill the tables, then yield a measurement for each round and system."""
@@ -85,7 +92,10 @@ class CopyBench:
         elif system == "psql_copy_pipe":
             measured = self._psql(system, target)
         elif system == "spark_jdbc":
-            measured = self._read_jdbc()
+            measured = self._read_jdbc(system, _require(self._jdbc), None)
+        elif system == SPARK_JDBC:
+            into = f"bench.db.{self._workload.name}_{number}"
+            measured = self._read_jdbc(system, _require(self._iceberg), into)
         else:
             measured = self._copy(system, number, target)
         if target is not None and self._targets is not None:
@@ -124,8 +134,8 @@ class CopyBench:
             destination_cpu_s=target.cpu_seconds() - destination if target else None,
         )
 
-    def _read_jdbc(self) -> Measurement:
-        workload, database, jdbc = self._workload, self._database, _require(self._jdbc)
+    def _read_jdbc(self, system: str, jdbc: WarmSpark, into: str | None) -> Measurement:
+        workload, database = self._workload, self._database
         (table,) = workload.table_names
         _forget_peaks(jdbc)
         with Meter(lambda: pipeline_processes(jdbc.pid), database.cpu_seconds, None) as meter:
@@ -136,18 +146,22 @@ class CopyBench:
                     table,
                     workload.rows,
                     _JDBC_PARTITIONS,
+                    into,
                 ),
                 PATIENCE_SECONDS,
             )
             spent = meter.read()
-        return self._measurement("spark_jdbc", seconds, spent)
+        return self._measurement(system, seconds, spent)
 
     def _copy(self, system: str, number: int, target: Target | None) -> Measurement:
         """Our own copy, by `penstock snapshot`."""
         workload, database, spark = self._workload, self._database, _require(self._spark)
         name = f"{workload.name}_{system}_{number}"
-        destination: dict[str, str | bool] = {"type": system}
-        destination |= {"url": target.url} if target else {"typed": True}
+        destination: dict[str, Any] = {"type": system}
+        if system in INTO_LAKES and self._lakes is not None:
+            destination |= self._lakes.destination(system, name)
+        else:
+            destination |= {"url": target.url} if target else {"typed": True}
         file, config = database.pipeline_file(name, destination, copy={"parallelism": _PARALLELISM})
         folder = Path(config.change_log.path)
         _forget_peaks(spark)
@@ -158,6 +172,8 @@ class CopyBench:
             spent = meter.read()
         shutil.rmtree(folder, ignore_errors=True)
         _require_rows(system, sum(times.rows.values()), workload.rows)
+        if system in INTO_LAKES and self._lakes is not None:
+            self._lakes.require_all(system, config, database.conn)
         return self._measurement(system, self._seconds(times, target), spent, times)
 
     def _seconds(self, times: CopyTimes, target: Target | None) -> float:

@@ -15,9 +15,10 @@ WORKLOADS = (*STREAMS, "start", *COPIES, "encode", "transformers")
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
 TRANSFORMED = "discard_transformed"
 FROM_LOG = "postgres_from_log"
+INTO_LAKES = ("iceberg", "delta", "ducklake")
 PIPELINES = (
     *("discard", "discard_object_log", TRANSFORMED, "postgres", FROM_LOG),
-    *("kafka", "rabbitmq", "search"),
+    *("kafka", "rabbitmq", "search", *INTO_LAKES),
 )
 INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG)
 _STEADY_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
@@ -38,7 +39,7 @@ SYSTEMS = (
     *("discard_object_log", TRANSFORMED),
     *("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG),
     *("kafka", "rabbitmq", "rabbitmq_bare"),
-    *("search", "search_bulk_helper"),
+    *("search", "search_bulk_helper", *INTO_LAKES, "spark_merge", "spark_jdbc_iceberg"),
     *ENCODERS,
     *TRANSFORMERS,
 )
@@ -47,11 +48,12 @@ _SYSTEMS_OF = {
     "w1": (
         *_STREAM_SYSTEMS,
         *("discard_object_log", TRANSFORMED, "kafka", "rabbitmq", "rabbitmq_bare", "search"),
-        "search_bulk_helper",
+        *("search_bulk_helper", *INTO_LAKES, "spark_merge"),
     ),
-    "w3": (*_STEADY_SYSTEMS, "discard_object_log"),
+    "w3": (*_STEADY_SYSTEMS, "discard_object_log", *INTO_LAKES),
+    "w4": (*_STREAM_SYSTEMS, *INTO_LAKES),
     "start": ("postgres",),
-    "copy": _COPY_SYSTEMS,
+    "copy": (*_COPY_SYSTEMS, "iceberg", "spark_jdbc_iceberg"),
     "copy_small": ("discard", "postgres"),
     "encode": tuple(ENCODERS),
     "transformers": tuple(TRANSFORMERS),

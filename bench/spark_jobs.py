@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import psycopg
 
@@ -102,7 +102,8 @@ class SnapshotJob:
 @dataclass(frozen=True)
 class JdbcJob:
     """`spark.read.jdbc` of what ``table`` is, in equal ranges of its ``id`` up to ``rows``, into
-    Spark's sink that takes every row and keeps none. Its result is the seconds that it took.
+    the table ``into``, without it into Spark's sink that takes every row and keeps none. Its
+    result is the seconds that it took.
     """
 
     url: str
@@ -110,6 +111,7 @@ class JdbcJob:
     table: str
     rows: int
     partitions: int
+    into: str | None = None
 
     def run(
         self,
@@ -130,8 +132,15 @@ class JdbcJob:
                 "fetchsize": str(_FETCH_SIZE),
             },
         )
-        frame.write.format("noop").mode("overwrite").save()
+        if self.into is None:
+            frame.write.format("noop").mode("overwrite").save()
+        else:
+            frame.writeTo(self.into).using("iceberg").createOrReplace()
         return time.monotonic() - began
 
 
-Job = SnapshotJob | JdbcJob
+@runtime_checkable
+class Job(Protocol):
+    """Something that is pickled to the session's process and run there."""
+
+    def run(self, session: SparkSession, stopping: Callable[[], bool], /) -> Any: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ import psycopg
 from psycopg import sql
 
 from bench.follower import Follower, NativeSubscription, PipelineFollower
+from bench.lakes import Lakes
 from bench.latency import Commits, delivery_times, stages
 from bench.meter import Meter, Spent
 from bench.object_logs import ObjectLogs, change_log_of
@@ -21,7 +22,7 @@ from bench.process_usage import Usage, pss_by_part, total
 from bench.readers import PATIENCE_SECONDS
 from bench.results import Measurement, percentile
 from bench.server import BenchDatabase, BenchError, BenchPipeline
-from bench.settings import INTO_TABLES, PIPELINES
+from bench.settings import INTO_LAKES, INTO_TABLES, PIPELINES
 from bench.target import Target, Targets, contents, require_equal
 from bench.warm_spark import WarmSpark
 from bench.workloads import COLUMNS, ROW
@@ -64,8 +65,10 @@ class SteadyBench:
         spark: WarmSpark | None,
         targets: Targets | None,
         objects: ObjectLogs | None,
+        lakes: Lakes | None,
     ) -> None:
         self._objects = objects
+        self._lakes = lakes
         self._database = database
         self._spark = spark
         self._targets = targets
@@ -110,7 +113,7 @@ class SteadyBench:
         # Segments are read again for their commit times.
         pipeline = database.pipeline(
             f"w3_{system}",
-            {"type": system, "url": target.url} if target and system in PIPELINES else None,
+            self._destination(system, target),
             grace="1d",
             **change_log_of(system, self._objects),
         )
@@ -135,6 +138,13 @@ class SteadyBench:
         if target is not None and targets is not None:
             require_equal(system, contents(database.conn), contents(target.conn))
             targets.measured(system, 0)
+        if system in INTO_LAKES and self._lakes is not None:
+            self._lakes.require_all(system, pipeline.config, database.conn)
+
+    def _destination(self, system: str, target: Target | None) -> Mapping[str, Any] | None:
+        if system in INTO_LAKES and self._lakes is not None:
+            return self._lakes.destination(system, f"w3_{system}")
+        return {"type": system, "url": target.url} if target and system in PIPELINES else None
 
     def _under_load(self, prepared: _Prepared, seconds: int) -> list[Measurement]:
         database, follower, target = self._database, prepared.follower, prepared.target

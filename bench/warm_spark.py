@@ -27,6 +27,8 @@ from penstock.pipeline.run.batch_committer import Delivered
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from bench.spark_lakes import MergeJob
+
 _STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 
@@ -127,6 +129,11 @@ class WarmSpark:
     def read_jdbc(self, job: JdbcJob, patience: float) -> float:
         """Read, and wait for its end; the seconds that it took."""
         result: float = self._result_of(job, patience)
+        return result
+
+    def merge(self, job: MergeJob, patience: float) -> tuple[float, int]:
+        """Merge a change log, and wait for its end; the seconds that it took, and the rows."""
+        result: tuple[float, int] = self._result_of(job, patience)
         return result
 
     def pump(self, seconds: float = 0.0) -> None:

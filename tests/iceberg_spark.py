@@ -44,7 +44,7 @@ def spark_sql(catalog_file: Path, warehouse: Path, *statements: str) -> list[lis
     """The rows of each statement; the catalogue's name is ``penstock``."""
     home = java_home()
     assert home is not None
-    jars = ",".join(str(jar) for jar in sorted(_jars().iterdir()))
+    jars = ",".join(str(jar) for jar in sorted(iceberg_jars().iterdir()))
     done = subprocess.run(
         [sys.executable, "-c", _READ, jars, str(catalog_file), f"file://{warehouse}", *statements],
         env={**os.environ, "JAVA_HOME": str(home)},
@@ -58,7 +58,8 @@ def spark_sql(catalog_file: Path, warehouse: Path, *statements: str) -> list[lis
     return found
 
 
-def _jars() -> Path:
+def iceberg_jars() -> Path:
+    """The folder of the jars; fetched where it is not there."""
     folder = _CACHE / "jars"
     with fetching(_CACHE):
         if not folder.is_dir():

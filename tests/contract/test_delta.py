@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -37,6 +38,7 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.transform.floors import Floors
+from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import DriverDiedError, dies_before, items_with
 
 PIPELINE = "shop"
@@ -46,21 +48,34 @@ def delta_rows(folder: Path, name: TableName) -> list[dict[str, Any]]:
     """The rows of a table as texts."""
     path = folder / folder_name(name[0]) / folder_name(name[1])
     rows = DeltaTable(str(path)).to_pyarrow_table()
-    columns = [rows[name].cast(pa.string()) for name in rows.column_names]
+    columns = [_texts(rows[name]) for name in rows.column_names]
     found: list[dict[str, Any]] = pa.table(columns, names=rows.column_names).to_pylist()
     return found
 
 
+def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    if not pa.types.is_list(column.type):
+        return column.cast(pa.string())
+    texts = [None if row is None else f"[{', '.join(row)}]" for row in column.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _name(folder: Path) -> str:
+    """What a folder is called after."""
+    codes = re.compile("(?:~[0-9a-f]{2})+")
+    return codes.sub(lambda found: bytes.fromhex(found[0].replace("~", "")).decode(), folder.name)
+
+
 class DeltaAdapter(Adapter):
-    keeps = "rows"
+    keeps: ClassVar[Keeps] = "rows"
     keeps_messages = False
     follows_columns = False
     takes_keyless = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, mode: str = "merge") -> None:
         self.folder = folder
         self.options = DeltaOptions.model_validate(
-            {"path": str(folder), "maintenance": {"every": "never"}}
+            {"path": str(folder), "mode": mode, "maintenance": {"every": "never"}}
         )
         self._made: list[Destination] = []
 
@@ -76,10 +91,25 @@ class DeltaAdapter(Adapter):
             destination.close()
 
 
+class DeltaChanges(ChangeTables, DeltaAdapter):
+    keeps: ClassVar[Keeps] = "changes"
+    takes_keyless = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "append")
+
+    def change_tables(self) -> Iterator[tuple[TableName, list[dict[str, Any]]]]:
+        for log in self.folder.glob("*/*/_delta_log"):
+            name = _name(log.parent.parent), _name(log.parent)
+            if name[0] == "_penstock":
+                continue
+            yield name, delta_rows(self.folder, name)
+
+
 class TestDelta(DestinationContract):
-    @pytest.fixture
-    def adapter(self, tmp_path: Path) -> Iterator[Adapter]:
-        adapter = DeltaAdapter(tmp_path)
+    @pytest.fixture(params=[DeltaAdapter, DeltaChanges], ids=["merge", "append"])
+    def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
+        adapter: DeltaAdapter = request.param(tmp_path)
         yield adapter
         adapter.close()
 
@@ -89,13 +119,20 @@ def adapter(tmp_path: Path) -> DeltaAdapter:
     return DeltaAdapter(tmp_path)
 
 
+@pytest.fixture(params=[DeltaAdapter, DeltaChanges], ids=["merge", "append"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> DeltaAdapter:
+    """In each of the modes."""
+    made: DeltaAdapter = request.param(tmp_path)
+    return made
+
+
 @pytest.mark.parametrize("tables", [1, 2])
 def test_a_driver_dies_among_the_tables_of_a_batch(
-    adapter: DeltaAdapter, tables: int, monkeypatch: pytest.MonkeyPatch
+    either: DeltaAdapter, tables: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one cuts batches elsewhere: what a table has is told, and does not come again."""
     builder = ChangeBuilder(leave_out=[LOOSE])
-    destination = opened(adapter)
+    destination = opened(either)
     first = insert_items(builder, 0, 3)
     start = builder.frontier
     deliver(destination, start, [first])
@@ -107,7 +144,7 @@ def test_a_driver_dies_among_the_tables_of_a_batch(
     with pytest.raises(DriverDiedError):
         deliver(destination, end, [second, third])
 
-    destination = opened(adapter)
+    destination = opened(either)
     ahead = dict.fromkeys([ITEMS.oid, NOTES.oid][:tables], end)
     at = destination.committed()
     assert at == Watermarks(start, ahead)
@@ -116,24 +153,24 @@ def test_a_driver_dies_among_the_tables_of_a_batch(
         floors = Floors.of_stream(at, set(), {ITEMS.oid, NOTES.oid})
         deliver(destination, frontier, [floors.apply(changes)], behind=at.behind)
         at = at.after(frontier, set())
-    assert_delivered(adapter, reference(first, second, third))
+    assert_delivered(either, reference(first, second, third))
 
 
 def test_a_stale_driver_is_refused_by_each_table(
-    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+    either: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It looked at the control table before another one took over."""
     builder = ChangeBuilder(leave_out=[LOOSE])
-    stale = opened(adapter)
+    stale = opened(either)
     assert isinstance(stale, DeltaDestination)
     changes = insert_items(builder, 0, 2)
     monkeypatch.setattr(stale.ledger, "write", lambda *_: None)
-    current = opened(adapter)
+    current = opened(either)
     receipt = stale.writer().write([changes])
     with pytest.raises(Fenced, match="taken over"):
         stale.commit([receipt], Watermarks(builder.frontier))
     deliver(current, builder.frontier, [changes])
-    assert_delivered(adapter, reference(changes))
+    assert_delivered(either, reference(changes))
 
 
 def test_rows_without_a_key_are_added_and_not_removed(adapter: DeltaAdapter) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,20 +16,26 @@ from penstock.destination.ducklake.destination import DucklakeDestination
 from penstock.destination.ducklake.lake import Lake
 from penstock.destination.ducklake.names import quoted
 from penstock.destination.ducklake.options import DucklakeOptions
+from penstock.destination.ducklake.tables import lake_tables
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
 from penstock.model.errors import Fenced
+from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
-from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from penstock.testing import Adapter, DestinationContract, FrozenRow, Row, TableName, frozen
 from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
 from penstock.testing.contract.deliveries import (
+    ITEMS,
     assert_delivered,
+    definition,
     deliver,
     insert_items,
     opened,
     reference,
 )
+from tests.lake_changes import ChangeTables, Keeps
 
 PIPELINE = "shop"
 
@@ -45,15 +51,14 @@ def lake_rows(lake: Lake, name: TableName) -> list[dict[str, Any]]:
 
 
 class DucklakeAdapter(Adapter):
-    keeps = "rows"
+    keeps: ClassVar[Keeps] = "rows"
     keeps_messages = False
     follows_columns = False
 
-    def __init__(self, folder: Path, catalog: str | None = None) -> None:
+    def __init__(self, folder: Path, catalog: str | None = None, mode: str = "merge") -> None:
         place = {"catalog": catalog} if catalog else {"catalog_file": str(folder / "meta.ducklake")}
-        self.options = DucklakeOptions.model_validate(
-            {**place, "data_path": str(folder / "data"), "maintenance": {"every": "never"}}
-        )
+        options = {"data_path": str(folder / "data"), "maintenance": {"every": "never"}}
+        self.options = DucklakeOptions.model_validate({**place, **options, "mode": mode})
         self._made: list[Destination] = []
         self._reader = Lake(self.options)
 
@@ -70,12 +75,37 @@ class DucklakeAdapter(Adapter):
             destination.close()
 
 
+class DucklakeChanges(ChangeTables, DucklakeAdapter):
+    keeps: ClassVar[Keeps] = "changes"
+
+    def __init__(self, folder: Path, catalog: str | None = None) -> None:
+        super().__init__(folder, catalog, "append")
+
+    def change_tables(self) -> Iterator[tuple[TableName, list[dict[str, Any]]]]:
+        with self._reader.session() as session:
+            names = list(lake_tables(session))
+        for name in names:
+            if name[0] not in ("penstock", f"{name[0].removesuffix('_latest')}_latest"):
+                yield name, lake_rows(self._reader, name)
+
+
+class DucklakeLatest(DucklakeAdapter):
+    """What the views over change tables show."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, None, "append")
+
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        return super().rows((f"{name[0]}_latest", name[1]))
+
+
 @pytest.mark.release  # a minute and a half of processor time; `delta` has the same base
 class TestDucklake(DestinationContract):
-    @pytest.fixture(params=["file", "postgres"])
+    @pytest.fixture(params=["file", "postgres", "append"])
     def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
         catalog = request.getfixturevalue("database") if request.param == "postgres" else None
-        adapter = DucklakeAdapter(tmp_path, catalog)
+        made = DucklakeChanges if request.param == "append" else DucklakeAdapter
+        adapter = made(tmp_path, catalog)
         yield adapter
         adapter.close()
 
@@ -116,4 +146,20 @@ def test_maintenance_leaves_the_rows(tmp_path: Path) -> None:
         runs.append(insert_items(builder, number, 1))
         deliver(destination, builder.frontier, [runs[-1]])
     assert_delivered(adapter, reference(*runs))
+    adapter.close()
+
+
+def test_rows_that_went_unseen_are_not_left_after_another_copy(tmp_path: Path) -> None:
+    adapter = DucklakeLatest(tmp_path)
+    destination = opened(adapter)
+    assert isinstance(destination, DucklakeDestination)
+    table, name = definition(ITEMS), (ITEMS.schema, ITEMS.name)
+    for lsn, rows in ((0x10, [("1", "a"), ("2", "b")]), (0x20, [("2", "c")])):
+        destination.truncate_table(table)
+        copy_chunks(destination, ChunkRows(ITEMS, "0", rows, Frontier(lsn, lsn)))
+        left: list[Row] = [dict(zip(("id", "name"), row, strict=True)) for row in rows]
+        assert adapter.rows(name) == Counter(map(frozen, left))
+    destination.truncate_table(table)
+    copy_chunks(destination, ChunkRows(ITEMS, "0", [], Frontier(0x30, 0x30)))
+    assert not adapter.rows(name)
     adapter.close()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from penstock.destination.families.target import Target
 from penstock.destination.iceberg.catalog import TableCatalog, identifier
 from penstock.destination.iceberg.columns import field_ids
 from penstock.destination.iceberg.destination import IcebergDestination
+from penstock.destination.iceberg.ledger import NAMESPACE
 from penstock.destination.iceberg.options import IcebergOptions
 from penstock.destination.iceberg.snapshots import entries_of
 from penstock.model.errors import DestinationUnavailable, Fenced, TableRefused
@@ -40,6 +41,7 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.transform.floors import Floors
+from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import DriverDiedError, dies_before, items_with
 from tests.lake_rows import IcebergReader
 from tests.loopback_server import free_ports
@@ -49,7 +51,7 @@ PIPELINE = "shop"
 
 
 class IcebergAdapter(Adapter):
-    keeps = "rows"
+    keeps: ClassVar[Keeps] = "rows"
     keeps_messages = False
     follows_columns = False
 
@@ -87,11 +89,44 @@ class ByPosition(IcebergAdapter):
         super().__init__(folder, "position")
 
 
+class Partitioned(IcebergAdapter):
+    def __init__(self, folder: Path, deletes: str = "equality", **options: Any) -> None:
+        by = {
+            "public.items": ["bucket(3, id)"],
+            "public.notes": ["truncate(2, id)", "body"],
+            "public.loose": ["a"],
+            "public.pair": ["bucket(2, a)", "x"],
+        }
+        super().__init__(folder, deletes, partition=by, **options)
+
+
+class PartitionedByPosition(Partitioned):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "position")
+
+
+class IcebergChanges(ChangeTables, IcebergAdapter):
+    keeps: ClassVar[Keeps] = "changes"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, mode="append")
+
+    def change_tables(self) -> Iterator[tuple[TableName, list[dict[str, Any]]]]:
+        catalog = TableCatalog(self.options).catalog
+        for (namespace,) in catalog.list_namespaces():
+            schema = namespace.replace("~2e", ".")
+            for _, name in catalog.list_tables(namespace):
+                if namespace != NAMESPACE:
+                    yield (schema, name), self._reader.texts((schema, name))
+
+
 @pytest.mark.release  # more than half a minute; `delta` has the same base
 class TestIceberg(DestinationContract):
-    @pytest.fixture(params=["equality", "position"])
+    @pytest.fixture(
+        params=[IcebergAdapter, ByPosition, Partitioned, PartitionedByPosition, IcebergChanges]
+    )
     def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Adapter]:
-        adapter = IcebergAdapter(tmp_path, request.param)
+        adapter: IcebergAdapter = request.param(tmp_path)
         yield adapter
         adapter.close()
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,18 +23,19 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.testing.merge_model import MergeModel
-from tests.contract.test_iceberg import IcebergAdapter
+from tests.contract.test_iceberg import IcebergAdapter, IcebergChanges, Partitioned
 from tests.iceberg_spark import spark_sql
 
 pytestmark = [pytest.mark.release, pytest.mark.slow]
 
 
+@pytest.mark.parametrize("kind", [IcebergAdapter, Partitioned])
 @pytest.mark.parametrize("deletes", ["equality", "position"])
 def test_spark_reads_what_was_written_and_its_commits_are_taken(
-    tmp_path: Path, deletes: str
+    tmp_path: Path, deletes: str, kind: type[IcebergAdapter]
 ) -> None:
     """All kinds of commits, our compaction among them; then one of Spark's, and rows after it."""
-    adapter = IcebergAdapter(tmp_path, deletes, maintenance={"every": "never", "small_files": "1B"})
+    adapter = kind(tmp_path, deletes, maintenance={"every": "never", "small_files": "1B"})
     destination = opened(adapter)
     assert isinstance(destination, IcebergDestination)
     builder = ChangeBuilder()
@@ -77,3 +79,27 @@ def test_spark_reads_what_was_written_and_its_commits_are_taken(
 
 def _key(of: object) -> list[str]:
     return [column.name for column in of.columns if column.key]  # type: ignore[attr-defined]
+
+
+def test_the_documented_view_of_a_change_table(tmp_path: Path) -> None:
+    adapter = IcebergChanges(tmp_path)
+    destination = opened(adapter)
+    builder = ChangeBuilder()
+    with builder.transaction():
+        for key in range(4):
+            builder.insert(ITEMS, str(key), "old")
+    with builder.transaction():
+        builder.truncate(ITEMS)
+        for key in range(3):
+            builder.insert(ITEMS, str(key), "new")
+        builder.update(ITEMS, "0", "changed")
+        builder.delete(ITEMS, key=["1", None])
+    deliver(destination, builder.frontier, [builder.cut()])
+    page = Path(__file__).parents[2] / "docs" / "change_tables.md"
+    (view,) = re.findall(r"```sql\n(.*?)```", page.read_text(), re.DOTALL)
+    assert "FROM items" in view
+    view = view.replace("FROM items", "FROM penstock.public.items")
+    select = "SELECT * FROM items_latest ORDER BY id"
+    found = spark_sql(tmp_path / "catalog.db", tmp_path / "lake", view, select)
+    assert found[1] == [{"id": 0, "name": "changed"}, {"id": 2, "name": "new"}]
+    adapter.close()

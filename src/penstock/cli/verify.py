@@ -32,6 +32,7 @@ _PROGRESS_SECONDS = paced(2.0)
 
 _log = logging.getLogger(__name__)
 
+_VERIFIED = ("postgres", "ducklake")
 _STYLES = {"equal": "green", "DIFFERENT": "bold red", "not compared": "bold red", "skipped": "dim"}
 
 
@@ -63,7 +64,8 @@ def verify(
 
     Constraints that replication does not enforce are checked too: foreign keys, deferrable unique
     constraints, and what was declared NOT VALID. Exits with 0 only if every table is equal and no
-    constraint is violated. Destinations other than postgres cannot be verified.
+    constraint is violated. Of ducklake, rows are counted and summed by DuckDB, and rows that differ
+    are not named. Other destinations cannot be verified.
 
     \b
     Example:
@@ -88,7 +90,7 @@ def verify(
 
 def _chosen(file: Path, only: str | None) -> PipelineConfig:
     """The destination that is meant; where nobody says which, the only one that is a database."""
-    databases = [view for view in load_deliveries(file) if view.destination_type == "postgres"]
+    databases = [view for view in load_deliveries(file) if view.destination_type in _VERIFIED]
     if only is None and len(databases) == 1:
         return databases[0]
     return load_pipeline(file, only)

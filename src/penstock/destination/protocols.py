@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from penstock.destination.contract import (
     ChunkReceipt,
@@ -247,3 +248,49 @@ class HoldsSchema(ABC):
     @abstractmethod
     def unrestored(self) -> Sequence[Unrestored]:
         """What could not be made so far."""
+
+
+SummedAs = Literal["text", "flag", "bytes", "days", "instant", "clock", "presence"]
+"""How a value goes into a sum that two engines are to agree on. text: as it is written. flag: 0 or
+1. bytes: as hexadecimal digits. days, instant, clock: days or microseconds since 1970 or midnight;
+``infinity`` and ``-infinity`` by these names. presence: whether there is one.
+"""
+
+_SUMMED: Mapping[str, SummedAs] = {
+    "bool": "flag",
+    "bytea": "bytes",
+    "date": "days",
+    "timestamp": "instant",
+    "timestamptz": "instant",
+    "time": "clock",
+    # Engines write floating-point numbers in forms of their own.
+    "float4": "presence",
+    "float8": "presence",
+}
+
+
+def summed_as(plain: str) -> SummedAs:
+    """Of a column whose type comes down to ``plain`` (plain_type.py)."""
+    return "presence" if plain.endswith("[]") else _SUMMED.get(plain, "text")
+
+
+@dataclass(frozen=True)
+class TableSum:
+    """How many rows a table has, and the sum over all rows of the first 60 bits of the row's md5.
+    That is the md5 of the md5s of its columns, ``-`` for null, in the order of the table.
+    """
+
+    rows: int
+    checksum: int
+
+
+class Verifiable(ABC):
+    """It says by the engine's own SQL what its tables hold. Of an instance that is not opened."""
+
+    @abstractmethod
+    def pinned(self) -> AbstractContextManager[None]:
+        """What ``table_sum`` says inside is of one snapshot, which is taken now."""
+
+    @abstractmethod
+    def table_sum(self, table: TableDefinition) -> TableSum | None:
+        """None where there is no such table, or it has other columns."""

@@ -6,7 +6,7 @@ destination needs to hold them. No I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -187,6 +187,18 @@ class TableDefinition(Stored):
         if not all(column.type_oid for column in found):
             return ()
         return tuple(Announced(column.name, column.type_oid, column.typmod) for column in found)
+
+    def without_keys(self) -> TableDefinition:
+        """The same with nothing that tells rows apart, or serves to find them: for histories."""
+        return replace(
+            self,
+            primary_key=(),
+            unique_keys=(),
+            identity_key=(),
+            replica_identity="d",
+            indexes=(),
+            constraints=(),
+        )
 
     @cached_property
     def merge_key(self) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ class TargetPoint:
             while (end := _end(self._progress(conn))) < lsn:
                 drove = drive() or drove
                 if time.monotonic() > deadline:
-                    raise _too_slow(lsn, end)
+                    raise too_slow(lsn, end)
                 time.sleep(_TURN_SECONDS)
         snapshot = ComparedSnapshot(self._connect, destination_errors)
         snapshot.open()
@@ -49,7 +49,7 @@ class TargetPoint:
             # Only what the snapshot itself says counts.
             progress = self._progress(snapshot.leader)
             if progress is None or _end(progress) != lsn:
-                raise _went_past(lsn, _end(progress))
+                raise went_past(lsn, _end(progress))
         except BaseException:
             snapshot.close()
             raise
@@ -66,7 +66,7 @@ class TargetPoint:
                 return None
 
 
-def _too_slow(lsn: int, end: int) -> DestinationError:
+def too_slow(lsn: int, end: int) -> DestinationError:
     return DestinationError(
         f"The destination did not get to {format_lsn(lsn)} in time, where the two sides are to be "
         f"compared; it stands at {format_lsn(end)}.",
@@ -75,7 +75,7 @@ def _too_slow(lsn: int, end: int) -> DestinationError:
     )
 
 
-def _went_past(lsn: int, end: int) -> DestinationError:
+def went_past(lsn: int, end: int) -> DestinationError:
     return DestinationError(
         f"The pipeline went past {format_lsn(lsn)}, where it was to wait (it stands at "
         f"{format_lsn(end)}), so the two sides cannot be compared there.",

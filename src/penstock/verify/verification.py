@@ -15,13 +15,16 @@ import psycopg
 from penstock.changelog.barrier import Barrier
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
+from penstock.destination.contract import Destination
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.targets.table_names import TableNames
+from penstock.destination.protocols import Verifiable
 from penstock.destination.registry import make_destination
 from penstock.model.errors import ConfigError, SourceError, SourceUnavailable
 from penstock.model.lsn import Frontier, format_lsn, parse_lsn
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
+from penstock.model.watermarks import Watermarks
 from penstock.pipeline.run.batch_committer import Delivered
 from penstock.pipeline.run.engine import MakeEngine
 from penstock.pipeline.run.filtering import pipeline_filter, pipeline_transform
@@ -41,10 +44,11 @@ from penstock.verify.compare import (
     ignore,
 )
 from penstock.verify.constraints import check_constraints
+from penstock.verify.engine_sums import EngineVerdict, not_at
 from penstock.verify.report import TableComparison, VerifyReport
 from penstock.verify.rewritten import rewritten_since
 from penstock.verify.snapshot import ComparedSnapshot
-from penstock.verify.source_point import source_point
+from penstock.verify.source_point import SourcePoint, source_point
 from penstock.verify.table_pair import TablePair
 from penstock.verify.target_point import TargetPoint
 
@@ -72,7 +76,7 @@ def verify(
     there.
     """
     expect_postgres(config, "verify")
-    options = _options(config)
+    destination = _verified(config)
     application = f"penstock {config.delivery} verify"
     log = ChangeLog.of(config.change_log)
     with ExitStack() as stack:
@@ -92,14 +96,19 @@ def verify(
             )
             deadline = time.monotonic() + wait
             driver = _Driver(config, file, conn, source.lsn, deadline, make_engine)
-            target = TargetPoint(options.url, application, config.delivery)
-            snapshot, progress, drove = target.reach(source.lsn, driver, deadline)
-            stack.callback(snapshot.close)
-        definitions = read_definitions(
-            source.snapshot.leader, subscription.tables, subscription.publications
-        )
-        if (wanted := pipeline_filter(config)) is not None:
-            definitions = wanted.definitions(definitions)
+            options, engine = destination.options, None
+            if isinstance(options, PostgresOptions):
+                target = TargetPoint(options.url, application, config.delivery)
+                snapshot, progress, drove = target.reach(source.lsn, driver, deadline)
+                stack.callback(snapshot.close)
+            else:
+                stack.callback(destination.close)
+                engine = EngineVerdict(destination, source.lsn)
+                at, drove = engine.reach(driver, deadline)
+                stack.enter_context(engine.pinned())
+        if engine is not None:
+            return _by_engine(config, engine, source, subscription, at, drove=drove)
+        definitions = _definitions(config, source, subscription)
         transform = pipeline_transform(config)
         changed = {} if transform is None else {t.oid: transform.differing(t) for t in definitions}
         names = TableNames(options.target_schema, options.tables)
@@ -128,6 +137,41 @@ def verify(
         )
 
 
+def _by_engine(
+    config: PipelineConfig,
+    engine: EngineVerdict,
+    source: SourcePoint,
+    subscription: Subscription,
+    at: Watermarks,
+    *,
+    drove: bool,
+) -> VerifyReport:
+    """The report where the destination's engine counts and sums. Its snapshot is pinned."""
+    definitions = _definitions(config, source, subscription)
+    transform = pipeline_transform(config)
+    set_aside = not_at(definitions, at.behind, subscription.insert_only)
+    for table in definitions:
+        if transform is not None and transform.differing(table):
+            reason = "rules change its values, and sums would differ"
+            name = table.qualified_name
+            set_aside.setdefault(table.oid, TableComparison(name, name, skipped=reason))
+    tables = [table for table in definitions if table.oid not in set_aside]
+    compared = [*engine.compare(source.snapshot, tables), *set_aside.values()]
+    ordered = tuple(sorted(compared, key=lambda table: table.source))
+    return VerifyReport(config.delivery, source.lsn, drove, ordered, ())
+
+
+def _definitions(
+    config: PipelineConfig, source: SourcePoint, subscription: Subscription
+) -> Sequence[TableDefinition]:
+    """The tables that the pipeline follows, as they are at the position."""
+    definitions = read_definitions(
+        source.snapshot.leader, subscription.tables, subscription.publications
+    )
+    wanted = pipeline_filter(config)
+    return definitions if wanted is None else wanted.definitions(definitions)
+
+
 def _without_rewritten(
     compared: Sequence[TableComparison],
     pairs: Sequence[TablePair],
@@ -150,23 +194,27 @@ def _without_rewritten(
     ]
 
 
-def _options(config: PipelineConfig) -> PostgresOptions:
-    options = make_destination(
+def _verified(config: PipelineConfig) -> Destination:
+    """The destination, which has rows to compare with. Raises ConfigError where it has none."""
+    destination = make_destination(
         config.destination_type, config.destination_options, config.delivery
-    ).options
-    if not isinstance(options, PostgresOptions):
+    )
+    if not isinstance(destination.options, PostgresOptions) and not isinstance(
+        destination, Verifiable
+    ):
         raise ConfigError(
             f"`penstock verify` compares two databases; the destination of pipeline "
             f"{config.delivery} is {config.destination_type}.",
-            remedy="Only the destination postgres can be verified.",
+            remedy="Only the destinations postgres and ducklake can be verified.",
         )
-    if options.mode != "merge":
+    if not destination.capabilities.merges:
         raise ConfigError(
             f"Pipeline {config.delivery} keeps the history of its tables (destination.mode: "
-            f"{options.mode}), not their rows, so there is nothing to compare with.",
+            f"{destination.capabilities.mode}), not their rows, so there is nothing to compare "
+            "with.",
             remedy="Only the mode merge can be verified.",
         )
-    return options
+    return destination
 
 
 def _subscription(conn: psycopg.Connection[Any], name: str) -> Subscription:

@@ -1,10 +1,11 @@
-"""Keeps the current rows of every table in a Delta table of its own."""
+"""Keeps the current rows of every table, or every change, in a Delta table of its own."""
 
 from __future__ import annotations
 
 import math
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers):
 
     def __init__(self, options: DeltaOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
+        self.capabilities = replace(self.capabilities, mode=options.mode)
         self._root = Path(options.path).absolute()
         self._transactions = PipelineCommits(pipeline)
         self.typing = ColumnTyping(TYPES, options.unfit)
@@ -121,11 +123,8 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers):
                 commit_properties=self._transactions.properties({}),
             )
 
-    def has_foreign_rows(self, table: TableDefinition) -> bool:
-        if self._copy(table.oid):
-            return False
-        folder = self._folder(self._targets[table.oid])
-        count: int = delta_rs().DeltaTable(str(folder)).count()
+    def has_rows(self, target: Target) -> bool:
+        count: int = delta_rs().DeltaTable(str(self._folder(target))).count()
         return count > 0
 
     # -- rows ------------------------------------------------------------------------------------

@@ -63,9 +63,11 @@ def _repeated(rows: MergedRows) -> pa.Table:
             f"`penstock tables resync` for {target.qualified_name}",
             table=target.oid,
         )
-    places = pa.array(np.repeat(np.arange(len(rows.count)), rows.count))
-    columns = [column.take(places) for column in rows.columns]
-    return pa.table(columns, names=list(target.columns))
+    columns = rows.columns
+    if not rows.is_plain:
+        places = pa.array(np.repeat(np.arange(len(rows.count)), rows.count))
+        columns = tuple(column.take(places) for column in columns)
+    return pa.table(list(columns), names=list(target.columns))
 
 
 def _merge(table: DeltaTable, rows: MergedRows, properties: CommitProperties) -> list[Key]:

@@ -33,5 +33,6 @@ class DeltaOptions(DestinationOptions):
 
     path: Folder
     stage: Folder | None = None
+    mode: Literal["merge", "append"] = "merge"
     unfit: Unfit = "refuse"
     maintenance: DeltaMaintenance = DeltaMaintenance()

@@ -102,13 +102,17 @@ class DeltaAlteration:
 
     def _change(self, table: DeltaTable, properties: CommitProperties) -> None:
         before, after = arrow_schema(self._before), arrow_schema(self._after)
-        if before.equals(after):
-            return
-        is_longer = list(after)[: len(before)] == list(before) and not self._columns.filled
+        new = [field for field in after if field not in list(before)]
+        is_longer = not self._columns.filled and all(
+            self._columns.kept.get(field.name) == field.name and field in list(after)
+            for field in before
+        )
         module = delta_rs()
-        if is_longer and all(self._columns.kept.get(name) == name for name in before.names):
-            new = module.Schema.from_arrow(pa.schema(list(after)[len(before) :])).fields
-            table.alter.add_columns(new, commit_properties=properties)
+        if is_longer:
+            # In another order, perhaps: columns are found by their names.
+            if new:
+                fields = module.Schema.from_arrow(pa.schema(new)).fields
+                table.alter.add_columns(fields, commit_properties=properties)
             return
         there = rows_of(table, self._before)
         rows = pa.RecordBatchReader.from_batches(after, self._pieces(there, after))

@@ -1,4 +1,4 @@
-"""Keeps the current rows of every table in a DuckLake."""
+"""Keeps the current rows of every table, or every change, in a DuckLake."""
 
 # ruff: noqa: S608 (names are quoted, values are bound)
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,12 +20,15 @@ from penstock.destination.ducklake.ledger import LakeLedger
 from penstock.destination.ducklake.merging import Key, merge_rows, put_rows
 from penstock.destination.ducklake.names import TYPES, column_names, literal, table_name
 from penstock.destination.ducklake.options import DucklakeOptions
+from penstock.destination.ducklake.sums import lake_sum
 from penstock.destination.ducklake.tables import (
     Columns,
     DuckLakeAlteration,
     create_table,
     drop_table,
+    drop_view,
     lake_tables,
+    make_view,
 )
 from penstock.destination.families import durable
 from penstock.destination.families.ledger import fenced
@@ -34,7 +38,7 @@ from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
-from penstock.destination.protocols import CopiedByWorkers
+from penstock.destination.protocols import CopiedByWorkers, TableSum, Verifiable
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, refused_alone
 from penstock.model.schema_change import TableChange
@@ -48,7 +52,7 @@ _ONE_PROCESS = (
 )
 
 
-class DucklakeDestination(StagedMergeDestination, CopiedByWorkers):
+class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     """Rows, schema changes and the position are one transaction of the lake."""
 
     name = "ducklake"
@@ -60,6 +64,7 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers):
 
     def __init__(self, options: DucklakeOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
+        self.capabilities = replace(self.capabilities, mode=options.mode)
         self._lake = Lake(options)
         self._there: Mapping[tuple[str, str], Columns] | None = None
         self.typing = ColumnTyping(TYPES, options.unfit)
@@ -126,6 +131,7 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers):
             if self._there is None:
                 self._there = lake_tables(session)
             create_table(session, target, self._there.get((target.schema, target.name), ()))
+            make_view(session, target)
 
     def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         with self._lock:
@@ -139,17 +145,16 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers):
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         with refused_alone(after.oid), self._lake.transaction() as session:
             assert self.typing is not None  # noqa: S101
+            drop_view(session, before)
             DuckLakeAlteration(session, change, before, after, self.typing).run()
+            make_view(session, after)
 
     def empty(self, target: Target) -> None:
         with self._lake.transaction() as session:
             session.execute(f"DELETE FROM {table_name(target)}")
 
-    def has_foreign_rows(self, table: TableDefinition) -> bool:
-        if self._copy(table.oid):
-            return False
+    def has_rows(self, target: Target) -> bool:
         with self._lake.session() as session:
-            target = self._targets[table.oid]
             found = session.execute(f"SELECT 1 FROM {table_name(target)} LIMIT 1").fetchone()
             return found is not None
 
@@ -186,6 +191,22 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers):
                 f" schema => {literal(target.schema)})"
             )
         failpoint("ducklake.copy_loaded")
+
+    # -- verify ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        with self._lake.transaction():
+            # A transaction's snapshot is that of its first look.
+            self.ledger.read("commits")
+            yield
+
+    def table_sum(self, table: TableDefinition) -> TableSum | None:
+        target = Target.of(table)
+        if self._known().get(table.oid) != target:
+            return None
+        with self._lake.session() as session:
+            return lake_sum(session, target)
 
     # -- maintenance -----------------------------------------------------------------------------
 

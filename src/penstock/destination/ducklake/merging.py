@@ -36,10 +36,11 @@ def merge_rows(session: duckdb.DuckDBPyConnection, rows: MergedRows) -> Sequence
         session.execute(f"DELETE FROM {table_name(rows.target)}")
     if not len(rows):
         return ()
-    if rows.kind == "counted":
+    is_plain = rows.kind == "counted" and rows.is_plain and rows.columns
+    if rows.kind == "counted" and not is_plain:
         _count(session, rows)
         return ()
-    if rows.kind == "keyed" and rows.is_all_inserts:
+    if is_plain or (rows.kind == "keyed" and rows.is_all_inserts):
         put_rows(session, rows.target, _values(rows), over=False)
         return ()
     return _merge(session, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.decode.typed import arrow_type
+from penstock.destination.families.change_tables.latest import Dialect
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS, EngineTypes
 from penstock.destination.families.target import Target
 from penstock.model.plain_type import plain_pg_type
@@ -64,3 +65,31 @@ def sql_type(plain: str) -> str:
 
 def column_types(target: Target) -> list[str]:
     return [sql_type(plain) for plain in target.types] or ["BOOLEAN"]
+
+
+def view_name(target: Target) -> str:
+    """The view of the rows that a change table leaves."""
+    return f"{quoted(view_schema(target))}.{quoted(target.name)}"
+
+
+def view_schema(target: Target) -> str:
+    return f"{target.schema}_latest"
+
+
+def old_value(column: str, plain: str) -> str:
+    """A column of the old image that a change table keeps as JSON, in its type."""
+    pointer = "/" + column.replace("~", "~0").replace("/", "~1")
+    text = f"json_extract_string(_old, {literal(pointer)})"
+    if plain == "bytea":
+        return f"unhex(substr({text}, 3))"
+    return f"CAST({text} AS {sql_type(plain)})"
+
+
+DIALECT = Dialect(
+    quoted,
+    old_value,
+    is_unset=lambda column: f"list_contains(coalesce(_unset, []), {literal(column)})",
+    boxed=lambda value: f"struct_pack(v := {value})",
+    unboxed=lambda value: f"struct_extract({value}, 'v')",
+    wide="HUGEINT",
+)

@@ -44,6 +44,7 @@ class DucklakeOptions(DestinationOptions):
     catalog_file: Annotated[str, Field(min_length=1)] | None = None
     data_path: Folder
     stage: Folder | None = None
+    mode: Literal["merge", "append"] = "merge"
     unfit: Unfit = "refuse"
     memory_limit: Size = 2**30
     maintenance: DuckLakeMaintenance = DuckLakeMaintenance()

@@ -62,10 +62,13 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         with self._changing() as notes:
             known = self._known()
+            targets = {}
             for table in definitions:
-                target = Target.of(table)
-                if (there := known.get(table.oid)) is None:
-                    self.create(table, target)
+                there = known.get(table.oid)
+                held, target = self._held_as(table, there)
+                targets[table.oid] = target
+                if there is None:
+                    self.create(held, target)
                     notes[f"table/{table.oid}"] = target.to_text()
                 elif not self._fits(there, target):
                     raise TableRefused(
@@ -74,7 +77,13 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
                         remedy=f"run `penstock tables resync` for {target.qualified_name}",
                         table=table.oid,
                     )
-        self._targets = {**self._targets, **{t.oid: Target.of(t) for t in definitions}}
+        self._targets = {**self._targets, **targets}
+
+    def _held_as(
+        self, table: TableDefinition, there: Target | None
+    ) -> tuple[TableDefinition, Target]:
+        """The destination's table for one of the source, where ``there`` is what it is so far."""
+        return table, Target.of(table)
 
     def _fits(self, there: Target, target: Target) -> bool:
         """Whether rows of ``target`` can come into what is there."""
@@ -123,10 +132,16 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
 
     def _alter(self, change: SchemaChange, targets: Mapping[int, Target], notes: Notes) -> None:
         """Let the tables follow that the change touches, of those in ``targets``."""
-        for table in change.tables:
-            if (after := after_change(change, targets).get(table.oid)) is not None:
-                self.alter(table, targets[table.oid], after)
-                notes[f"table/{table.oid}"] = after.to_text()
+        for oid, (table, after) in self._followed(change, targets).items():
+            self.alter(table, targets[oid], after)
+            notes[f"table/{oid}"] = after.to_text()
+
+    def _followed(
+        self, change: SchemaChange, targets: Mapping[int, Target]
+    ) -> dict[int, tuple[TableChange, Target]]:
+        """Of the tables that a change touches and that are followed, what becomes of them."""
+        found = {table.oid: table for table in change.tables}
+        return {oid: (found[oid], after) for oid, after in after_change(change, targets).items()}
 
     @contextmanager
     def _changing(self) -> Iterator[Notes]:

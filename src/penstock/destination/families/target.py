@@ -31,6 +31,8 @@ class Target:
     types: tuple[str, ...] = ()
     announced: tuple[Announced, ...] = field(default=(), compare=False)
     """How the stream announces the columns. Not stored: it is as old as the definition."""
+    source: Target | None = field(default=None, compare=False)
+    """Of a change table (``mode: append``): the table whose changes its rows are. Not stored."""
 
     @classmethod
     def of(cls, table: TableDefinition) -> Target:
@@ -55,7 +57,8 @@ class Target:
         return places
 
     def to_text(self) -> str:
-        return json.dumps({k: v for k, v in asdict(self).items() if k != "announced"})
+        unstored = ("announced", "source")
+        return json.dumps({k: v for k, v in asdict(self).items() if k not in unstored})
 
     @classmethod
     def from_text(cls, text: str) -> Target:

@@ -1,4 +1,4 @@
-"""Keeps the current rows of every table in an Iceberg table of its own."""
+"""Keeps the current rows of every table, or every change, in an Iceberg table of its own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ from penstock.destination.iceberg.options import IcebergOptions
 from penstock.destination.iceberg.rewriting import compacted
 from penstock.destination.iceberg.snapshots import Change, entries_of
 from penstock.destination.iceberg.tables import IcebergAlteration, create_table
-from penstock.destination.iceberg.written_files import described_at
 from penstock.destination.protocols import CopiedByWorkers
 from penstock.failpoints import failpoint
 from penstock.model.errors import refused_alone
@@ -53,6 +52,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
 
     def __init__(self, options: IcebergOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
+        self.capabilities = replace(self.capabilities, mode=options.mode)
         self._tables = TableCatalog(options)
         self._transactions = IcebergCommits(self._tables, pipeline)
         self.typing = ColumnTyping(TYPES, options.unfit)
@@ -106,7 +106,11 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
 
     def create(self, table: TableDefinition, target: Target) -> None:
         with refused_alone(target.oid), self._transactions.explained(identifier_of(target)):
-            create_table(self._transactions, table, target)
+            create_table(self._transactions, table, target, self._partitioning(target))
+
+    def _partitioning(self, target: Target) -> Sequence[str]:
+        found: Sequence[str] = self.options.partition.get(target.qualified_name, ())
+        return found
 
     def drop(self, target: Target) -> None:
         identifier = identifier_of(target)
@@ -124,11 +128,8 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
     def empty(self, target: Target) -> None:
         self._commit(target, lambda merge: merge.emptied())
 
-    def has_foreign_rows(self, table: TableDefinition) -> bool:
-        if self._copy(table.oid):
-            return False
-        there = self._transactions.table(identifier_of(self._targets[table.oid]))
-        return bool(entries_of(there))
+    def has_rows(self, target: Target) -> bool:
+        return bool(entries_of(self._transactions.table(identifier_of(target))))
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -151,7 +152,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
         if table is None:
             raise self._transactions.gone(identifier_of(target))
         properties = storage_properties(table.io.properties)
-        return IcebergChunkFiles(properties, table.location(), table.schema(), target)
+        return IcebergChunkFiles(properties, table.location(), table.schema(), table.spec(), target)
 
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:
@@ -166,7 +167,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
                 rows = self.chunk_stage(target).get(chunk.file)
                 change = Merge(table, target, self.options.deletes).put(rows)
             else:
-                change = Change([described_at(table.io, chunk.file, table.schema())])
+                change = Change(self.chunk_stage(target).files(chunk.file))
             self._transactions.commit(table, change, replace(state, loaded=number))
         failpoint("iceberg.copy_loaded")
 

@@ -88,8 +88,8 @@ class IcebergControlTable(Ledger):
         rows = pa.table([list(notes), list(notes.values())], names=["name", "note"])
         is_new = not table.schema().fields
         removed = frozenset() if is_new else frozenset(LiveRows(table).paths)
-        file = FileWriter(table.io, table.location(), _SCHEMA).data(rows)
-        change = Change([file], removed, schema=_SCHEMA if is_new else None)
+        files = FileWriter(table.io, table.location(), _SCHEMA).data(rows)
+        change = Change(files, removed, schema=_SCHEMA if is_new else None)
         self._commits.commit(table, change, self._commits.state(table))
 
 

@@ -23,6 +23,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import PrimitiveType
 
 from penstock.destination.iceberg.columns import arrow_schema, file_columns
+from penstock.destination.iceberg.partitions import TablePartition
 from penstock.destination.iceberg.snapshots import entries_of
 from penstock.model.errors import DestinationError
 
@@ -58,9 +59,12 @@ def _counted(count: int) -> pa.Array:
 
 @dataclass(frozen=True)
 class Group:
-    """A row group of a data file: its first row's place in the file, and how to read columns."""
+    """A row group of a data file: the file and its partition, the place of the group's first row in
+    the file, and how to read columns.
+    """
 
     path: str
+    partition: TablePartition
     start: int
     count: int
     read: Callable[[Ids], list[pa.Array]]
@@ -149,7 +153,11 @@ class LiveRows:
                 described = file.metadata.row_group(number)
                 if keys is None or _group_may_have(described, names.get(keys.ids[0]), keys):
                     yield Group(
-                        path, start, described.num_rows, _reader(self.schema, file, names, number)
+                        path,
+                        TablePartition.of(entry.data_file),
+                        start,
+                        described.num_rows,
+                        _reader(self.schema, file, names, number),
                     )
                 start += described.num_rows
 

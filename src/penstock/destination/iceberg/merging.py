@@ -16,8 +16,9 @@ from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.task_writer import PARK, row_texts
 from penstock.destination.families.target import Target
 from penstock.destination.iceberg.columns import arrow_types, field_ids, names_of
-from penstock.destination.iceberg.live_rows import FoundRows, Ids, KeyValues, LiveRows
+from penstock.destination.iceberg.live_rows import FoundRows, Group, Ids, KeyValues, LiveRows
 from penstock.destination.iceberg.options import Deletes
+from penstock.destination.iceberg.partitions import TablePartition
 from penstock.destination.iceberg.snapshots import Change
 from penstock.destination.iceberg.written_files import FileWriter
 from penstock.model.errors import TableRefused
@@ -98,7 +99,7 @@ class Merge:
             goes &= ~parked
         added = self._data(_filtered(columns, (op != DELETE) & ~parked))
         if by_position:
-            added += self._positions((each.group.path, each.positions) for each in found)
+            added += positions(self._writer, ((each.group, each.positions) for each in found))
         elif goes.any():
             added += self._removed_keys(rows.before, goes)
         return Change(added), rows.parked(parked)
@@ -113,7 +114,7 @@ class Merge:
             all_of_them = np.ones(rows.num_rows, bool)
             if is_by_position(self.target, self.deletes):
                 found = LiveRows(self.table).find(self._keys(keys, all_of_them))
-                added += self._positions((each.group.path, each.positions) for each in found)
+                added += positions(self._writer, ((each.group, each.positions) for each in found))
             else:
                 added += self._removed_keys(keys, all_of_them)
         return Change(added)
@@ -127,7 +128,7 @@ class Merge:
     def _data(self, columns: Sequence[pa.Array | pa.ChunkedArray]) -> list[DataFile]:
         rows = pa.table(list(columns), names=list(names_of(self.target)))
         rows = rows.select([field.name for field in self.table.schema().fields])
-        return [self._writer.data(rows)] if rows.num_rows else []
+        return self._writer.data(rows) if rows.num_rows else []
 
     def _keys(self, columns: Sequence[pa.Array], mask: Mask) -> KeyValues:
         return KeyValues(key_ids(self.table, self.target), tuple(_filtered(columns, mask)))
@@ -141,26 +142,24 @@ class Merge:
         rows = pa.table([column for _, column in ordered], names=[str(ids) for ids, _ in ordered])
         return [self._writer.keys(rows, [ids for ids, _ in ordered])]
 
-    def _positions(self, found: Iterable[tuple[str, Ints]]) -> list[DataFile]:
-        places = list(found)
-        return [self._writer.positions(places)] if places else []
-
     # -- tables without a key --------------------------------------------------------------------
 
     def _counted(self, rows: MergedRows) -> Change:
         comes = np.maximum(rows.count, 0)
-        places = pa.array(np.repeat(np.arange(len(comes)), comes))
-        columns = [column.take(places) for column in rows.columns]
+        columns = list(rows.columns)
+        if not rows.is_plain:
+            places = pa.array(np.repeat(np.arange(len(comes)), comes))
+            columns = [column.take(places) for column in columns]
         if not columns:
             columns = [pa.nulls(int(comes.sum()), pa.bool_())]
         added = self._data(columns)
         if rows.emptied:
             return self._replaced(added)
         if (rows.count < 0).any():
-            added += self._positions(self._counted_places(rows))
+            added += positions(self._writer, self._counted_places(rows))
         return Change(added)
 
-    def _counted_places(self, rows: MergedRows) -> Iterator[tuple[str, Ints]]:
+    def _counted_places(self, rows: MergedRows) -> Iterator[tuple[Group, Ints]]:
         """So many places of rows that are equal to each that goes."""
         live = LiveRows(self.table)
         goes = np.flatnonzero(rows.count < 0)
@@ -183,9 +182,17 @@ class Merge:
                 taken = rank < left[place]
                 if taken.any():
                     np.subtract.at(left, place[taken], 1)
-                    yield group.path, alive[row[taken]] + group.start
+                    yield group, alive[row[taken]] + group.start
         if left.any():
             raise not_there(self.target, int(left.sum()))
+
+
+def positions(writer: FileWriter, found: Iterable[tuple[Group, Ints]]) -> list[DataFile]:
+    """The places of rows that go, in one file for each partition that they are in."""
+    places: dict[TablePartition, list[tuple[str, Ints]]] = {}
+    for group, some in found:
+        places.setdefault(group.partition, []).append((group.path, some))
+    return [writer.positions(each, partition) for partition, each in places.items()]
 
 
 class _Filled:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -14,6 +15,11 @@ from penstock.destination.contract import DestinationOptions
 from penstock.destination.families.staged_merge.unfit_policy import Unfit
 
 Deletes = Literal["equality", "position"]
+PARTITIONING = re.compile(
+    r"(?:(?P<by>year|month|day|hour|(?:bucket|truncate)(?=\(\d))\((?:(?P<width>[1-9]\d*), *)?)?"
+    r"(?P<column>[^()]+)(?(by)\))"
+)
+"""day(column), bucket(16, column), or a column."""
 
 
 def _url(value: str) -> str:
@@ -28,7 +34,19 @@ def _folder(value: str) -> str:
     return value
 
 
+def _partitioning(value: str) -> str:
+    found = PARTITIONING.fullmatch(value)
+    if found is None or (found["by"] in ("bucket", "truncate")) != (found["width"] is not None):
+        raise PydanticCustomError(
+            "partition",
+            "Input should be year(column), month(column), day(column), hour(column), "
+            "bucket(16, column), truncate(4, column) or a column",
+        )
+    return value
+
+
 Folder = Annotated[str, Field(min_length=1), AfterValidator(_folder)]
+Partitioning = Annotated[str, AfterValidator(_partitioning)]
 
 
 class IcebergMaintenance(DestinationOptions):
@@ -44,7 +62,8 @@ class IcebergMaintenance(DestinationOptions):
 class IcebergOptions(DestinationOptions):
     """The catalogue is a Postgres database or a SQLite file, as Iceberg's JDBC catalogue has them,
     or a REST service. ``warehouse`` is a folder or a URL that driver and executors see, of a REST
-    service the warehouse's name. ``properties`` go to pyiceberg as they are.
+    service the warehouse's name. ``properties`` go to pyiceberg as they are. ``partition`` says by
+    what new tables are partitioned, by their names at the source.
     """
 
     catalog: ConnectionUrl | None = None
@@ -55,6 +74,8 @@ class IcebergOptions(DestinationOptions):
     properties: dict[str, SecretStr] = Field(default_factory=dict)
     stage: Folder | None = None
     deletes: Deletes = "equality"
+    partition: dict[str, list[Partitioning]] = Field(default_factory=dict)
+    mode: Literal["merge", "append"] = "merge"
     unfit: Unfit = "refuse"
     maintenance: IcebergMaintenance = IcebergMaintenance()
 

@@ -12,7 +12,9 @@ from pyiceberg.manifest import DataFile, ManifestEntry
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
-from penstock.destination.iceberg.live_rows import LiveRows
+from penstock.destination.iceberg.live_rows import Group, LiveRows
+from penstock.destination.iceberg.merging import positions
+from penstock.destination.iceberg.partitions import by_partition
 from penstock.destination.iceberg.snapshots import Change
 from penstock.destination.iceberg.written_files import FileWriter
 
@@ -28,8 +30,18 @@ def rewritten(table: Table, schema: Schema, turn: Turn) -> Change:
     """All rows in another schema, with no deletes left."""
     live = LiveRows(table)
     writer = FileWriter(table.io, table.location(), schema)
-    added = writer.data_files(_pieces(live, live.data, turn), LARGEST)
-    return Change(added, frozenset(live.paths), schema=schema)
+    return Change(_anew(writer, live, live.data, turn), frozenset(live.paths), schema=schema)
+
+
+def _anew(
+    writer: FileWriter, live: LiveRows, entries: Sequence[ManifestEntry], turn: Turn
+) -> list[DataFile]:
+    """The rows of these files in others, partition by partition."""
+    return [
+        file
+        for partition, some in by_partition(entries).items()
+        for file in writer.data_files(_pieces(live, some, turn), LARGEST, partition)
+    ]
 
 
 def _pieces(live: LiveRows, entries: Sequence[ManifestEntry], turn: Turn) -> Iterator[pa.Table]:
@@ -48,7 +60,7 @@ class _Worn:
     """A file that stays, or is written anew: which of its rows are gone."""
 
     entry: ManifestEntry
-    gone: list[tuple[str, Ints]]
+    gone: list[tuple[Group, Ints]]
 
     @property
     def share(self) -> float:
@@ -60,15 +72,21 @@ def compacted(table: Table, small: int) -> Change | None:
     one file of positions, in place of all deletes. None where there is too little to do.
     """
     live = LiveRows(table)
-    anew = [entry for entry in live.data if entry.data_file.file_size_in_bytes < small]
-    # One file of positions is what is left when all is done.
-    has_deletes = len(live.deletes) > 1 or any(e.data_file.equality_ids for e in live.deletes)
-    if len(anew) < _FEW and not has_deletes:
+    small_ones = by_partition(e for e in live.data if e.data_file.file_size_in_bytes < small)
+    # One file of positions is what is left of a partition when all is done.
+    has_deletes = any(len(files) > 1 for files in by_partition(live.deletes).values()) or any(
+        entry.data_file.equality_ids for entry in live.deletes
+    )
+    if max(map(len, small_ones.values()), default=0) < _FEW and not has_deletes:
         return None
-    if len(anew) == 1 and not live.has_deletes(anew[0]):
-        anew = []
+    anew = [
+        entry
+        for files in small_ones.values()
+        for entry in files
+        if len(files) > 1 or live.has_deletes(entry)
+    ]
     paths = {entry.data_file.file_path for entry in anew}
-    places: list[tuple[str, Ints]] = []
+    places: list[tuple[Group, Ints]] = []
     for entry in live.data:
         if entry.data_file.file_path not in paths and live.has_deletes(entry):
             worn = _worn(live, entry)
@@ -77,9 +95,7 @@ def compacted(table: Table, small: int) -> Change | None:
             else:
                 places += worn.gone
     writer = FileWriter.of(table)
-    added: list[DataFile] = writer.data_files(_pieces(live, anew, _same), LARGEST)
-    if places:
-        added.append(writer.positions(places))
+    added = _anew(writer, live, anew, _same) + positions(writer, places)
     removed = [entry.data_file.file_path for entry in (*anew, *live.deletes)]
     return Change(added, frozenset(removed), replaces=True) if removed else None
 
@@ -90,5 +106,5 @@ def _worn(live: LiveRows, entry: ManifestEntry) -> _Worn:
         if len(rows) < group.count:
             is_gone = np.ones(group.count, bool)
             is_gone[rows] = False
-            gone.append((group.path, np.flatnonzero(is_gone) + group.start))
+            gone.append((group, np.flatnonzero(is_gone) + group.start))
     return _Worn(entry, gone)

@@ -35,6 +35,7 @@ from pyiceberg.table.snapshots import (
     update_snapshot_summaries,
 )
 from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
@@ -42,6 +43,7 @@ from pyiceberg.table.update import (
     AssertTableUUID,
     RemoveSnapshotsUpdate,
     SetCurrentSchemaUpdate,
+    SetDefaultSpecUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableUpdate,
@@ -85,6 +87,8 @@ class Change:
     replaces: bool = False
     """The rows stay what they are."""
     schema: Schema | None = None
+    spec: PartitionSpec | None = None
+    """How a table is partitioned from now on."""
 
 
 def entries_of(table: Table) -> list[ManifestEntry]:
@@ -126,6 +130,8 @@ class _Commit:
             schema_id = max(schema.schema_id for schema in table.metadata.schemas) + 1
             schema = Schema(*self._change.schema.fields, schema_id=schema_id)
             updates += [AddSchemaUpdate(schema=schema), SetCurrentSchemaUpdate()]
+        if self._change.spec is not None:
+            updates += [AddPartitionSpecUpdate(spec=self._change.spec), SetDefaultSpecUpdate()]
         manifests = self._manifests()
         sequence = table.metadata.next_sequence_number()
         path = f"{self._folder}/snap-{self._id}-0-{uuid.uuid4()}.avro"
@@ -160,27 +166,31 @@ class _Commit:
     def _manifests(self) -> list[ManifestFile]:
         change = self._change
         kept = [] if self._parent is None else self._parent.manifests(self._table.io)
-        found: dict[bool, list[tuple[ManifestEntryStatus, ManifestEntry]]] = {False: [], True: []}
+        # A manifest is of one kind and one spec.
+        found: dict[tuple[bool, int], list[tuple[ManifestEntryStatus, ManifestEntry]]] = {}
         for file in change.added:
             entry = ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, data_file=file)
-            found[_deletes(file)].append((ManifestEntryStatus.ADDED, entry))
+            found.setdefault(_kind(file), []).append((ManifestEntryStatus.ADDED, entry))
         if change.removed:
             # All of them are written anew, so that there are few.
             for entry in _entries(self._table, kept):
                 is_removed = entry.data_file.file_path in change.removed
                 status = ManifestEntryStatus.DELETED if is_removed else ManifestEntryStatus.EXISTING
-                found[_deletes(entry.data_file)].append((status, entry))
+                found.setdefault(_kind(entry.data_file), []).append((status, entry))
                 if is_removed:
                     self._removed.append(entry.data_file)
             kept = []
-        new = [self._manifest(entries, deletes) for deletes, entries in found.items() if entries]
+        new = [self._manifest(entries, *kind) for kind, entries in found.items()]
         return new + kept
 
     def _manifest(
-        self, entries: Sequence[tuple[ManifestEntryStatus, ManifestEntry]], deletes: bool
+        self,
+        entries: Sequence[tuple[ManifestEntryStatus, ManifestEntry]],
+        deletes: bool,
+        spec_id: int,
     ) -> ManifestFile:
         kind = _DeleteManifestWriter if deletes else ManifestWriterV2
-        spec: PartitionSpec = self._table.spec()
+        spec: PartitionSpec = self._table.specs()[spec_id]
         output = self._table.io.new_output(f"{self._folder}/{uuid.uuid4()}-m0.avro")
         with kind(spec, self._schema, output, self._id, _CODEC) as writer:
             for status, entry in entries:
@@ -194,11 +204,11 @@ class _Commit:
 
     def _summary(self, own: Mapping[str, str]) -> Summary:
         collector = SnapshotSummaryCollector()
-        spec = self._table.spec()
+        specs = self._table.specs()
         for file in self._change.added:
-            collector.add_file(file, self._schema, spec)
+            collector.add_file(file, self._schema, specs[file.spec_id])
         for file in self._removed:
-            collector.remove_file(file, self._schema, spec)
+            collector.remove_file(file, self._schema, specs[file.spec_id])
         is_append = not self._removed and not any(map(_deletes, self._change.added))
         counted = update_snapshot_summaries(
             Summary(
@@ -215,6 +225,10 @@ class _Commit:
 
 def _deletes(file: DataFile) -> bool:
     return file.content != DataFileContent.DATA
+
+
+def _kind(file: DataFile) -> tuple[bool, int]:
+    return _deletes(file), file.spec_id or 0
 
 
 def expire(table: Table, snapshots: Sequence[int]) -> None:

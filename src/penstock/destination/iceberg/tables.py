@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -25,6 +26,7 @@ from penstock.destination.iceberg.columns import (
     numbers_of,
 )
 from penstock.destination.iceberg.commits import IcebergCommits, digest
+from penstock.destination.iceberg.partitions import partition_spec
 from penstock.destination.iceberg.rewriting import rewritten
 from penstock.destination.iceberg.snapshots import Change, entries_of
 from penstock.model.errors import TableRefused
@@ -53,14 +55,19 @@ def make_table(tables: TableCatalog, identifier: Identifier) -> Table:
         return catalog.load_table(identifier)
 
 
-def create_table(commits: IcebergCommits, definition: TableDefinition, target: Target) -> None:
-    """Make a table, or take one that is there with the same columns. Raises TableRefused."""
+def create_table(
+    commits: IcebergCommits, definition: TableDefinition, target: Target, partition: Sequence[str]
+) -> None:
+    """Make a table, partitioned as is said, or take one that is there with the same columns.
+    Raises TableRefused.
+    """
     _expect_fit(target)
     table = make_table(commits.tables, identifier_of(target))
     wanted = iceberg_schema(target, numbers_of(definition, target))
     there = {field.name: field.field_type for field in table.schema().fields}
     if not there:
-        commits.commit(table, Change(schema=wanted), commits.state(table))
+        spec = partition_spec(target, wanted, partition) if partition else None
+        commits.commit(table, Change(schema=wanted, spec=spec), commits.state(table))
         return
     ids = field_ids(table.schema())
     if sorted(there) != sorted(names_of(target)) or any(
@@ -136,6 +143,7 @@ class IcebergAlteration:
         if schema.fields == there.fields:
             return None
         ids = {field.field_id for field in schema.fields}
+        self._expect_partitioned(table, ids)
         kept = {field.field_id for field in there.fields} & ids
         is_anew = bool(self._columns.filled) or any(
             there.find_field(old).field_id not in kept for old in self._columns.kept.values()
@@ -146,6 +154,20 @@ class IcebergAlteration:
                 table, schema, lambda rows: pa.table(self._columns.of(rows, after), schema=after)
             )
         return Change(schema=schema)
+
+    def _expect_partitioned(self, table: Table, ids: set[int]) -> None:
+        """A column that partitions a table cannot go, nor become of a type that is another one."""
+        for field in table.spec().fields:
+            if field.source_id not in ids:
+                name = self._after.qualified_name
+                raise TableRefused(
+                    f"table {name} is partitioned by column "
+                    f"{table.schema().find_column_name(field.source_id)}, which is dropped, or of "
+                    "another type",
+                    remedy="drop the Iceberg table, correct destination.partition in the pipeline "
+                    f"file, then run `penstock tables resync` for {name}",
+                    table=self._after.oid,
+                )
 
     def _ids(self, table: Table) -> dict[str, int]:
         """The field id of each column: what it had, or one that no column ever had."""

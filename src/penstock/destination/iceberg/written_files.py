@@ -18,12 +18,13 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType
 
 from penstock.destination.iceberg.columns import arrow_schema
+from penstock.destination.iceberg.partitions import WHOLE, TablePartition, split_rows
 
 Ints = npt.NDArray[np.int64]
 
@@ -43,36 +44,47 @@ class FileWriter:
     io: FileIO
     location: str
     schema: Schema
+    spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC
 
     @classmethod
     def of(cls, table: Table) -> FileWriter:
-        return cls(table.io, table.location(), table.schema())
+        return cls(table.io, table.location(), table.schema(), table.spec())
 
-    def data(self, rows: pa.Table) -> DataFile:
-        return self.data_files([rows])[0]
-
-    def data_files(self, pieces: Iterable[pa.Table], most_bytes: float = np.inf) -> list[DataFile]:
-        """Rows as files, each closed once it is so large."""
+    def data(self, rows: pa.Table) -> list[DataFile]:
+        """A file for the rows of each partition."""
         return [
-            described(path, size, metadata, self.schema)
+            file
+            for partition, part in split_rows(rows, self.schema, self.spec)
+            for file in self.data_files([part], np.inf, partition)
+        ]
+
+    def data_files(
+        self, pieces: Iterable[pa.Table], most_bytes: float, partition: TablePartition
+    ) -> list[DataFile]:
+        """Rows of one partition as files, each closed once it is so large."""
+        return [
+            described(path, size, metadata, self.schema, partition)
             for path, size, metadata in self._written(pieces, self.schema, most_bytes)
         ]
 
     def keys(self, keys: pa.Table, ids: Sequence[int]) -> DataFile:
-        """The keys of rows that go, as a file of equality deletes."""
+        """The keys of rows that go, as a file of equality deletes. Of no partition: the row may be
+        in any.
+        """
         schema = Schema(*(self.schema.find_field(number) for number in ids))
         ((path, size, metadata),) = self._written([keys], schema, np.inf)
         content = DataFileContent.EQUALITY_DELETES
-        return described(path, size, metadata, schema, content, list(ids))
+        return described(path, size, metadata, schema, WHOLE, content, list(ids))
 
-    def positions(self, found: Iterable[tuple[str, Ints]]) -> DataFile:
-        """The places of rows that go, as a file of position deletes."""
+    def positions(self, found: Iterable[tuple[str, Ints]], partition: TablePartition) -> DataFile:
+        """The places of rows that go from files of one partition, as a file of position deletes."""
         ordered = sorted(found, key=lambda pair: pair[0])
         paths = pa.concat_arrays([pa.repeat(path, len(places)) for path, places in ordered])
         places = pa.array(np.concatenate([np.sort(places) for _, places in ordered]))
         rows = pa.table([paths, places], names=["file_path", "pos"])
         ((path, size, metadata),) = self._written([rows], _POSITIONS, np.inf)
-        return described(path, size, metadata, _POSITIONS, DataFileContent.POSITION_DELETES)
+        content = DataFileContent.POSITION_DELETES
+        return described(path, size, metadata, _POSITIONS, partition, content)
 
     def path(self) -> str:
         """Where a file goes, under a name that nobody else has."""
@@ -123,6 +135,7 @@ def described(
     size: int,
     metadata: pq.FileMetaData,
     schema: Schema,
+    partition: TablePartition,
     content: DataFileContent = DataFileContent.DATA,
     equality_ids: list[int] | None = None,
 ) -> DataFile:
@@ -136,20 +149,24 @@ def described(
         content=content,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
+        partition=partition.record,
         file_size_in_bytes=size,
         sort_order_id=None,
         equality_ids=equality_ids,
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
-    file.spec_id = 0
+    file.spec_id = partition.spec_id
     return file
 
 
-def described_at(io: FileIO, path: str, schema: Schema) -> DataFile:
-    """The same of a data file that somebody else wrote."""
+def described_at(io: FileIO, path: str, schema: Schema, spec: PartitionSpec) -> DataFile:
+    """The same of a data file that somebody else wrote, with rows of one partition."""
     source = io.new_input(path)
     with source.open() as stream:
-        metadata = pq.read_metadata(stream)
-    return described(path, len(source), metadata, schema)
+        file = pq.ParquetFile(stream)
+        partition = TablePartition(spec.spec_id)
+        if not spec.is_unpartitioned():
+            first = next(file.iter_batches(batch_size=1))
+            ((partition, _),) = split_rows(pa.Table.from_batches([first]), schema, spec)
+        return described(path, len(source), file.metadata, schema, partition)

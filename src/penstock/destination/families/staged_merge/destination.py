@@ -11,18 +11,24 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.destination.contract import ChunkReceipt, Receipt, Rows, SchemaChange
-from penstock.destination.families.kept_tables import (
-    KeptTables,
-    Key,
-    Notes,
-    after_change,
-    parked_note,
+from penstock.destination.contract import (
+    ChunkReceipt,
+    Receipt,
+    Rows,
+    SchemaChange,
+    TaskWriter,
 )
+from penstock.destination.families.change_tables.kept_changes import KeptChanges
+from penstock.destination.families.change_tables.task_writer import (
+    ChangeTableChunkWriter,
+    ChangeTableWriter,
+)
+from penstock.destination.families.kept_tables import Key, Notes, parked_note
 from penstock.destination.families.ledger import fenced, watermarks_from, watermarks_text
 from penstock.destination.families.staged_merge.joined_rows import (
     MergedRows,
@@ -50,7 +56,7 @@ from penstock.model.watermarks import Watermarks
 _log = logging.getLogger(__name__)
 
 
-class StagedMergeDestination(KeptTables, TakesReplays):
+class StagedMergeDestination(KeptChanges, TakesReplays):
     """Executors stage net rows, the driver joins and merges those of touched tables.
 
     A member gives it a stage and a ledger, and says how tables are made, changed, merged and
@@ -110,6 +116,10 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         """
         return self.stage
 
+    def has_rows(self, target: Target) -> bool:
+        """Whether there is a row. A member that takes over tables looks."""
+        return False
+
     def held(self, target: Target) -> Mark | None:
         """Where a table stands by itself; None where the ledger alone knows."""
         return None
@@ -131,21 +141,26 @@ class StagedMergeDestination(KeptTables, TakesReplays):
 
     # -- batches ---------------------------------------------------------------------------------
 
-    def writer(self) -> StagedWriter:
-        return StagedWriter(self.stage, self._targets, self._replaying, self.typing)
+    def writer(self) -> TaskWriter:
+        return self._writer(self._targets)
 
-    def catchup_writer(self, tables: Collection[int]) -> StagedWriter:
-        targets = {oid: self._targets[oid] for oid in tables}
-        return StagedWriter(self.stage, targets, self._replaying, self.typing)
+    def catchup_writer(self, tables: Collection[int]) -> TaskWriter:
+        return self._writer({oid: self._targets[oid] for oid in tables})
+
+    def _writer(self, targets: Mapping[int, Target]) -> TaskWriter:
+        if self.capabilities.merges:
+            return StagedWriter(self.stage, targets, self._replaying, self.typing)
+        assert self.typing is not None  # noqa: S101
+        return ChangeTableWriter(self.stage, targets, self.typing)
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         self.commit_sections([Rows(tuple(receipts))], watermarks)
 
-    def section_writer(self, changes: Sequence[SchemaChange]) -> StagedWriter:
+    def section_writer(self, changes: Sequence[SchemaChange]) -> TaskWriter:
         targets = dict(self._targets)
         for change in changes:
-            targets.update(after_change(change, targets))
-        return StagedWriter(self.stage, targets, self._replaying, self.typing)
+            targets.update(self._after(change, targets))
+        return self._writer(targets)
 
     def commit_sections(
         self, sections: Sequence[SchemaChange | Rows], watermarks: Watermarks
@@ -165,9 +180,10 @@ class StagedMergeDestination(KeptTables, TakesReplays):
                 if isinstance(step, MergeBatch):
                     self._apply(step, targets, watermarks, len(steps) - number, notes)
                 else:
+                    after = self._after(step, targets)
                     self._alter(step, targets, notes)
-                    changed.update(after_change(step, targets))
-                    targets.update(changed)
+                    changed.update(after)
+                    targets.update(after)
             notes["commits"] = str(self._commits + 1)
             notes["progress"] = watermarks_text(watermarks)
         self._targets = {**self._targets, **changed}
@@ -278,28 +294,44 @@ class StagedMergeDestination(KeptTables, TakesReplays):
 
     # -- copies ----------------------------------------------------------------------------------
 
+    def has_foreign_rows(self, table: TableDefinition) -> bool:
+        # To a change table the stream comes before the copy.
+        if not self.capabilities.merges or self._copy(table.oid):
+            return False
+        return self.has_rows(self._targets[table.oid])
+
     def truncate_table(self, table: TableDefinition) -> None:
+        """A change table keeps its rows: they are history."""
         with self._changing() as notes:
-            self.empty(self._targets[table.oid])
+            if self.capabilities.merges:
+                self.empty(self._targets[table.oid])
             self._forget_copy(table, notes)
             # Chunks of earlier copies that are still being written have another name.
             notes[f"copy/{table.oid}/"] = uuid.uuid4().hex
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> StagedChunkWriter:
-        target = self._targets[table.oid]
-        stage, copy = self.chunk_stage(target), self._copy(table.oid)
-        return StagedChunkWriter(stage, target, copy, again, self.typing)
+        return self._chunk_writer(self._targets[table.oid], self._copy(table.oid), again)
 
     def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
-        return {"driver": self._driver, "copy": self._copy(table.oid), "again": again}
+        return {
+            "driver": self._driver,
+            "copy": self._copy(table.oid),
+            "again": again,
+            "target": self._targets[table.oid].to_text(),
+        }
 
     def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> StagedChunkWriter:
         """Without a look at the ledger: where that is a file, the driver alone can have it open."""
         if json.loads(self.stage.noted() or "{}").get("driver") != ticket["driver"]:
             raise not_seen_here(self.name, self.stage.path)
         target = Target.of(table)
-        stage, typing = self.chunk_stage(target), self.typing
-        return StagedChunkWriter(stage, target, ticket["copy"], ticket["again"], typing)
+        if not self.capabilities.merges:
+            target = replace(Target.from_text(ticket["target"]), source=target)
+        return self._chunk_writer(target, ticket["copy"], ticket["again"])
+
+    def _chunk_writer(self, target: Target, copy: str, again: bool) -> StagedChunkWriter:
+        kind = StagedChunkWriter if self.capabilities.merges else ChangeTableChunkWriter
+        return kind(self.chunk_stage(target), target, copy, again, self.typing)
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         chunks = [StagedChunk.from_bytes(receipt.content) for receipt in receipts]
@@ -333,6 +365,8 @@ class StagedMergeDestination(KeptTables, TakesReplays):
         self._replaying = frozenset(tables)
 
     def settle_parked(self, rows: TableRows, keys: Sequence[Key]) -> None:
+        if not keys:
+            return
         target = self._targets[rows.table.oid]
         places = target.places(rows.table)
         texts = [rows.columns[places[index]].to_pylist() for index in target.key]

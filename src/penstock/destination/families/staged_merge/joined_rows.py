@@ -81,6 +81,11 @@ class MergedRows:
         """Whether nothing that is there is touched: the cheapest statement will do."""
         return bool((self.op == INSERT).all() and (self.count >= 0).all())
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether each row of a table without a key is to be added once."""
+        return bool((self.count == 1).all())
+
     def has(self, op: int) -> bool:
         return bool((self.op == op).any())
 
@@ -96,6 +101,8 @@ def joined(target: Target, kind: Kind, parts: Sequence[pa.Table], *, emptied: bo
     # Not every part has masks and old keys; where they are missing they become null.
     rows = pa.concat_tables(parts, promote_options="default").combine_chunks()
     columns = [_column(rows, f"c{index}") for index in range(len(target.columns))]
+    if kind == "changes":
+        return MergedRows(target, "counted", emptied, tuple(columns), count=np.ones(len(rows), int))
     if kind == "counted":
         return _counted(target, rows, columns, emptied=emptied)
     op = _column(rows, "op").to_numpy()

@@ -9,8 +9,10 @@ from typing import Literal, NamedTuple
 
 from penstock.model.lsn import Frontier
 
-Kind = Literal["keyed", "counted", "replayed"]
-"""keyed: net rows; counted: of a table without a key; replayed: one row a key, over copied rows."""
+Kind = Literal["keyed", "counted", "replayed", "changes"]
+"""keyed: net rows; counted: of a table without a key; replayed: one row a key, over copied rows;
+changes: every change, as rows of a change table.
+"""
 
 
 @dataclass(frozen=True)

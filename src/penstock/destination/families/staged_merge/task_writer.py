@@ -181,29 +181,44 @@ class StagedChunkWriter(ChunkWriter):
     typing: ColumnTyping | None = None
 
     def write(self, rows: ChunkReader) -> ChunkReceipt:
-        places = self.target.places(rows.table)
+        places, head = self._places(rows), self._head(rows)
         count = size = 0
         unfit: Counter[str] = Counter()
 
         def pieces() -> Iterator[pa.Table]:
             nonlocal count, size
+            if head is not None:
+                yield table(head, 1)
             for piece in rows.texts():
                 count += len(piece)
                 size += sum(column.nbytes for column in piece.columns)
-                columns = copied_columns(self.target, places, piece, self.typing, unfit)
-                # Their number is told beside them: a table without columns has rows, too.
-                yield pa.table([*columns, pa.nulls(len(piece), pa.bool_())], schema=schema)
+                yield table(self._columns(places, piece, unfit), len(piece))
 
-        types = (
-            [pa.string()] * len(places) if self.typing is None else self.typing.schema(self.target)
-        )
-        names = [f"c{index}" for index in range(len(places))]
+        def table(columns: list[pa.Array], count: int) -> pa.Table:
+            # Their number is told beside them: a table without columns has rows, too.
+            return pa.table([*columns, pa.nulls(count, pa.bool_())], schema=schema)
+
+        width = len(self.target.columns)
+        types = [pa.string()] * width if self.typing is None else self.typing.schema(self.target)
+        names = [f"c{index}" for index in range(width)]
         schema = pa.schema([*zip(names, types, strict=True), ("row", pa.bool_())])
         file = self.stage.put(pieces(), schema)
+        there = count + (head is not None)
         staged = StagedChunk(
-            self.target.oid, self.copy, rows.chunk, file, self.again, count, dict(unfit)
+            self.target.oid, self.copy, rows.chunk, file, self.again, there, dict(unfit)
         )
         return ChunkReceipt(count, size, staged.to_bytes())
+
+    def _places(self, rows: ChunkReader) -> list[int]:
+        return self.target.places(rows.table)
+
+    def _head(self, rows: ChunkReader) -> list[pa.Array] | None:
+        """A row of the target before those that were read; None without one."""
+        return None
+
+    def _columns(self, places: list[int], rows: TableRows, unfit: Counter[str]) -> list[pa.Array]:
+        """The target's columns of rows that were read."""
+        return copied_columns(self.target, places, rows, self.typing, unfit)
 
 
 def copied_columns(

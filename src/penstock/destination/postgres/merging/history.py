@@ -63,16 +63,7 @@ def definition(table: TableDefinition) -> TableDefinition:
         for column in table.columns
         if column.is_delivered
     )
-    return replace(
-        table,
-        columns=(*plain, *COLUMNS),
-        primary_key=(),
-        unique_keys=(),
-        identity_key=(),
-        replica_identity="d",
-        indexes=(),
-        constraints=(),
-    )
+    return replace(table.without_keys(), columns=(*plain, *COLUMNS))
 
 
 def schema_change(change: SchemaChange) -> SchemaChange:

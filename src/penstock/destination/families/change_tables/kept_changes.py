@@ -1,0 +1,53 @@
+"""The driver's side of change tables: how they are made, and how they follow the source's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.destination.contract import SchemaChange
+from penstock.destination.families.change_tables.definition import (
+    change_table,
+    changed,
+    fitted,
+    is_change_table,
+)
+from penstock.destination.families.kept_tables import KeptTables
+from penstock.destination.families.target import Target
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TableDefinition
+
+
+class KeptChanges(KeptTables):
+    """Holds rows, or where its capabilities say that it appends, change tables in their place."""
+
+    def _held_as(
+        self, table: TableDefinition, there: Target | None
+    ) -> tuple[TableDefinition, Target]:
+        if self.capabilities.merges:
+            return super()._held_as(table, there)
+        return change_table(table, there)
+
+    def _followed(
+        self, change: SchemaChange, targets: Mapping[int, Target]
+    ) -> dict[int, tuple[TableChange, Target]]:
+        found = super()._followed(change, targets)
+        if self.capabilities.merges:
+            return found
+        return {oid: changed(table, targets[oid]) for oid, (table, _) in found.items()}
+
+    def _after(self, change: SchemaChange, targets: Mapping[int, Target]) -> dict[int, Target]:
+        return {oid: after for oid, (_, after) in self._followed(change, targets).items()}
+
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
+        """A change table keeps what it has. One that held rows until now is made anew."""
+        there = self._known().get(table.oid)
+        if self.capabilities.merges or there is None:
+            super().fit_table(table, former)
+        elif not is_change_table(there):
+            self.drop_table(table)
+        else:
+            change, target = fitted(table, there)
+            if target != there:
+                with self._changing() as notes:
+                    self.alter(change, there, target)
+                    notes[f"table/{table.oid}"] = target.to_text()
