@@ -4,13 +4,24 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+import psycopg
+
+from penstock.decode.types.array_text import split_array
 from penstock.destination.clickhouse.client import ClickHouseClient
 from penstock.destination.clickhouse.destination import ClickHouseDestination
 from penstock.destination.clickhouse.names import literal, quoted, view_name
 from penstock.destination.clickhouse.types import held, text_of
 from penstock.destination.families.target import Target
+from tests.folded_compare import read_source
+
+_BOUNDS = re.compile(r"\[-?\d+:")
+_BOOLS = {"True": "t", "False": "f"}
 
 
 def written_rows(
@@ -59,3 +70,82 @@ def column_types(client: ClickHouseClient, database: str, table: str) -> dict[st
         f"AND table = {literal(table)}"
     )
     return {row["name"]: row["type"] for row in client.read(sql, doing="reading").to_pylist()}
+
+
+def expect_same_rows(
+    url: str, destination: ClickHouseDestination, tables: Sequence[str], *, unfit: bool = False
+) -> int:
+    """Fail unless readers see the source's rows of each table of the schema public; how many there
+    are. With ``unfit`` a null stands for any value: of those that a type cannot hold.
+    """
+    count = 0
+    for table in tables:
+        with psycopg.connect(url, autocommit=True) as conn:
+            source = read_source(conn, table)
+        target = known(destination, "public", table)
+        plains = [target.types[target.columns.index(name)] for name in source.columns]
+        here = Counter[tuple[Any, ...]]()
+        for row, times in source.rows.items():
+            here[tuple(map(_plain, row, plains))] += times
+        there = Counter(
+            tuple(
+                _plain(row[name], plain) for name, plain in zip(source.columns, plains, strict=True)
+            )
+            for row in shown_rows(destination, "public", table)
+        )
+        if unfit:
+            _match(table, here, there)
+        else:
+            gone, new = list((here - there).items()), list((there - here).items())
+            assert not gone + new, (table, gone[:5], new[:5])
+        count += here.total()
+    return count
+
+
+def _match(table: str, here: Counter[tuple[Any, ...]], there: Counter[tuple[Any, ...]]) -> None:
+    """Each row takes one of the source that it may stand for."""
+    left = list(here.elements())
+    for row in sorted(there.elements(), key=lambda row: row.count(None)):
+        match = next((each for each in left if _fits(each, row)), None)
+        assert match is not None, (table, row, left[:5])
+        left.remove(match)
+    assert not left, (table, left[:5])
+
+
+def _fits(here: tuple[Any, ...], there: tuple[Any, ...]) -> bool:
+    return all(b is None or a == b for a, b in zip(here, there, strict=True))
+
+
+def _plain(text: str | None, plain: str) -> Any:
+    """A text of either side, as what both have in common."""
+    if text is None:
+        return None
+    if plain.endswith("[]"):
+        return _elements(text, plain.removesuffix("[]"))
+    if plain in ("float4", "float8"):
+        return repr(float(text)) if plain == "float8" else f"{float(text):.6g}"
+    return text
+
+
+def _elements(text: str, plain: str) -> Any:
+    """The elements of an array with their dimensions, of Postgres's text or of JSON."""
+    if text.startswith("{") or _BOUNDS.match(text):
+        array = split_array(text, ",")
+        is_json = plain in ("json", "jsonb")
+        elements = [
+            _read(each) if is_json and each is not None else _plain(each, plain)
+            for each in array.elements
+        ]
+        return tuple(array.dimensions), tuple(map(repr, elements))
+    found = _read(text)
+    dimensions = [len(found)] if found else []
+    is_json = plain in ("json", "jsonb")
+    while found and isinstance(found[0], list) and not is_json:
+        dimensions.append(len(found[0]))
+        found = [each for row in found for each in row]
+    elements = [each if is_json else _plain(_BOOLS.get(str(each), each), plain) for each in found]
+    return tuple(dimensions), tuple(map(repr, elements))
+
+
+def _read(text: str) -> Any:
+    return json.loads(text, parse_float=str, parse_int=str)

@@ -1,7 +1,8 @@
-"""Statements to a ClickHouse server by its HTTP interface, over connections that a process keeps."""
+"""Statements to a ClickHouse server by its HTTP interface, over a process's own connections."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ _WAIT_PASSES = frozenset(
     }
 )
 """Errors that may pass by themselves: timeouts, memory, too many queries or parts, replicas."""
+_CODE = re.compile(r"\bCode: (\d+)")
 _RIGHTS = frozenset({192, 193, 194, 497, 516})
 
 THROWN = 395
@@ -114,15 +116,16 @@ class ClickHouseClient:
             time.sleep(pauses.next_pause())
 
     def _failure(self, error: Exception, doing: str) -> DestinationError:
-        code = getattr(error, "code", None)
         text = " ".join(str(error).split())[:1000]
-        if code is None or int(code) in _WAIT_PASSES:
+        # A proxy between may have left the header out that has it.
+        told = getattr(error, "code", None) or next(iter(_CODE.findall(text)), None)
+        if told is None or int(told) in _WAIT_PASSES:
             return self._unavailable(f"{doing} failed: {text}")
-        remedy = "see the options of the destination, and the server's log"
-        if int(code) in _RIGHTS:
+        code, remedy = int(told), "see the options of the destination, and the server's log"
+        if code in _RIGHTS:
             remedy = "grant the user what docs/destinations/clickhouse.md lists"
         message = f"destination clickhouse: {doing} at {self.options.url} failed: {text}"
-        return Refused(message, remedy=remedy, code=int(code))
+        return Refused(message, remedy=remedy, code=code)
 
     def _unavailable(self, what: str) -> DestinationUnavailable:
         return DestinationUnavailable(

@@ -39,6 +39,8 @@ from penstock.model.schema_change import TableChange
 from penstock.model.stored import Stored
 from penstock.model.table_definition import TableDefinition
 
+_NEVER = Position(0, 0)
+
 
 @dataclass(frozen=True)
 class _Whereabouts(Stored):
@@ -49,7 +51,7 @@ class _Whereabouts(Stored):
     written: RowsTable | None = None
     shown: RowsTable | None = None
     made: int = 0
-    followed: Position = Position(0, 0)
+    followed: Position = _NEVER
 
 
 class ClickHouseDestination(VersionedDestination, CopiedByWorkers):
@@ -73,7 +75,7 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers):
     def __init__(self, options: ClickHouseOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
         self._client = ClickHouseClient(options)
-        self._position = Position(0, 0)
+        self._position = _NEVER
         # Replaced, never changed, as the targets are.
         self._at: dict[int, RowsTable] = {}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -36,6 +37,7 @@ from penstock.failpoints import failpoint
 from penstock.model.errors import TableRefused
 from penstock.model.lsn import Position
 
+_Result = TypeVar("_Result")
 _MOST_ROWS = 1_000_000
 """Of an INSERT, which is seen at once up to 1,048,449 rows."""
 _MOST_BYTES = 2**28
@@ -70,30 +72,17 @@ class ClickHouseRows(DocumentStore):
         """All of them: the engine keeps the row of the greatest version."""
         target = held(target)
         for some in _slices(documents):
-            columns = self._columns(target, some)
-            kinds = [f"c{index} {column_type(target, index)}" for index in range(len(columns))]
-            names, values = [quoted(name) for name in target.columns], list(columns)
-            if not target.key:
-                columns["id"], kinds = some["id"], [*kinds, "id String"]
-                names, values = [*names, quoted(ROW)], [*values, "id"]
-            for name in ("commit_lsn", "ordinal", "deleted"):
-                columns[name] = some[name]
-            sql = (
-                f"INSERT INTO {self._table(target)} ({listed([*names, VERSION, DELETED])}) "  # noqa: S608
-                f"SELECT {listed([*values, version('commit_lsn', 'ordinal')])}, deleted "
-                f"FROM input({literal(listed([*kinds, _HEAD]))}){self._where()}"
-            )
-            with_rows = pa.table(columns)
-            self.resent += self._write(target, lambda: self._insert(target, sql, with_rows))  # noqa: B023
+            self._insert(target, some)
             failpoint("clickhouse.inserted")
 
     def fetch(self, target: Target, keys: pa.Table) -> pa.Table:
         """By key, tombstones included, in pieces."""
         target = held(target)
-        found = [document_schema(target).empty_table()]
-        for start in range(0, keys.num_rows, _KEYS_AT_ONCE):
-            found.append(self._found(target, keys.slice(start, _KEYS_AT_ONCE)))
-        return pa.concat_tables(found)
+        found = [
+            self._found(target, keys.slice(start, _KEYS_AT_ONCE))
+            for start in range(0, keys.num_rows, _KEYS_AT_ONCE)
+        ]
+        return pa.concat_tables([document_schema(target).empty_table(), *found])
 
     def is_passed(self, target: Target, documents: pa.Table) -> Mask:
         there = aligned(documents["id"].combine_chunks(), self.fetch(target, documents))
@@ -108,7 +97,7 @@ class ClickHouseRows(DocumentStore):
             f"FROM {table} FINAL WHERE {VERSION} < {at}{self._where(' AND ')}"
         )
         doing = f"emptying {target.qualified_name}"
-        self._write(target, lambda: self._client.run(sql, doing=doing))
+        self._told(target, lambda: self._client.run(sql, doing=doing))
         failpoint("clickhouse.emptied")
 
     def _columns(self, target: Target, documents: pa.Table) -> dict[str, pa.Array]:
@@ -145,7 +134,7 @@ class ClickHouseRows(DocumentStore):
             f"WHERE ({key}) IN ({wanted}) ORDER BY {VERSION} DESC LIMIT 1 BY {key}"
         )
         doing = f"reading rows of {target.qualified_name}"
-        rows = self._write(target, lambda: self._client.read(sql, doing=doing))
+        rows = self._told(target, lambda: self._client.read(sql, doing=doing))
         values = [rows[f"__penstock_{index}"].combine_chunks() for index in range(len(names))]
         head = [
             document_ids([values[index] for index in target.key]),
@@ -159,12 +148,25 @@ class ClickHouseRows(DocumentStore):
         ]
         return pa.Table.from_arrays(columns, schema=schema)
 
-    def _insert(self, target: Target, sql: str, rows: pa.Table) -> int:
+    def _insert(self, target: Target, documents: pa.Table) -> None:
+        columns = self._columns(target, documents)
+        kinds = [f"c{index} {column_type(target, index)}" for index in range(len(columns))]
+        names, values = [quoted(name) for name in target.columns], list(columns)
+        if not target.key:
+            columns["id"], kinds = documents["id"], [*kinds, "id String"]
+            names, values = [*names, quoted(ROW)], [*values, "id"]
+        for name in ("commit_lsn", "ordinal", "deleted"):
+            columns[name] = documents[name]
+        sql = (
+            f"INSERT INTO {self._table(target)} ({listed([*names, VERSION, DELETED])}) "  # noqa: S608
+            f"SELECT {listed([*values, version('commit_lsn', 'ordinal')])}, deleted "
+            f"FROM input({literal(listed([*kinds, _HEAD]))}){self._where()}"
+        )
         doing = f"writing rows of {target.qualified_name}"
-        again = self._client.insert(sql, rows, doing=doing)
-        return again * rows.num_rows
+        again = self._told(target, lambda: self._client.insert(sql, pa.table(columns), doing=doing))
+        self.resent += again * documents.num_rows
 
-    def _write(self, target: Target, act):  # type: ignore[no-untyped-def]
+    def _told(self, target: Target, act: Callable[[], _Result]) -> _Result:
         try:
             return act()
         except Refused as error:

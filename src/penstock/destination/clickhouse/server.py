@@ -34,10 +34,11 @@ def _rights(client: ClickHouseClient) -> Sequence[str]:
         return ["the server cannot be asked for rights (CHECK GRANT): the first table will tell"]
     if found[0][0].as_py():
         return ()
-    return [
+    note = (
         f"the user has not all of {_RIGHTS} on every database: it needs them on those that "
         "destination.database and destination.ledger_database name"
-    ]
+    )
+    return [note]
 
 
 def _space(client: ClickHouseClient) -> Sequence[str]:
