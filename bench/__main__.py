@@ -16,6 +16,7 @@ import psycopg
 
 from bench.backlog import BacklogBench
 from bench.broker import KafkaTopics
+from bench.clickhouse_tables import ClickHouseTables
 from bench.copies import CopyBench, jdbc_spark
 from bench.copy_workloads import CopyWorkload, copy_workload
 from bench.encoders import measure_encoders
@@ -109,10 +110,23 @@ def _measure(settings: Settings) -> None:
         search = None
         if settings.needs(*INTO_SEARCH):
             search = stack.enter_context(SearchIndexes())
+        clickhouse = None
+        if settings.needs("clickhouse"):
+            clickhouse = stack.enter_context(ClickHouseTables())
         # Fetched before anything is measured.
         driver = jdbc_driver() if settings.needs("spark_jdbc") else None
         bench = _Bench(
-            settings, folder, server, destination, spark, driver, kafka, rabbit, objects, search
+            settings,
+            folder,
+            server,
+            destination,
+            spark,
+            driver,
+            kafka,
+            rabbit,
+            objects,
+            search,
+            clickhouse,
         )
         bench.warm_up()
         measurements: list[Measurement] = []
@@ -144,6 +158,7 @@ class _Bench:
     rabbit: RabbitQueues | None
     objects: ObjectLogs | None
     search: SearchIndexes | None
+    clickhouse: ClickHouseTables | None
 
     def warm_up(self) -> None:
         """Let the JVM compile and the workers start; nothing of it is reported."""
@@ -221,7 +236,7 @@ class _Bench:
             targets_of(self.destination, "bench_w3") as targets,
         ):
             scale = self.settings.scale
-            return SteadyBench(database, self.spark, targets, self.objects).run(
+            return SteadyBench(database, self.spark, targets, self.objects, self.clickhouse).run(
                 systems, steady_seconds(scale), scale, say
             )
 
@@ -249,6 +264,7 @@ class _Bench:
                     self.rabbit,
                     self.objects,
                     self.search,
+                    self.clickhouse,
                 )
                 measured += bench.run(systems, rounds, tell)
         return measured

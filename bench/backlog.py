@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.broker import KafkaTopics
+from bench.clickhouse_tables import ClickHouseTables
 from bench.follower import Follower, NativeSubscription, PipelineFollower
 from bench.meter import Meter
 from bench.object_logs import ObjectLogs, change_log_of
@@ -43,6 +44,7 @@ class BacklogBench:
         rabbit: RabbitQueues | None,
         objects: ObjectLogs | None,
         search: SearchIndexes | None,
+        clickhouse: ClickHouseTables | None,
     ) -> None:
         self._database = database
         self._workload = workload
@@ -52,6 +54,7 @@ class BacklogBench:
         self._rabbit = rabbit
         self._objects = objects
         self._search = search
+        self._clickhouse = clickhouse
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
         """Write the backlog, then yield a measurement for each round and system."""
@@ -99,6 +102,8 @@ class BacklogBench:
             return self._search.destination
         if system == "rabbitmq" and self._rabbit is not None:
             return self._rabbit.destination_of(name)
+        if system == "clickhouse" and self._clickhouse is not None:
+            return self._clickhouse.destination(name)
         if system not in INTO_TABLES:
             return None
         return {"type": system, "url": self._require_targets().url(system, number)}
@@ -121,6 +126,8 @@ class BacklogBench:
                 self._kafka.require_all(pipeline.config.name, load.changes)
             if self._rabbit is not None and system == "rabbitmq":
                 self._rabbit.require_all(pipeline.config.destination["exchange"], load.changes)
+            if self._clickhouse is not None and system == "clickhouse":
+                self._clickhouse.require_all(system, pipeline.config, database.conn)
             return measured
         target = self._target(system, number)
         target.settle()

@@ -16,6 +16,7 @@ WORKLOADS = (*STREAMS, *COPIES, "encode", "transformers")
 TRANSFORMED = "discard_transformed"
 PIPELINES = (
     *("discard", "discard_object_log", TRANSFORMED, "postgres", "kafka", "rabbitmq", "search"),
+    "clickhouse",
 )
 INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres")
 _STREAM_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
@@ -34,7 +35,7 @@ SYSTEMS = (
     *("pg_recvlogical", "capture", "psql_copy_binary_2", "spark_jdbc", "discard"),
     *("discard_object_log", TRANSFORMED),
     *("native_subscription", "psql_copy_pipe", "postgres", "kafka", "rabbitmq", "rabbitmq_bare"),
-    *("search", "search_bulk_helper"),
+    *("search", "search_bulk_helper", "clickhouse"),
     *ENCODERS,
     *TRANSFORMERS,
 )
@@ -43,9 +44,9 @@ _SYSTEMS_OF = {
     "w1": (
         *_STREAM_SYSTEMS,
         *("discard_object_log", TRANSFORMED, "kafka", "rabbitmq", "rabbitmq_bare", "search"),
-        "search_bulk_helper",
+        *("search_bulk_helper", "clickhouse"),
     ),
-    "w3": (*_STREAM_SYSTEMS, "discard_object_log"),
+    "w3": (*_STREAM_SYSTEMS, "discard_object_log", "clickhouse"),
     "copy": _COPY_SYSTEMS,
     "copy_small": ("discard", "postgres"),
     "encode": tuple(ENCODERS),

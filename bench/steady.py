@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from bench.clickhouse_tables import ClickHouseTables
 from bench.follower import Follower, NativeSubscription, PipelineFollower
 from bench.latency import Commits, delivery_times
 from bench.meter import Meter, Spent
@@ -64,8 +65,10 @@ class SteadyBench:
         spark: WarmSpark | None,
         targets: Targets | None,
         objects: ObjectLogs | None,
+        clickhouse: ClickHouseTables | None,
     ) -> None:
         self._objects = objects
+        self._clickhouse = clickhouse
         self._database = database
         self._spark = spark
         self._targets = targets
@@ -108,7 +111,7 @@ class SteadyBench:
         # Segments are read again for their commit times.
         pipeline = database.pipeline(
             f"w3_{system}",
-            {"type": system, "url": target.url} if target and system in PIPELINES else None,
+            self._destination(system, target),
             grace="1d",
             **change_log_of(system, self._objects),
         )
@@ -133,6 +136,13 @@ class SteadyBench:
         if target is not None and targets is not None:
             require_equal(system, contents(database.conn), contents(target.conn))
             targets.measured(system, 0)
+        if system == "clickhouse" and self._clickhouse is not None:
+            self._clickhouse.require_all(system, pipeline.config, database.conn)
+
+    def _destination(self, system: str, target: Target | None) -> Mapping[str, Any] | None:
+        if system == "clickhouse" and self._clickhouse is not None:
+            return self._clickhouse.destination(f"w3_{system}")
+        return {"type": system, "url": target.url} if target and system in PIPELINES else None
 
     def _under_load(self, prepared: _Prepared, seconds: int) -> list[Measurement]:
         database, follower, target = self._database, prepared.follower, prepared.target

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from penstock.destination.clickhouse.destination import ClickHouseDestination
+from penstock.destination.clickhouse.names import literal
 from penstock.destination.clickhouse.options import ClickHouseOptions
 from tests.clickhouse_rows import column_types, expect_same_rows
 from tests.clickhouse_server import ClickHouseServer
@@ -52,8 +53,8 @@ class IntoClickHouse(CopiedTables):
     def tables(self) -> list[str]:
         """The tables behind the views."""
         sql = (
-            "SELECT name FROM system.tables WHERE engine = 'ReplacingMergeTree' "
-            f"AND database = '{self.database}' ORDER BY name"
+            "SELECT name FROM system.tables WHERE engine = 'ReplacingMergeTree' "  # noqa: S608
+            f"AND database = {literal(self.database)} ORDER BY name"
         )
         found: list[str] = self.destination._client.read(sql, doing="reading")[0].to_pylist()
         return found
