@@ -40,7 +40,7 @@ class Engine:
     """One query at a time: an engine in a process has one session."""
 
     def __init__(self, folder: Path) -> None:
-        self._session = Session(str(folder))
+        self._session: Any = Session(str(folder))  # type: ignore[no-untyped-call]
         self._lock = threading.Lock()
         self._set: dict[str, str] = {}
 

@@ -127,24 +127,25 @@ def _plain(text: str | None, plain: str) -> Any:
     return text
 
 
-def _elements(text: str, plain: str) -> Any:
-    """The elements of an array with their dimensions, of Postgres's text or of JSON."""
-    if text.startswith("{") or _BOUNDS.match(text):
-        array = split_array(text, ",")
-        is_json = plain in ("json", "jsonb")
-        elements = [
-            _read(each) if is_json and each is not None else _plain(each, plain)
-            for each in array.elements
-        ]
-        return tuple(array.dimensions), tuple(map(repr, elements))
-    found = _read(text)
-    dimensions = [len(found)] if found else []
+def _elements(text: str, plain: str) -> str:
+    """The elements of an array, of Postgres's text or of JSON: lists of lists where it has more."""
     is_json = plain in ("json", "jsonb")
-    while found and isinstance(found[0], list) and not is_json:
-        dimensions.append(len(found[0]))
-        found = [each for row in found for each in row]
-    elements = [each if is_json else _plain(_BOOLS.get(str(each), each), plain) for each in found]
-    return tuple(dimensions), tuple(map(repr, elements))
+    if not text.startswith("{") and not _BOUNDS.match(text):
+        return repr(_read(text) if is_json else _leaves(_read(text), plain))
+    array = split_array(text, ",")
+    rows: list[Any] = [
+        each if each is None else _read(each) if is_json else _plain(each, plain)
+        for each in array.elements
+    ]
+    for length in reversed(array.dimensions[1:]):
+        rows = [rows[at : at + length] for at in range(0, len(rows), length)]
+    return repr(rows)
+
+
+def _leaves(found: Any, plain: str) -> Any:
+    if isinstance(found, list):
+        return [_leaves(each, plain) for each in found]
+    return _plain(_BOOLS.get(str(found), found), plain)
 
 
 def _read(text: str) -> Any:

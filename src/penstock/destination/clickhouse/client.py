@@ -101,6 +101,10 @@ class ClickHouseClient:
         found = self._again(lambda client: client.raw_query(sql, fmt="ArrowStream"), doing)
         return pa.ipc.open_stream(found).read_all()
 
+    def value(self, sql: str, *, doing: str) -> str:
+        """The single value that a statement has as its result."""
+        return str(self._again(lambda client: client.command(sql), doing))
+
     def _again(self, call: Callable[[Client], _Result], doing: str) -> _Result:
         pauses = Backoff(first=0.1, longest=5.0)
         end = time.monotonic() + self.options.timeout

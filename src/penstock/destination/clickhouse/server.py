@@ -16,8 +16,7 @@ _LITTLE_SPACE = 0.05
 
 def check_server(client: ClickHouseClient) -> Sequence[str]:
     """Raises DestinationError where rows could not be written; what a person should know."""
-    found = client.read("SELECT version() AS version", doing="asking for its version")
-    version = found["version"][0].as_py()
+    version = client.value("SELECT version()", doing="asking for its version")
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         raise DestinationError(
             f"destination clickhouse: the server is {version}, and {_OLDEST[0]}.{_OLDEST[1]} is "
@@ -29,10 +28,10 @@ def check_server(client: ClickHouseClient) -> Sequence[str]:
 
 def _rights(client: ClickHouseClient) -> Sequence[str]:
     try:
-        found = client.read(f"CHECK GRANT {_RIGHTS} ON *.*", doing="asking for its rights")
+        found = client.value(f"CHECK GRANT {_RIGHTS} ON *.*", doing="asking for its rights")
     except Refused:
         return ["the server cannot be asked for rights (CHECK GRANT): the first table will tell"]
-    if found[0][0].as_py():
+    if found == "1":
         return ()
     note = (
         f"the user has not all of {_RIGHTS} on every database: it needs them on those that "
