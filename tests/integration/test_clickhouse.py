@@ -15,6 +15,7 @@ from penstock.destination.clickhouse.names import literal
 from penstock.destination.clickhouse.options import ClickHouseOptions
 from tests.clickhouse_rows import column_types, expect_same_rows
 from tests.clickhouse_server import ClickHouseServer
+from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
@@ -33,18 +34,21 @@ class IntoClickHouse(CopiedTables):
         number = next(_numbers)
         self.database = f"public_p{number}"
         self.given: dict[str, Any] = {
+            **destination_example("clickhouse"),
             "url": server.url,
+            "password": "none is asked for",
             "database": f"{{schema}}_p{number}",
             "ledger_database": f"penstock_p{number}",
         }
 
     def configure(self, *, unfit: str = "refuse", **copy: Any) -> None:
         self.given["unfit"] = unfit
-        self.pipeline.configure(copy=copy or True, destination={"type": "clickhouse", **self.given})
+        self.pipeline.configure(copy=copy or True, destination=self.given)
 
     @property
     def destination(self) -> ClickHouseDestination:
-        options = ClickHouseOptions.model_validate(self.given)
+        given = {name: value for name, value in self.given.items() if name != "type"}
+        options = ClickHouseOptions.model_validate(given)
         return ClickHouseDestination(options, self.pipeline.name)
 
     def expect_equal(self, *tables: str, unfit: bool = False) -> None:
