@@ -24,7 +24,7 @@ from tests.threads_engine import Threads
 _numbers = itertools.count(1)
 
 
-class IntoClickHouse(CopiedTables):
+class ClickHousePipeline(CopiedTables):
     """A pipeline into databases of its own."""
 
     def __init__(
@@ -36,10 +36,10 @@ class IntoClickHouse(CopiedTables):
         self.given: dict[str, Any] = {
             **destination_example("clickhouse"),
             "url": server.url,
-            "password": "none is asked for",
             "database": f"{{schema}}_p{number}",
             "ledger_database": f"penstock_p{number}",
         }
+        del self.given["password"]  # no engine asks for it
 
     def configure(self, *, unfit: str = "refuse", **copy: Any) -> None:
         self.given["unfit"] = unfit
@@ -67,11 +67,11 @@ class IntoClickHouse(CopiedTables):
 @pytest.fixture
 def into(
     pipeline: PipelineUnderTest, threads: Threads, clickhouse_server: ClickHouseServer
-) -> IntoClickHouse:
-    return IntoClickHouse(pipeline, threads, clickhouse_server)
+) -> ClickHousePipeline:
+    return ClickHousePipeline(pipeline, threads, clickhouse_server)
 
 
-def test_a_copy_changes_and_schema_changes(into: IntoClickHouse) -> None:
+def test_a_copy_changes_and_schema_changes(into: ClickHousePipeline) -> None:
     into.fill("items")
     into.pipeline.execute(
         "CREATE TABLE gone (id int PRIMARY KEY, note text, at date, price numeric(10,2))",
@@ -111,7 +111,7 @@ def test_a_copy_changes_and_schema_changes(into: IntoClickHouse) -> None:
 
 
 @pytest.mark.release
-def test_a_table_without_a_key_takes_new_rows_and_refuses_others(into: IntoClickHouse) -> None:
+def test_a_table_without_a_key_takes_new_rows_and_refuses_others(into: ClickHousePipeline) -> None:
     into.pipeline.execute(
         "CREATE TABLE loose (a int, b text)",
         "ALTER TABLE loose REPLICA IDENTITY FULL",
@@ -128,7 +128,7 @@ def test_a_table_without_a_key_takes_new_rows_and_refuses_others(into: IntoClick
 
 
 @pytest.mark.release
-def test_a_value_that_does_not_fit_sets_its_table_aside(into: IntoClickHouse) -> None:
+def test_a_value_that_does_not_fit_sets_its_table_aside(into: ClickHousePipeline) -> None:
     into.pipeline.execute(
         "CREATE TABLE odd (id int PRIMARY KEY, n numeric(5,2))",
         "CREATE TABLE even (id int PRIMARY KEY)",
@@ -151,7 +151,7 @@ def test_a_value_that_does_not_fit_sets_its_table_aside(into: IntoClickHouse) ->
 
 @pytest.mark.release
 @pytest.mark.parametrize("anew", [False, True], ids=["at first", "anew"])
-def test_rows_change_while_they_are_copied(into: IntoClickHouse, *, anew: bool) -> None:
+def test_rows_change_while_they_are_copied(into: ClickHousePipeline, *, anew: bool) -> None:
     into.fill("items")
     into.configure(chunk_bytes="1MiB", parallelism=1)
     if anew:
@@ -166,7 +166,7 @@ def test_rows_change_while_they_are_copied(into: IntoClickHouse, *, anew: bool) 
 
 
 @pytest.mark.release
-def test_every_type(into: IntoClickHouse) -> None:
+def test_every_type(into: ClickHousePipeline) -> None:
     """Values that do not fit are null, and all others equal."""
     step = 1000
     url = into.pipeline.url
