@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from penstock.destination.clickhouse.destination import ClickHouseDestination
 from penstock.destination.clickhouse.ledger import ClickHouseLedger
 from penstock.destination.contract import SchemaChange
-from penstock.model.errors import DestinationUnavailable, Fenced, TableRefused
+from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced, TableRefused
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.watermarks import Watermarks
@@ -251,3 +252,22 @@ def test_any_history(clickhouse_server: ClickHouseServer, plan: list[Step]) -> N
         deliver(destination, Frontier(number, number), *batch.tasks)
     expected = rows_left([run for batch in history for task in batch.tasks for run in task])
     assert adapter.rows(NAME) == expected
+
+
+def test_drivers_that_take_over_at_the_same_time_have_different_numbers(
+    adapter: ClickHouseAdapter,
+) -> None:
+    adapter.make().open()  # the table is there
+    drivers = [adapter.make() for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        opened_ones = list(pool.map(_number_or_none, drivers))
+    numbers = [number for number in opened_ones if number is not None]
+    assert numbers
+    assert len(set(numbers)) == len(numbers)
+
+
+def _number_or_none(destination: ClickHouseDestination) -> int | None:
+    try:
+        return destination.ledger.take_over()
+    except BatchAgain:
+        return None

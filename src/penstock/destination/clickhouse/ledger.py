@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -49,14 +50,17 @@ class ClickHouseLedger(Ledger):
     def _take_over(self) -> int:
         drivers = self._drivers()
         number = max([time.time_ns() // 1000, *(driver + 1 for driver in drivers)])
-        mine = f"{_DRIVER}{number}/{time.monotonic_ns()}"
+        mine = f"{_DRIVER}{number}/{uuid.uuid4().hex}"
         self._insert(number, {mine: ""}, fence="")
         # Whoever sees another one of the same number, or of a later one, lets it be.
-        if max(self._drivers()) != number or len(self.read(f"{_DRIVER}{number}/")) != 1:
+        if max(self._drivers()) != number or [*self.read(f"{_DRIVER}{number}/")] != [mine]:
             raise BatchAgain(
                 "destination clickhouse: another driver takes over at the same time",
                 remedy="none: it is tried again",
             )
+        before = [name for name in self.read(_DRIVER) if name != mine]
+        if before:
+            self._insert(number, dict.fromkeys(before), fence="")
         return number
 
     def read(self, prefix: str = "") -> dict[str, str]:

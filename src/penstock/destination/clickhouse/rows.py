@@ -41,7 +41,6 @@ _Result = TypeVar("_Result")
 _MOST_ROWS = 1_000_000
 """Of an INSERT, which is seen at once up to 1,048,449 rows."""
 _MOST_BYTES = 2**28
-_KEYS_AT_ONCE = 10_000
 _HEAD = "commit_lsn Int64, ordinal Int64, deleted Bool"
 
 
@@ -76,13 +75,8 @@ class ClickHouseRows(DocumentStore):
             failpoint("clickhouse.inserted")
 
     def fetch(self, target: Target, keys: pa.Table) -> pa.Table:
-        """By key, tombstones included, in pieces."""
-        target = held(target)
-        found = [
-            self._found(target, keys.slice(start, _KEYS_AT_ONCE))
-            for start in range(0, keys.num_rows, _KEYS_AT_ONCE)
-        ]
-        return pa.concat_tables([document_schema(target).empty_table(), *found])
+        """By key, tombstones included."""
+        return self._found(held(target), keys)
 
     def is_passed(self, target: Target, documents: pa.Table) -> Mask:
         there = aligned(documents["id"].combine_chunks(), self.fetch(target, documents))
