@@ -271,3 +271,20 @@ def _number_or_none(destination: ClickHouseDestination) -> int | None:
         return destination.ledger.take_over()
     except BatchAgain:
         return None
+
+
+def test_a_table_that_was_renamed_before_its_copy_has_one_view(
+    adapter: ClickHouseAdapter,
+) -> None:
+    destination = start(adapter)
+    before = definition(ITEMS)
+    after = replace(before, name="things")
+    destination.fit_table(after, [before])
+    destination.prepare([after])
+    destination.truncate_table(after)
+    destination.finish_copy(after)
+    destination.complete_table(after)
+    assert [name for name, is_view in destination._own(ITEMS.oid).items() if is_view] == [
+        f"`{ITEMS.schema}_{adapter.pipeline.removeprefix('shop')}`.`things`"
+    ]
+    assert len(destination._own(ITEMS.oid)) == 2

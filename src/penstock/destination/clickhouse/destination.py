@@ -190,11 +190,8 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers):
                 self._client.run(sql, doing=doing)
             self._note(after.oid, written=made)
             is_shown = is_shown and not change.is_rewrite
-        old, new = (view_name(self.options, each.schema, each.name) for each in (before, after))
         if is_shown:
             self._show(after)
-        if old != new and self._comment(old) == own_comment(self.pipeline, after.oid):
-            self._client.run(f"DROP VIEW IF EXISTS {_sql(old)} SYNC", doing=doing)
 
     # -- where rows are --------------------------------------------------------------------------
 
@@ -214,7 +211,9 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers):
         return made
 
     def _show(self, target: Target) -> None:
-        """Let readers see what is written, and remove what is neither."""
+        """Let readers see what is written, and remove what they saw before, also under another
+        name.
+        """
         there = self._whereabouts(target.oid)
         if there.written is None:
             raise TableRefused(
@@ -228,6 +227,9 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers):
         sql = create_view(target, there.written, _sql(view), own_comment(self.pipeline, target.oid))
         self._client.run(sql, doing=f"letting {_sql(view)} be read")
         self._note(target.oid, shown=there.written)
+        for name, is_view in self._own(target.oid).items():
+            if is_view and name != _sql(view):
+                self._client.run(f"DROP VIEW IF EXISTS {name} SYNC", doing=f"dropping {name}")
         self._clean(target.oid)
 
     def _clean(self, oid: int) -> None:
