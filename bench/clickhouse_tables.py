@@ -57,4 +57,6 @@ class ClickHouseTables(ClickHouseServer):
                     remedy="It is a bug of the system or of the benchmark: the figures mean "
                     "nothing.",
                 )
-        client.run(f"DROP DATABASE {database} SYNC", doing="dropping")
+        # Another database of the same pipeline's name is another source.
+        for name in (database, quoted(options.ledger_database)):
+            client.run(f"DROP DATABASE {name} SYNC", doing="dropping")
