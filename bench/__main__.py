@@ -16,6 +16,7 @@ import psycopg
 
 from bench.backlog import BacklogBench
 from bench.broker import KafkaTopics
+from bench.clickhouse_tables import ClickHouseTables
 from bench.copies import CopyBench, jdbc_spark
 from bench.copy_workloads import CopyWorkload, copy_workload
 from bench.encoders import measure_encoders
@@ -128,6 +129,9 @@ def _measure(settings: Settings) -> None:
         iceberg = None
         if settings.needs(*WITH_ICEBERG):
             iceberg = stack.enter_context(iceberg_spark(folder))
+        clickhouse = None
+        if settings.needs("clickhouse"):
+            clickhouse = stack.enter_context(ClickHouseTables())
         # Fetched before anything is measured.
         driver = jdbc_driver() if settings.needs("spark_jdbc") else None
         bench = _Bench(
@@ -143,6 +147,7 @@ def _measure(settings: Settings) -> None:
             search,
             lakes,
             iceberg,
+            clickhouse,
         )
         bench.warm_up()
         measurements: list[Measurement] = []
@@ -176,6 +181,7 @@ class _Bench:
     search: SearchIndexes | None
     lakes: Lakes | None
     iceberg: WarmSpark | None
+    clickhouse: ClickHouseTables | None
 
     def warm_up(self) -> None:
         """Let the JVM compile and the workers start; nothing of it is reported."""
@@ -266,9 +272,9 @@ class _Bench:
             targets_of(self.destination, "bench_w3") as targets,
         ):
             scale = self.settings.scale
-            return SteadyBench(database, self.spark, targets, self.objects, self.lakes).run(
-                systems, steady_seconds(scale), scale, say
-            )
+            return SteadyBench(
+                database, self.spark, targets, self.objects, self.lakes, self.clickhouse
+            ).run(systems, steady_seconds(scale), scale, say)
 
     def _backlogs(
         self,
@@ -296,6 +302,7 @@ class _Bench:
                     self.search,
                     self.lakes,
                     self.iceberg,
+                    self.clickhouse,
                 )
                 measured += bench.run(systems, rounds, tell)
         return measured

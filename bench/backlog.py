@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.broker import KafkaTopics
+from bench.clickhouse_tables import ClickHouseTables
 from bench.follower import Follower, NativeSubscription, PipelineFollower
 from bench.lakes import Lakes
 from bench.meter import Meter
@@ -47,6 +48,7 @@ class BacklogBench:
         search: SearchIndexes | None,
         lakes: Lakes | None,
         iceberg: WarmSpark | None,
+        clickhouse: ClickHouseTables | None,
     ) -> None:
         self._database = database
         self._workload = workload
@@ -58,6 +60,7 @@ class BacklogBench:
         self._search = search
         self._lakes = lakes
         self._iceberg = iceberg
+        self._clickhouse = clickhouse
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
         """Write the backlog, then yield a measurement for each round and system."""
@@ -107,6 +110,8 @@ class BacklogBench:
             return self._rabbit.destination_of(name)
         if system in INTO_LAKES and self._lakes is not None:
             return self._lakes.destination(system, name)
+        if system == "clickhouse" and self._clickhouse is not None:
+            return self._clickhouse.destination(name)
         if system not in INTO_TABLES:
             return None
         return {"type": "postgres", "url": self._require_targets().url(system, number)}
@@ -142,6 +147,8 @@ class BacklogBench:
                 self._rabbit.require_all(pipeline.config.destination["exchange"], load.changes)
             if self._lakes is not None and system in INTO_LAKES:
                 self._lakes.require_all(system, pipeline.config, database.conn)
+            if self._clickhouse is not None and system == "clickhouse":
+                self._clickhouse.require_all(system, pipeline.config, database.conn)
             return measured
         target = self._target(system, number)
         target.settle()

@@ -18,7 +18,7 @@ FROM_LOG = "postgres_from_log"
 INTO_LAKES = ("iceberg", "delta", "ducklake")
 PIPELINES = (
     *("discard", "discard_object_log", TRANSFORMED, "postgres", FROM_LOG),
-    *("kafka", "rabbitmq", "search", *INTO_LAKES),
+    *("kafka", "rabbitmq", "search", *INTO_LAKES, "clickhouse"),
 )
 INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG)
 _STEADY_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
@@ -40,6 +40,7 @@ SYSTEMS = (
     *("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG),
     *("kafka", "rabbitmq", "rabbitmq_bare"),
     *("search", "search_bulk_helper", *INTO_LAKES, "spark_merge", "spark_jdbc_iceberg"),
+    "clickhouse",
     *ENCODERS,
     *TRANSFORMERS,
 )
@@ -48,9 +49,9 @@ _SYSTEMS_OF = {
     "w1": (
         *_STREAM_SYSTEMS,
         *("discard_object_log", TRANSFORMED, "kafka", "rabbitmq", "rabbitmq_bare", "search"),
-        *("search_bulk_helper", *INTO_LAKES, "spark_merge"),
+        *("search_bulk_helper", *INTO_LAKES, "spark_merge", "clickhouse"),
     ),
-    "w3": (*_STEADY_SYSTEMS, "discard_object_log", *INTO_LAKES),
+    "w3": (*_STEADY_SYSTEMS, "discard_object_log", *INTO_LAKES, "clickhouse"),
     "w4": (*_STREAM_SYSTEMS, *INTO_LAKES),
     "start": ("postgres",),
     "copy": (*_COPY_SYSTEMS, "iceberg", "spark_jdbc_iceberg"),

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from bench.clickhouse_tables import ClickHouseTables
 from bench.follower import Follower, NativeSubscription, PipelineFollower
 from bench.lakes import Lakes
 from bench.latency import Commits, delivery_times, stages
@@ -66,9 +67,11 @@ class SteadyBench:
         targets: Targets | None,
         objects: ObjectLogs | None,
         lakes: Lakes | None,
+        clickhouse: ClickHouseTables | None,
     ) -> None:
         self._objects = objects
         self._lakes = lakes
+        self._clickhouse = clickhouse
         self._database = database
         self._spark = spark
         self._targets = targets
@@ -140,10 +143,14 @@ class SteadyBench:
             targets.measured(system, 0)
         if system in INTO_LAKES and self._lakes is not None:
             self._lakes.require_all(system, pipeline.config, database.conn)
+        if system == "clickhouse" and self._clickhouse is not None:
+            self._clickhouse.require_all(system, pipeline.config, database.conn)
 
     def _destination(self, system: str, target: Target | None) -> Mapping[str, Any] | None:
         if system in INTO_LAKES and self._lakes is not None:
             return self._lakes.destination(system, f"w3_{system}")
+        if system == "clickhouse" and self._clickhouse is not None:
+            return self._clickhouse.destination(f"w3_{system}")
         return {"type": system, "url": target.url} if target and system in PIPELINES else None
 
     def _under_load(self, prepared: _Prepared, seconds: int) -> list[Measurement]:

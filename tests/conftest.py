@@ -10,6 +10,7 @@ os.environ.setdefault("PENSTOCK_CADENCE", "0.2")
 
 pytest_plugins = [
     "tests.fix_cli",
+    "tests.fix_clickhouse",
     "tests.fix_disk",
     "tests.fix_kafka",
     "tests.fix_kinesis",

@@ -13,7 +13,9 @@ import pytest
 
 from penstock.destination.registry import destination_class, destination_names
 from penstock.failpoints import PLACES
+from tests.clickhouse_server import ClickHouseServer
 from tests.crash.injured_pipeline import InjuredPipeline
+from tests.crash.into_clickhouse import IntoClickHouse
 from tests.crash.into_delta import IntoDelta
 from tests.crash.into_ducklake import IntoDucklake
 from tests.crash.into_files import IntoFiles
@@ -152,6 +154,22 @@ def test_killed_at_each_failpoint_into_search(
             fail_in_tasks(injured, set(IN_TASKS), tmp_path)
         else:
             die_at_own(injured, "search", tmp_path)
+        injured.check_all()
+
+
+@pytest.mark.release
+def test_killed_at_each_failpoint_into_clickhouse(
+    fresh_server: FreshServer, tmp_path: Path, walks_all: bool
+) -> None:
+    with (
+        ClickHouseServer() as clickhouse,
+        IntoClickHouse(fresh_server(**SERVER_SETTINGS), clickhouse, tmp_path, seed=3) as injured,
+    ):
+        if walks_all:
+            die_at_each(injured, set(passed_failpoints("clickhouse")), tmp_path)
+            fail_in_tasks(injured, set(IN_TASKS), tmp_path)
+        else:
+            die_at_own(injured, "clickhouse", tmp_path)
         injured.check_all()
 
 

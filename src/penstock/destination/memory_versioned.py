@@ -77,11 +77,11 @@ class SqliteDocuments(DocumentStore):
                 values = [self.pipeline, target.oid, *head, json.dumps(body)]
                 conn.execute(_PUT + _IF_NEWER, values)
 
-    def fetch(self, target: Target, ids: pa.Array) -> pa.Table:
+    def fetch(self, target: Target, keys: pa.Table) -> pa.Table:
         with self._transaction() as conn:
             found = [
                 row
-                for key in ids.to_pylist()
+                for key in keys["id"].to_pylist()
                 for row in conn.execute(
                     "SELECT id, commit_lsn, ordinal, deleted, body"  # noqa: S608
                     f" FROM documents{_ONE}",
@@ -97,10 +97,7 @@ class SqliteDocuments(DocumentStore):
         return pa.Table.from_pylist(rows, schema=document_schema(target))
 
     def is_passed(self, target: Target, documents: pa.Table) -> Mask:
-        there = aligned(
-            documents["id"].combine_chunks(),
-            self.fetch(target, documents["id"].combine_chunks()),
-        )
+        there = aligned(documents["id"].combine_chunks(), self.fetch(target, documents))
         return ~version_is_below(there, documents)
 
     def forget_before(self, target: Target, position: Position) -> None:

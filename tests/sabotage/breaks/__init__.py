@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.sabotage.a_break import Break
 from tests.sabotage.breaks import (
     capture,
+    clickhouse,
     copies,
     identity,
     lakes,
@@ -31,6 +32,7 @@ BREAKS: tuple[Break, ...] = (
     *postgres.BREAKS,
     *queues.BREAKS,
     *search.BREAKS,
+    *clickhouse.BREAKS,
     *lakes.BREAKS,
     *schema.BREAKS,
     *trust.BREAKS,

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from penstock.destination.contract import Destination, SchemaChange
 from penstock.destination.families.ledger import Ledger
+from penstock.destination.families.staged_merge.unfit_policy import Unfit
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import (
     FollowsSchema,
@@ -52,6 +53,11 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
     @abstractmethod
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         """Follow a schema change of a table. Called again after a crash. Raises TableRefused."""
+
+    @property
+    def unfit_policy(self) -> Unfit:
+        """What becomes of values that a type cannot hold."""
+        return "refuse"
 
     def transaction(self) -> AbstractContextManager[object]:
         """All that happens inside is committed together with what the ledger is told."""
@@ -116,7 +122,23 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
         self._targets = {oid: t for oid, t in self._targets.items() if oid != table.oid}
 
     def notes(self, table: int) -> Sequence[str]:
-        return ()
+        what = "null" if self.unfit_policy == "null" else "null or the nearest value"
+        return [
+            f"column {column}: values that do not fit its type became {what}"
+            for column in sorted(self.unfit_values(table))
+        ]
+
+    def unfit_values(self, table: int) -> dict[str, int]:
+        """How many values of each column became others."""
+        prefix = f"unfit/{table}/"
+        found = self.ledger.read(prefix)
+        return {name.removeprefix(prefix): int(count) for name, count in found.items()}
+
+    def _note_unfit(self, table: int | str, unfit: Mapping[str, int], notes: Notes) -> None:
+        for column, count in unfit.items():
+            name = f"unfit/{table}/{column}"
+            before = notes.get(name) or self.ledger.read(name).get(name, "0")
+            notes[name] = str(int(before) + count)
 
     def forget(self) -> Sequence[str]:
         return ["its ledger"] if self.ledger.forget() else []

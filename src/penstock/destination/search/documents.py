@@ -73,7 +73,8 @@ class SearchDocuments(DocumentStore):
     def put(self, target: Target, documents: pa.Table) -> None:
         self._in_generation(target, lambda at: self._put(at, target, documents))
 
-    def fetch(self, target: Target, ids: pa.Array) -> pa.Table:
+    def fetch(self, target: Target, keys: pa.Table) -> pa.Table:
+        ids = keys["id"].combine_chunks()
         return self._in_generation(target, lambda at: self._found(at, target, ids))
 
     def is_passed(self, target: Target, documents: pa.Table) -> Mask:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from penstock.config.quantities import Duration, Size
+from penstock.config.server_url import server_url
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.families.queue.names import NameRule
 
@@ -18,21 +18,6 @@ _INDEXES = NameRule("search", "index", 255)
 
 # Set by Penstock itself: its guarantees rest on them.
 _OWN = frozenset({"gc_deletes", "refresh_interval", "number_of_replicas", "number_of_shards"})
-
-
-def _url(value: str) -> str:
-    parts = urlsplit(value)
-    try:
-        found = parts.hostname if parts.port is None or parts.port else None
-    except ValueError:
-        found = None
-    if parts.scheme not in ("http", "https") or not found or parts.query or parts.fragment:
-        raise PydanticCustomError("url", "Input should be a URL such as https://search:9200")
-    if parts.username or parts.password:
-        raise PydanticCustomError(
-            "url", "the user goes to destination.user, the password to destination.password"
-        )
-    return value.rstrip("/")
 
 
 def _settings(value: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +35,7 @@ def _settings(value: dict[str, Any]) -> dict[str, Any]:
 class SearchOptions(DestinationOptions):
     """Where documents go, and how."""
 
-    url: Annotated[str, AfterValidator(_url)]
+    url: Annotated[str, server_url("https://search:9200")]
     user: str | None = None
     password: SecretStr | None = None
     api_key: SecretStr | None = None

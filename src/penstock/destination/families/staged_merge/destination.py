@@ -44,6 +44,7 @@ from penstock.destination.families.staged_merge.task_writer import (
     copied_columns,
 )
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
+from penstock.destination.families.staged_merge.unfit_policy import Unfit
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import TakesReplays, Ticket
 from penstock.destination.seen_elsewhere import not_seen_here
@@ -270,27 +271,9 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             for part in parts:
                 self._note_unfit(oid, part.unfit, notes)
 
-    def _note_unfit(self, table: int, unfit: Mapping[str, int], notes: Notes) -> None:
-        for column, count in unfit.items():
-            name = f"unfit/{table}/{column}"
-            before = notes.get(name) or self.ledger.read(name).get(name, "0")
-            notes[name] = str(int(before) + count)
-
-    def notes(self, table: int) -> Sequence[str]:
-        prefix = f"unfit/{table}/"
-        what = (
-            "null" if self.typing and self.typing.unfit == "null" else "null or the nearest value"
-        )
-        return [
-            f"column {name.removeprefix(prefix)}: values that do not fit its type became {what}"
-            for name in sorted(self.ledger.read(prefix))
-        ]
-
-    def unfit_values(self, table: int) -> dict[str, int]:
-        """How many values of each column became others."""
-        prefix = f"unfit/{table}/"
-        found = self.ledger.read(prefix)
-        return {name.removeprefix(prefix): int(count) for name, count in found.items()}
+    @property
+    def unfit_policy(self) -> Unfit:
+        return self.typing.unfit if self.typing else "refuse"
 
     # -- copies ----------------------------------------------------------------------------------
 

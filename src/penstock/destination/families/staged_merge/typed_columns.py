@@ -28,7 +28,6 @@ Mask = npt.NDArray[np.bool_]
 NO_COLUMNS = "_row"
 """The column of a table that has none, where the engine wants one."""
 
-_MOST_DIGITS = 38
 _SHOWN = 60
 _DATES = ("date", "timestamp", "timestamptz")
 # Numbers that stand for infinity in DuckDB; all that is finite lies between them.
@@ -43,7 +42,8 @@ class EngineTypes:
 
     ``has_time``: times of day, of which 24:00:00 is one. ``has_uuid``: uuids; else they are texts.
     ``has_unsigned``: integers without a sign. ``is_endless``: dates of all years, and infinity;
-    else years 1 to 9999. ``has_small``: integers of 16 bits.
+    else ``days`` since 1970, by default years 1 to 9999. ``has_small``: integers of 16 bits.
+    ``most_digits``: of a decimal.
     """
 
     has_time: bool
@@ -51,6 +51,8 @@ class EngineTypes:
     has_unsigned: bool
     is_endless: bool
     has_small: bool = True
+    days: tuple[int, int] = (_YEAR_1, _YEAR_9999)
+    most_digits: int = 38
 
     def arrow(self, plain: str) -> pa.DataType:
         """The Arrow type of a column whose type comes down to ``plain`` (plain_type.py)."""
@@ -72,9 +74,9 @@ class EngineTypes:
         if self.is_endless and unfit is not None and plain in (*_DATES, "time"):
             values, unfit = _endless(text, values, unfit, plain)
         elif plain in _DATES and not self.is_endless:
-            values, unfit = _four_digits(values, unfit, plain)
+            values, unfit = self._within(values, unfit, plain)
         elif plain.removesuffix("[]") in _DATES and not self.is_endless:
-            values, unfit = _lists_of_four_digits(values, unfit, plain)
+            values, unfit = self._lists_within(values, unfit, plain)
         if nearest and unfit is not None and plain in _DATES:
             values = self._nearest(text, values, unfit, plain)
         if values.type != arrow:
@@ -89,22 +91,57 @@ class EngineTypes:
         )
         if scalar.startswith("numeric"):
             decimal = arrow_type(*plain_pg_type(scalar))
-            is_text = not pa.types.is_decimal(decimal) or decimal.precision > _MOST_DIGITS
+            is_text = not pa.types.is_decimal(decimal) or decimal.precision > self.most_digits
         if scalar in ("json", "jsonb") or is_text:
             return plain.replace(scalar, TEXT)
         return plain
 
     def _nearest(self, text: pa.Array, values: pa.Array, unfit: Mask, plain: str) -> pa.Array:
         """The first or the last value of the type in place of what is before or after it."""
+        first_year = str(np.datetime64(self.days[0], "D"))[:4]
         is_early = pc.or_(pc.starts_with(text, "-"), pc.ends_with(text, " BC"))
+        has_year = pc.match_substring_regex(text, r"^\d{4}-")
+        before = pc.less(pc.utf8_slice_codeunits(text, 0, 4), first_year)
+        is_early = pc.or_(is_early, pc.and_(has_year, before))
         is_early = pc.fill_null(is_early, False).to_numpy(zero_copy_only=False)
         if self.is_endless:
             first, last = 1 - _ENDLESS[plain], _ENDLESS[plain] - 1
         elif plain == "date":
-            first, last = _YEAR_1, _YEAR_9999
+            first, last = self.days
         else:
-            first, last = _YEAR_1 * _DAY, (_YEAR_9999 + 1) * _DAY - 1
+            first, last = self.days[0] * _DAY, (self.days[1] + 1) * _DAY - 1
         return _with(values, {first: unfit & is_early, last: unfit & ~is_early})
+
+    def _is_outside(self, values: pa.Array, plain: str) -> Mask:
+        """Which are before the first day, or after the last."""
+        first, last = self.days
+        unit = 1 if plain == "date" else _DAY
+        stored = values.view(pa.int32() if plain == "date" else pa.int64())
+        numbers = pc.fill_null(stored, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        outside: Mask = (numbers < first * unit) | (numbers >= (last + 1) * unit)
+        return outside
+
+    def _within(
+        self, values: pa.Array, unfit: Mask | None, plain: str
+    ) -> tuple[pa.Array, Mask | None]:
+        outside = self._is_outside(values, plain)
+        if not outside.any():
+            return values, unfit
+        values = pc.if_else(pa.array(outside), pa.scalar(None, values.type), values)
+        return values, outside if unfit is None else outside | unfit
+
+    def _lists_within(
+        self, values: pa.Array, unfit: Mask | None, plain: str
+    ) -> tuple[pa.Array, Mask | None]:
+        outside = self._is_outside(values.flatten(), plain.removesuffix("[]"))
+        if not outside.any():
+            return values, unfit
+        rows = np.zeros(len(values), bool)
+        # As flatten does it: a null has no elements, whatever lies below it.
+        lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+        rows[np.repeat(np.arange(len(values)), lengths)[outside]] = True
+        values = pc.if_else(pa.array(rows), pa.scalar(None, values.type), values)
+        return values, rows if unfit is None else rows | unfit
 
 
 @cache
@@ -146,37 +183,6 @@ def _endless(
         numbers = {end: is_text("infinity"), -end: is_text("-infinity")}
     held = np.logical_or.reduce(list(numbers.values()))
     return _with(values, numbers), unfit & ~held
-
-
-def _is_outside(values: pa.Array, plain: str) -> Mask:
-    """Which are of a year before 1 or after 9999."""
-    unit = 1 if plain == "date" else _DAY
-    stored = values.view(pa.int32() if plain == "date" else pa.int64())
-    numbers = pc.fill_null(stored, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    outside: Mask = (numbers < _YEAR_1 * unit) | (numbers >= (_YEAR_9999 + 1) * unit)
-    return outside
-
-
-def _four_digits(values: pa.Array, unfit: Mask | None, plain: str) -> tuple[pa.Array, Mask | None]:
-    outside = _is_outside(values, plain)
-    if not outside.any():
-        return values, unfit
-    values = pc.if_else(pa.array(outside), pa.scalar(None, values.type), values)
-    return values, outside if unfit is None else outside | unfit
-
-
-def _lists_of_four_digits(
-    values: pa.Array, unfit: Mask | None, plain: str
-) -> tuple[pa.Array, Mask | None]:
-    outside = _is_outside(values.flatten(), plain.removesuffix("[]"))
-    if not outside.any():
-        return values, unfit
-    rows = np.zeros(len(values), bool)
-    # As flatten does it: a null has no elements, whatever lies below it.
-    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-    rows[np.repeat(np.arange(len(values)), lengths)[outside]] = True
-    values = pc.if_else(pa.array(rows), pa.scalar(None, values.type), values)
-    return values, rows if unfit is None else rows | unfit
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from penstock.destination.families.target import Target
 from penstock.destination.families.versioned.documents import (
     DocumentStore,
     document_ids,
+    key_rows,
     tombstones,
 )
 from penstock.destination.families.versioned.task_writer import (
@@ -83,6 +84,8 @@ class VersionedDestination(KeptTables, TakesReplays):
                 emptied.update(told["emptied"])
                 for oid, keys in told["parked"].items():
                     notes.update(dict.fromkeys((parked_note(oid, key) for key in keys), ""))
+                for oid, unfit in told["unfit"].items():
+                    self._note_unfit(oid, unfit, notes)
             self.were_written(written, emptied)
             notes["progress"] = watermarks_text(watermarks)
 
@@ -120,9 +123,11 @@ class VersionedDestination(KeptTables, TakesReplays):
         return VersionedChunkWriter(self.store, self._targets[table.oid])
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
-        """Fence: what tasks wrote is there."""
-        with self._changing():
-            pass
+        """What tasks wrote is there: fence, and note what was unfit."""
+        with self._changing() as notes:
+            for receipt in receipts:
+                for oid, unfit in json.loads(receipt.content).items():
+                    self._note_unfit(oid, unfit, notes)
 
     # -- replays ---------------------------------------------------------------------------------
 
@@ -137,14 +142,28 @@ class VersionedDestination(KeptTables, TakesReplays):
         """What was read again is newer than all that was replayed, and older than what follows."""
         target, store = self._targets[rows.table.oid], self.store
         made = copied_documents(store, target, rows)
-        columns = [[key[place] for key in keys] for place in range(len(target.key))]
-        ids = document_ids([pa.array(column, pa.string()) for column in columns])
-        gone = ids.filter(pa.compute.invert(pa.compute.is_in(ids, made["id"].combine_chunks())))
-        lsn = np.full(len(gone), rows.snapshot.commit_lsn, np.int64)
-        ordinal = np.full(len(gone), READ_ORDINAL, np.int64)
+        parked = self._parked(rows, target, keys)
+        there = pa.compute.is_in(parked["id"], made["id"].combine_chunks())
+        gone = parked.filter(pa.compute.invert(there))
+        lsn = np.full(gone.num_rows, rows.snapshot.commit_lsn, np.int64)
+        ordinal = np.full(gone.num_rows, READ_ORDINAL, np.int64)
         with self._changing() as notes:
             if made.num_rows:
                 store.put(target, made)
-            if len(gone):
+            if gone.num_rows:
                 store.put(target, tombstones(target, gone, lsn, ordinal))
             notes.update(dict.fromkeys(parked_note(target.oid, key) for key in keys))
+            for oid, unfit in store.unfit.items():
+                self._note_unfit(oid, unfit, notes)
+
+    def _parked(self, rows: TableRows, target: Target, keys: Sequence[Key]) -> pa.Table:
+        """Keys as the store has them."""
+        texts = [
+            pa.array([key[place] for key in keys], pa.string()) for place in range(len(target.key))
+        ]
+        places = target.places(rows.table)
+        types = [rows.table.columns[places[index]].type for index in target.key]
+        values = [
+            self.store.values(text, pg_type) for text, pg_type in zip(texts, types, strict=True)
+        ]
+        return key_rows(target, document_ids(texts), values)

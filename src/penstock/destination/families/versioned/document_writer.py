@@ -8,6 +8,8 @@ row's key is parked: whoever replays changes over copied rows has it read again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,12 +20,14 @@ from penstock.destination.families.versioned.documents import (
     Mask,
     aligned,
     document_schema,
+    key_rows,
     mask,
     tombstones,
     version_is_below,
 )
 
 Keys = list[tuple[str, ...]]
+_FETCHED_AT_ONCE = 2000
 
 
 class DocumentWriter:
@@ -42,29 +46,35 @@ class DocumentWriter:
             return []
         if not partial.all():
             self._store.put(target, _documents(target, _only(rows, ~partial)))
-        left = _only(rows, partial)
-        found = self._found(target, left["id"].combine_chunks())
-        is_open = version_is_below(found, left)
-        left, found = _only(left, is_open), _only(found, is_open)
-        return self._complete(target, left, found)
+        parked: Keys = []
+        for left in _pieces(_only(rows, partial)):
+            found = self._found(target, _keys(target, left))
+            is_open = version_is_below(found, left)
+            parked += self._complete(target, _only(left, is_open), _only(found, is_open))
+        return parked
 
     def move_rows(self, target: Target, rows: pa.Table) -> Keys:
-        """Rows that come from the id ``from``, in whole or in part, no id twice; else as above.
+        """Rows that come from the id ``from``, whose key is ``f…``, in whole or in part, no id
+        twice; else as above.
 
         The new document is written before the old one goes: whoever does it again after a crash
         finds one or the other.
         """
-        sources = rows["from"].combine_chunks()
+        return [key for some in _pieces(rows) for key in self._move(target, some)]
+
+    def _move(self, target: Target, rows: pa.Table) -> Keys:
+        left = [rows[f"f{index}"].combine_chunks() for index in target.key]
+        sources = key_rows(target, rows["from"].combine_chunks(), left)
         old = self._found(target, sources)
-        new = self._found(target, rows["id"].combine_chunks())
+        new = self._found(target, _keys(target, rows))
         is_open = version_is_below(new, rows)
         parked = self._complete(target, _only(rows, is_open), _only(old, is_open))
         gone = tombstones(target, sources, *_positions(rows))
         self._store.put(target, gone)
         return parked
 
-    def _found(self, target: Target, ids: pa.Array) -> pa.Table:
-        return aligned(ids, self._store.fetch(target, ids))
+    def _found(self, target: Target, keys: pa.Table) -> pa.Table:
+        return aligned(keys["id"].combine_chunks(), self._store.fetch(target, keys))
 
     def _complete(self, target: Target, rows: pa.Table, found: pa.Table) -> Keys:
         """Put rows with what is unset taken from what was found; the keys of the others."""
@@ -81,6 +91,12 @@ class DocumentWriter:
         lost = _only(lost, ~self._store.is_passed(target, _documents(target, lost)))
         key = [lost[f"k{index}"].to_pylist() for index in target.key]
         return list(zip(*key, strict=True))
+
+
+def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
+    """Some at a time: each has values that are large, and all of them come back."""
+    for start in range(0, rows.num_rows, _FETCHED_AT_ONCE):
+        yield rows.slice(start, _FETCHED_AT_ONCE)
 
 
 def _completed(target: Target, rows: pa.Table, found: pa.Table) -> pa.Table:
@@ -103,6 +119,10 @@ def _is_partial(rows: pa.Table) -> Mask:
 
 def _documents(target: Target, rows: pa.Table) -> pa.Table:
     return rows.select(document_schema(target).names)
+
+
+def _keys(target: Target, rows: pa.Table) -> pa.Table:
+    return rows.select(["id", *(f"c{index}" for index in target.key)])
 
 
 def _positions(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:

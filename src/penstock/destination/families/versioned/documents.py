@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ HEAD = pa.schema(
     ]
 )
 """Behind these stand the values: ``c0``, ``c1``, … as the store writes them, null where the row has
-none and in tombstones.
+none. Of those a tombstone has the key's alone.
 """
 
 _LONGEST_ID = 500
@@ -47,6 +47,11 @@ class DocumentStore(ABC):
     resent: int = 0
     """How many documents did not arrive at first, and were sent again."""
 
+    @property
+    def unfit(self) -> Mapping[int, Mapping[str, int]]:
+        """How many values became others, by table and column: its types cannot hold them."""
+        return {}
+
     def values(self, text: pa.Array, pg_type: PgType) -> pa.Array:
         """A column of Postgres texts as the store writes it. Called by whoever encodes."""
         return text
@@ -58,9 +63,9 @@ class DocumentStore(ABC):
         """
 
     @abstractmethod
-    def fetch(self, target: Target, ids: pa.Array) -> pa.Table:
-        """What stands under these ids as the last writes left it, in any order. Tombstones may be
-        among it.
+    def fetch(self, target: Target, keys: pa.Table) -> pa.Table:
+        """What stands under these keys (``key_rows``) as the last writes left it, in any order.
+        Tombstones may be among it.
         """
 
     @abstractmethod
@@ -125,15 +130,28 @@ def document_schema(target: Target) -> pa.Schema:
     return pa.schema([*HEAD, *(pa.field(name, pa.large_string()) for name in names)])
 
 
+def key_rows(target: Target, ids: pa.Array, key: Sequence[pa.Array]) -> pa.Table:
+    """Ids with the values of the key that they are of, as the store writes them."""
+    values = {
+        f"c{index}": text.cast(pa.large_string())
+        for index, text in zip(target.key, key, strict=True)
+    }
+    return pa.table({"id": ids, **values})
+
+
 def tombstones(
     target: Target,
-    ids: pa.Array,
+    keys: pa.Table,
     commit_lsn: npt.NDArray[np.int64],
     ordinal: npt.NDArray[np.int64],
 ) -> pa.Table:
     """Documents that are deleted, at these positions."""
-    count = len(ids)
-    columns = [pa.nulls(count, pa.large_string())] * len(target.columns)
+    count, names = keys.num_rows, keys.column_names
+    columns = [
+        keys[name].combine_chunks() if name in names else pa.nulls(count, pa.large_string())
+        for name in document_schema(target).names[len(HEAD) :]
+    ]
+    ids = keys["id"].combine_chunks()
     return documents(target, ids, commit_lsn, ordinal, np.ones(count, bool), columns)
 
 

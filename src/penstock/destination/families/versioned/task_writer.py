@@ -151,7 +151,12 @@ class DocumentSender(LaneSender):
         self._store.close()
         parked = {oid: sorted(keys) for oid, keys in self._parked.items() if keys}
         written = sorted(self._written - self._replayed)
-        told = {"written": written, "emptied": sorted(self._emptied), "parked": parked}
+        told = {
+            "written": written,
+            "emptied": sorted(self._emptied),
+            "parked": parked,
+            "unfit": self._store.unfit,
+        }
         return json.dumps(told).encode()
 
     def give_up(self) -> None:
@@ -186,10 +191,10 @@ class VersionedChunkWriter(ChunkWriter):
                     self.store.put(self.target, made)
                 count += len(piece)
                 size += made.nbytes
-            resent = self.store.resent
+            resent, unfit = self.store.resent, json.dumps(self.store.unfit).encode()
         finally:
             self.store.close()
-        return ChunkReceipt(count, size, resent=resent)
+        return ChunkReceipt(count, size, unfit, resent=resent)
 
 
 def copied_documents(
@@ -222,8 +227,11 @@ def _by_key(
     columns, more = [], {}
     for index, place in enumerate(places):
         pick, unset = events.last_sent(values.unset(place))
-        text = values.text(place).take(pa.array(pick))
-        if gone is not None:
+        if index in target.key:
+            text = events.key_texts[target.key.index(index)]
+        else:
+            text = values.text(place).take(pa.array(pick))
+        if gone is not None and index not in target.key:
             text = pc.if_else(gone, pa.scalar(None, text.type), text)
         columns.append(store.values(text, changes.table.columns[place].type))
         if unset is not None:
@@ -238,12 +246,14 @@ def _by_key(
 def _moved(
     store: DocumentStore, target: Target, places: Sequence[int], changes: TableChanges
 ) -> pa.Table:
-    """Each change a row, with the id that it comes ``from``."""
+    """Each change a row, with the id that it comes ``from``, and the key of that as ``f…``."""
     values = RowValues(changes)
     key = [places[index] for index in target.key]
     texts = [values.text(column) for column in key]
-    more = {"from": document_ids([old_key_text(changes, values, column) for column in key])}
-    more.update(_key_texts(target, texts))
+    olds = [old_key_text(changes, values, column) for column in key]
+    more = {"from": document_ids(olds), **_key_texts(target, texts)}
+    for index, column, old in zip(target.key, key, olds, strict=True):
+        more[f"f{index}"] = store.values(old, changes.table.columns[column].type)
     for index, place in enumerate(places):
         if (unset := values.unset(place)) is not None:
             more[f"u{index}"] = pa.array(unset)

@@ -1,0 +1,1 @@
+"""The destination `clickhouse`: versioned rows in ReplacingMergeTree tables."""

@@ -1,0 +1,28 @@
+"""The `clickhouse` destination's part of the pipeline file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+
+from penstock.config.quantities import Duration
+from penstock.config.server_url import server_url
+from penstock.destination.contract import DestinationOptions
+from penstock.destination.families.staged_merge.unfit_policy import Unfit
+
+
+class ClickHouseOptions(DestinationOptions):
+    """``database`` is where the tables of a schema are; ``ledger_database`` where the pipeline's
+    own table is.
+    """
+
+    url: Annotated[str, server_url("https://clickhouse:8443")]
+    user: str = "default"
+    password: SecretStr | None = None
+    ca_file: Path | None = None
+    database: Annotated[str, Field(min_length=1)] = "{schema}"
+    ledger_database: Annotated[str, Field(min_length=1)] = "penstock"
+    unfit: Unfit = "refuse"
+    timeout: Duration = 60.0
