@@ -1,0 +1,147 @@
+"""How a warehouse writes what all of them are told. Pure: texts in, SQL out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
+from penstock.destination.families.target import Target
+from penstock.destination.families.warehouse.checked_texts import CheckedTexts
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A file of the stage: its name, its columns with their types there, and where it is."""
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A relation that holds the rows of a file, what makes it and what removes it."""
+
+    relation: str
+    make: tuple[str, ...]
+    drop: tuple[str, ...]
+
+
+class Dialect(ABC):
+    """Names, values, types and the statements that differ. Column types are those that
+    ``CheckedTexts.held_as`` names.
+    """
+
+    name: str
+    """Of the destination."""
+    types: CheckedTexts
+    has_transactional_ddl: bool
+    """Else a statement that changes a table commits the transaction that it stands in."""
+    has_merge: bool
+    """MERGE takes conditions on its branches; else rows leave by DELETE and come by INSERT."""
+
+    # -- names and values ------------------------------------------------------------------------
+
+    @abstractmethod
+    def quoted(self, name: str) -> str: ...
+
+    @abstractmethod
+    def literal(self, text: str) -> str: ...
+
+    def named(self, name: str) -> str:
+        """A name as the warehouse keeps it."""
+        return name
+
+    def table(self, target: Target) -> str:
+        return f"{self.quoted(target.schema)}.{self.quoted(target.name)}"
+
+    def columns(self, target: Target) -> list[str]:
+        """Quoted, in the order of the target; never none."""
+        return [self.quoted(name) for name in target.columns] or [self.quoted(NO_COLUMNS)]
+
+    # -- types -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def sql_type(self, held: str) -> str: ...
+
+    def column_types(self, target: Target) -> list[str]:
+        return [self.sql_type(self.types.held_as(plain)) for plain in target.types] or [
+            self.sql_type("bool")
+        ]
+
+    @abstractmethod
+    def value(self, held: str, text: str) -> str:
+        """An expression for a value that a column gets, of its text in a file."""
+
+    @abstractmethod
+    def constant(self, held: str, text: str) -> str:
+        """A value of a type, written out."""
+
+    def same(self, held: str, one: str, other: str) -> str:
+        """Whether two values are equal as Postgres has it; neither is null."""
+        return f"{one} = {other}"
+
+    @abstractmethod
+    def same_or_null(self, held: str, one: str, other: str) -> str:
+        """The same, where two nulls are equal, too."""
+
+    @abstractmethod
+    def cast(self, before: str, after: str, column: str) -> str | None:
+        """What a column of one held type is as another, for changes that Postgres makes without
+        writing rows anew; None where it does not.
+        """
+
+    # -- statements ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def create_schema(self, schema: str) -> str: ...
+
+    @abstractmethod
+    def create_table(self, target: Target, name: str) -> str:
+        """``name`` is quoted: that of the target, or of what takes its place."""
+
+    @abstractmethod
+    def rename_table(self, schema: str, before: str, after: str) -> str: ...
+
+    def drop_table(self, name: str) -> str:
+        return f"DROP TABLE IF EXISTS {name}"
+
+    def widened(self, table: str, column: str, before: str, after: str) -> str | None:
+        """A statement that retypes a column in place; None where that cannot be."""
+        return None
+
+    @abstractmethod
+    def tables_query(self) -> str:
+        """Schema, table, column and type of all columns that are there, as ``spelled`` has them."""
+
+    @abstractmethod
+    def table_query(self, schema: str, name: str) -> str:
+        """A row where there is such a table."""
+
+    @abstractmethod
+    def spelled(self, held: str) -> str:
+        """A type as the catalogue shows it."""
+
+    @abstractmethod
+    def fence(self, ledger: str) -> Sequence[str]:
+        """What keeps other drivers from the ledger's table until the transaction ends."""
+
+    @abstractmethod
+    def delete(self, target: Target, relation: str, where: str) -> str:
+        """Remove the rows that are like one of a relation, by a condition on both."""
+
+    @abstractmethod
+    def in_delete(self, target: Target) -> str:
+        """What the table is called in that condition."""
+
+    # -- files -----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def staged(self, target: Target, file: StagedFile) -> Staged: ...
+
+    def load_file(self, target: Target, file: StagedFile) -> str | None:
+        """A statement that adds the rows of a file to a table, which has the same columns; None
+        where they have to be staged first.
+        """
+        return None
