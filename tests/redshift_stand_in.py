@@ -100,7 +100,7 @@ class RedshiftStandIn(FakePooler):
             found = _COPY.fullmatch(statement)
             copied = None if found is None else self._files(found)
             if found is None or copied is None:
-                sent = "DO $$ BEGIN RAISE EXCEPTION 'Load failed: no such COPY, file or role'; END $$"
+                sent = "DO $$ BEGIN RAISE EXCEPTION 'Load failed: no such file or role'; END $$"
             else:
                 sent = (
                     f"COPY {found['table']} ({found['columns']}) FROM STDIN"
