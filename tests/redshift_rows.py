@@ -17,15 +17,15 @@ from tests.folded_compare import read_source
 Value = str | tuple[Any, ...] | None
 
 
-def expect_same_in_stand_in(url: str, database: str, table: str, *, unfit: bool = False) -> None:
+def expect_same_in_stand_in(url: str, database: str, table: str, *, unfit: bool = False) -> int:
     """Fail unless a table of the source's schema public holds the same rows in the database of a
-    stand-in. With ``unfit`` a null there stands for any value.
+    stand-in; how many these are. With ``unfit`` a null there stands for any value.
     """
     with psycopg.connect(url, autocommit=True) as conn:
         source = read_source(conn, table)
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("SET timezone TO 'UTC'")
-        kinds = dict(
+        kinds: dict[str, str] = dict(
             conn.execute(
                 "SELECT column_name, data_type FROM stand_in.columns"
                 " WHERE table_schema = 'public' AND table_name = %s",
@@ -45,7 +45,7 @@ def expect_same_in_stand_in(url: str, database: str, table: str, *, unfit: bool 
     if not unfit:
         gone, new = list((left - there).items()), list((there - left).items())
         assert not gone + new, (table, gone[:3], new[:3])
-        return
+        return there.total()
     rest = list(left.elements())
     for row in sorted(there.elements(), key=lambda row: row.count(None)):
         fits = [
@@ -56,6 +56,7 @@ def expect_same_in_stand_in(url: str, database: str, table: str, *, unfit: bool 
         assert fits, (table, row, rest[:3])
         rest.remove(fits[0])
     assert not rest, (table, rest[:3])
+    return there.total()
 
 
 def _there(text: str | None, kind: str) -> Value:
@@ -79,22 +80,24 @@ def _here(text: str | None, kind: str) -> Value:
         return tuple(map(_element, split_array(text, ",").elements))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> str | tuple[Any, ...]:
     """A document; an array of one level or more as its elements."""
     if isinstance(value, list):
         return tuple(
             element
             for each in value
-            for element in (_plain(each) if isinstance(each, list) else (_element(each),))
+            for element in (_plain(each) if isinstance(each, list) else [_element(each)])
         )
     return json.dumps(value, sort_keys=True)
 
 
 def _element(value: Any) -> str | None:
     """As text, however it was written."""
-    if value is None or isinstance(value, str):
-        try:
-            return None if value is None else _element(json.loads(value))
-        except json.JSONDecodeError:
-            return {"t": "True", "f": "False"}.get(value, value)
-    return str(value)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        return str(value)
+    try:
+        return _element(json.loads(value))
+    except json.JSONDecodeError:
+        return {"t": "True", "f": "False"}.get(value, value)

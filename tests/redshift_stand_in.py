@@ -60,7 +60,8 @@ _STRINGS = re.compile(r"('(?:[^']|'')*')")
 class RedshiftStandIn(FakePooler):
     """``statements`` are all that came, in their order; ``denied`` what the deny-list says of them:
     such a statement fails. ``faults`` are patterns and messages: the next statement that fits
-    fails with that one.
+    fails with that one. The answer to the next that fits one of ``unanswered`` is lost, and the
+    connection with it.
     """
 
     def __init__(self, database: str, stage_options: dict[str, str]) -> None:
@@ -71,6 +72,7 @@ class RedshiftStandIn(FakePooler):
         self.statements: list[str] = []
         self.denied: list[tuple[str, str]] = []
         self.faults: list[tuple[str, str]] = []
+        self.unanswered: list[str] = []
         super().__init__(int(str(conninfo_to_dict(database)["port"])))
         self.invents_numbers = False
 
@@ -79,6 +81,15 @@ class RedshiftStandIn(FakePooler):
         return make_conninfo(self._database, host="127.0.0.1", port=self.port)
 
     def _serve_session(self, client: socket.socket, server: socket.socket) -> None:
+        try:
+            self._talk(client, server)
+        finally:
+            # Whose client is gone has its transaction rolled back.
+            for each in (client, server):
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def _talk(self, client: socket.socket, server: socket.socket) -> None:
         status = b"I"
         while True:
             kind, body = self._exactly(client, 1), self._packet(client)
@@ -88,6 +99,14 @@ class RedshiftStandIn(FakePooler):
                 return
             statement = body[4:-1].decode()
             self.statements.append(statement)
+            lost = next((each for each in self.unanswered if re.search(each, statement)), None)
+            if lost is not None:
+                self.unanswered.remove(lost)
+                nobody, other = socket.socketpair()
+                self._execute(other, server, statement, status)
+                nobody.close()
+                other.close()
+                return
             status = self._execute(client, server, statement, status)
 
     def _execute(

@@ -16,7 +16,7 @@ import pytest
 from penstock.destination.families.target import Target
 from penstock.destination.redshift.destination import RedshiftDestination
 from penstock.destination.redshift.options import RedshiftOptions
-from penstock.model.errors import BatchAgain, Fenced, TableRefused
+from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
@@ -129,6 +129,18 @@ def test_a_transaction_that_redshift_cannot_order_comes_again(adapter: StandInAd
         deliver(destination, builder.frontier, [changes])
     assert destination.committed() is None
     deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+def test_the_answer_to_a_commit_is_lost(adapter: StandInAdapter) -> None:
+    """Nobody knows whether it was done: the next driver asks, and does not do it again."""
+    destination, builder = opened(adapter), ChangeBuilder()
+    changes = insert_items(builder, 0, 2)
+    adapter.stand_in.unanswered.append("^COMMIT")
+    with pytest.raises(DestinationUnavailable):
+        deliver(destination, builder.frontier, [changes])
+    assert destination.committed() == Watermarks(builder.frontier)
+    assert opened(adapter).committed() == Watermarks(builder.frontier)
     assert_delivered(adapter, reference(changes))
 
 

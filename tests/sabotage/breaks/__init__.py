@@ -18,6 +18,7 @@ from tests.sabotage.breaks import (
     source,
     transformers,
     trust,
+    warehouses,
     webhooks,
 )
 
@@ -32,6 +33,7 @@ BREAKS: tuple[Break, ...] = (
     *queues.BREAKS,
     *search.BREAKS,
     *lakes.BREAKS,
+    *warehouses.BREAKS,
     *schema.BREAKS,
     *trust.BREAKS,
     *transformers.BREAKS,
