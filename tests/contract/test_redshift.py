@@ -212,6 +212,21 @@ def test_a_table_follows_what_redshift_cannot_change(adapter: StandInAdapter) ->
     assert found == [(1, "a\\b'c", Decimal("1.50"), filled), (2, None, Decimal("1.50"), filled)]
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_two_tables_that_are_one_to_redshift_are_refused(
+    adapter: StandInAdapter, at_once: bool
+) -> None:
+    destination = opened(adapter)
+    assert isinstance(destination, RedshiftDestination)
+    odd = replace(definition(ITEMS), oid=30_001, name="Odd")
+    other = replace(odd, oid=30_002, name="odd")
+    if not at_once:
+        destination.prepare([odd])
+    with pytest.raises(TableRefused, match=r"public\.Odd have the same name") as refused:
+        destination.prepare([odd, other])
+    assert refused.value.table == other.oid
+
+
 def test_rows_without_a_key_that_are_alike_go_one_by_one(adapter: StandInAdapter) -> None:
     destination, builder = opened(adapter), ChangeBuilder()
     with builder.transaction():

@@ -34,7 +34,7 @@ from penstock.destination.families.warehouse.tables import (
 )
 from penstock.destination.protocols import CopiedByWorkers
 from penstock.failpoints import failpoint
-from penstock.model.errors import BatchAgain, DestinationError, refused_alone
+from penstock.model.errors import BatchAgain, DestinationError, TableRefused, refused_alone
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.objects.bucket import Bucket
@@ -53,6 +53,8 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         super().__init__(options, pipeline)
         self.typing = ColumnTyping(self.dialect.types, options.unfit)
         self._there: Tables | None = None
+        # Of a transaction that may not have told the ledger yet.
+        self._made: dict[int, Target] = {}
         self._uploaded: list[str] = []
         self._was_checked = False
 
@@ -116,6 +118,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
                 raise
             raise fenced(self.name, self.pipeline) from error
         finally:
+            self._made.clear()
             uploaded, self._uploaded = self._uploaded, []
             with suppress(DestinationError):  # what stays is removed at the next start
                 self.csv_files().remove(uploaded)
@@ -132,6 +135,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
             super().prepare(definitions)
 
     def create(self, table: TableDefinition, target: Target) -> None:
+        self._expect_own_name(target)
         with refused_alone(target.oid), self.session.transaction():
             if self._there is None:
                 self._there = warehouse_tables(self.session, self.dialect)
@@ -147,8 +151,23 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         assert self.typing is not None  # noqa: S101
+        self._expect_own_name(after)
         with refused_alone(after.oid), self.session.transaction():
             WarehouseAlteration(self.dialect, change, before, after, self.typing).run(self.session)
+
+    def _expect_own_name(self, target: Target) -> None:
+        """Raise TableRefused where another table of the pipeline has the same name there."""
+        named = self.dialect.table(target)
+        for other in (*self._known().values(), *self._made.values()):
+            if other.oid != target.oid and self.dialect.table(other) == named:
+                raise TableRefused(
+                    f"table {target.qualified_name} and table {other.qualified_name} have the same "
+                    f"name in {self.name}, {named}",
+                    remedy="leave one of them out by the pipeline's filter, or rename it at the "
+                    "source",
+                    table=target.oid,
+                )
+        self._made[target.oid] = target
 
     def empty(self, target: Target) -> None:
         """Not by TRUNCATE, which would commit what stands before it."""
