@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,7 +13,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from penstock.destination.families.kept_tables import Key
+from penstock.destination.families.kept_tables import Key, Notes
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
@@ -24,7 +25,7 @@ from penstock.destination.families.warehouse.ledger import WarehouseLedger
 from penstock.destination.families.warehouse.merging import TableMerge
 from penstock.destination.families.warehouse.object_stage import CsvFiles, ObjectStage, stage_owner
 from penstock.destination.families.warehouse.options import WarehouseOptions
-from penstock.destination.families.warehouse.session import WarehouseSession
+from penstock.destination.families.warehouse.session import WarehouseSession, one_each
 from penstock.destination.families.warehouse.staged_rows import ROW
 from penstock.destination.families.warehouse.tables import (
     Tables,
@@ -35,6 +36,7 @@ from penstock.destination.families.warehouse.tables import (
 from penstock.destination.protocols import CopiedByWorkers
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationError, TableRefused, refused_alone
+from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.objects.bucket import Bucket
@@ -57,6 +59,8 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         self._made: dict[int, Target] = {}
         self._uploaded: list[str] = []
         self._was_checked = False
+        self._applied: dict[int, Mark] = {}
+        self._alters = self._finished = 0
 
     # -- what a member says ----------------------------------------------------------------------
 
@@ -119,6 +123,8 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
             raise fenced(self.name, self.pipeline) from error
         finally:
             self._made.clear()
+            self._applied.clear()
+            self._alters = self._finished = 0
             uploaded, self._uploaded = self._uploaded, []
             with suppress(DestinationError):  # what stays is removed at the next start
                 self.csv_files().remove(uploaded)
@@ -133,10 +139,44 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
                 self._targets = {**self._targets, **{t.oid: Target.of(t) for t in definitions}}
                 return
             super().prepare(definitions)
+            self._make_room(definitions)
+
+    def _make_room(self, definitions: Sequence[TableDefinition]) -> None:
+        """Where staged rows need a table that stays: one for each, as it is by now."""
+        for target in map(Target.of, definitions):
+            statements = self.dialect.staging_table(target)
+            name, text = f"staging/{target.oid}", json.dumps(statements)
+            if statements and self.ledger.read(name).get(name) != text:
+                one_each(statements, self.session)
+                self.ledger.write(self._driver, {name: text})
+
+    @contextmanager
+    def _changing_tables(self) -> Iterator[None]:
+        """For statements that change tables. Where they commit what stands before them, that is
+        committed with marks of how far it goes: it is not done again after a crash.
+        """
+        if self.dialect.has_transactional_ddl:
+            with self.session.transaction():
+                yield
+            return
+        if self.session.in_transaction:
+            marks: Notes = {f"held/{oid}": json.dumps(mark) for oid, mark in self._applied.items()}
+            marks["altered"] = json.dumps([self._commits + 1, self._finished])
+            self.ledger.write(self._driver, marks)
+        with self.session.outside():
+            yield
+
+    def held(self, target: Target) -> Mark | None:
+        name = f"held/{target.oid}"
+        note = self.ledger.read(name).get(name)
+        if note is None:
+            return None
+        frontier, lacking, commit = json.loads(note)
+        return Mark(Frontier(*frontier), lacking, commit)
 
     def create(self, table: TableDefinition, target: Target) -> None:
         self._expect_own_name(target)
-        with refused_alone(target.oid), self.session.transaction():
+        with refused_alone(target.oid), self._changing_tables():
             if self._there is None:
                 self._there = warehouse_tables(self.session, self.dialect)
             create_table(self.session, self.dialect, target, self._there)
@@ -147,13 +187,29 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
             super().fit_table(table, former)
 
     def drop(self, target: Target) -> None:
-        self.session.run(self.dialect.drop_table(self.dialect.table(target)))
+        with self._changing_tables():
+            self.session.run(self.dialect.drop_table(self.dialect.table(target)))
+            one_each(self.dialect.drop_staging(target), self.session)
 
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         assert self.typing is not None  # noqa: S101
         self._expect_own_name(after)
-        with refused_alone(after.oid), self.session.transaction():
-            WarehouseAlteration(self.dialect, change, before, after, self.typing).run(self.session)
+        alteration = WarehouseAlteration(self.dialect, change, before, after, self.typing)
+        if self.dialect.has_transactional_ddl:
+            with refused_alone(after.oid), self.session.transaction():
+                alteration.run(self.session)
+            return
+        commit, done = json.loads(self.ledger.read("altered").get("altered", "[0, 0]"))
+        self._alters += 1
+        if commit == self._commits + 1 and self._alters <= done:
+            self._finished = self._alters
+            return
+        with refused_alone(after.oid), self._changing_tables():
+            there = warehouse_tables(self.session, self.dialect)
+            mark = f"penstock {self.pipeline} {self._commits + 1}/{self._alters}"
+            alteration.resume(self.session, there, mark)
+            one_each(self.dialect.staging_table(after), self.session)
+        self._finished = self._alters
 
     def _expect_own_name(self, target: Target) -> None:
         """Raise TableRefused where another table of the pipeline has the same name there."""
@@ -184,7 +240,10 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
         with refused_alone(rows.target.oid), self.session.transaction():
-            return self._merge(rows.target).apply(rows)
+            parked = self._merge(rows.target).apply(rows)
+        if not self.dialect.has_transactional_ddl:
+            self._applied[rows.target.oid] = at
+        return parked
 
     def load(self, target: Target, rows: pa.Table, *, over: bool) -> None:
         with refused_alone(target.oid), self.session.transaction():

@@ -107,6 +107,30 @@ class Dialect(ABC):
     def drop_table(self, name: str) -> str:
         return f"DROP TABLE IF EXISTS {name}"
 
+    def replace_table(self, target: Target, query: str, mark: str) -> str:
+        """Put a query's rows in place of a table, if there is one, all at once and with a mark. For
+        those whose statements commit.
+        """
+        raise NotImplementedError
+
+    def mark_query(self, target: Target) -> str:
+        """Which mark a table has."""
+        raise NotImplementedError
+
+    def staging_table(self, target: Target) -> tuple[str, ...]:
+        """What makes a place for staged rows that stays, where none can be made inside of a
+        transaction.
+        """
+        return ()
+
+    def drop_staging(self, target: Target) -> tuple[str, ...]:
+        """What removes it."""
+        return ()
+
+    def has_bit(self, words: str, bit: int) -> str:
+        """Whether a bit of a number is set."""
+        return f"({words} & {bit}) <> 0"
+
     def widened(self, table: str, column: str, before: str, after: str) -> str | None:
         """A statement that retypes a column in place; None where that cannot be."""
         return None

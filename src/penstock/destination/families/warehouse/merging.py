@@ -140,12 +140,14 @@ class TableMerge:
     def _kept(self, staged: StagedRows) -> list[str]:
         """The values of rows, of which those that are unset stay what they are."""
         names, there = self.dialect.columns(self.target), staged.rows.column_names
-        return [
-            f"CASE WHEN {mask_of(index, 'r')} THEN t.{names[index]} ELSE {value} END"
-            if f"m{index // 63}" in there and index not in self.target.key
-            else value
-            for index, value in enumerate(self._values())
-        ]
+        found = []
+        for index, value in enumerate(self._values()):
+            word, bit = mask_of(index)
+            if word in there and index not in self.target.key:
+                unset = self.dialect.has_bit(f"r.{word}", bit)
+                value = f"CASE WHEN {unset} THEN t.{names[index]} ELSE {value} END"  # noqa: PLW2901
+            found.append(value)
+        return found
 
     # -- tables without a key --------------------------------------------------------------------
 

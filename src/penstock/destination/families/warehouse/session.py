@@ -56,6 +56,20 @@ class WarehouseSession(ABC):
             finally:
                 self.in_transaction = False
 
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """For statements that would commit: what stands before them is committed, and what follows
+        is another transaction.
+        """
+        with self.lock:
+            if not self.in_transaction:
+                yield
+                return
+            self.commit()
+            self.in_transaction = False
+            yield
+            self.begin()
+
     def begin(self) -> None:
         self.run("BEGIN")
         self.transactions += 1

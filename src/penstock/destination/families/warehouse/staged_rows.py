@@ -15,7 +15,8 @@ from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.checked_texts import CheckedTexts
 from penstock.transform.net_rows import DELETE, INSERT
 
-_WORD = 63
+WORD = 63
+"""How many columns a word has bits for."""
 ROW = "row_"
 """The column of rows that have none."""
 NEW, PUT, PARTIAL, GONE = "n", "w", "p", "g"
@@ -51,9 +52,9 @@ def staged_type(name: str, target: Target, engine: CheckedTexts) -> str:
     return "int8"
 
 
-def mask_of(index: int, rows: str) -> str:
-    """An expression that is true where a column is unset."""
-    return f"({rows}.m{index // _WORD} & {1 << index % _WORD}) <> 0"
+def mask_of(index: int) -> tuple[str, int]:
+    """The word that says whether a column is unset, and its bit there."""
+    return f"m{index // WORD}", 1 << index % WORD
 
 
 def staged_rows(rows: MergedRows) -> StagedRows:
@@ -107,6 +108,6 @@ def _words(unset: Sequence[Mask | None], count: int) -> dict[str, pa.Array]:
     words: dict[str, np.ndarray] = {}
     for index, mask in enumerate(unset):
         if mask is not None:
-            word = words.setdefault(f"m{index // _WORD}", np.zeros(count, np.int64))
-            word |= mask.astype(np.int64) << index % _WORD
+            word = words.setdefault(f"m{index // WORD}", np.zeros(count, np.int64))
+            word |= mask.astype(np.int64) << index % WORD
     return {name: pa.array(word) for name, word in words.items()}

@@ -129,6 +129,86 @@ class WarehouseAlteration:
         """In their order."""
         return self._change() if self._is_in_place() else self._swap()
 
+    def resume(self, session: WarehouseSession, there: Tables, mark: str) -> None:
+        """The same where each statement is committed for itself: what is there tells which of them
+        were done before a crash, and nothing is done twice. Where names are exchanged they tell
+        nothing: a table that was made anew has a mark, which no other change has.
+        """
+        expect_possible(self._dialect, self._after)
+        if self._is_done(session, there, mark):
+            if self._is_renamed:
+                session.run(self._dialect.drop_table(self._dialect.table(self._before)))
+            return
+        if self._is_in_place() and not self._is_exchanged:
+            name = self._before if self._found(self._before, there) else self._after
+            one_each(self._steps(name, {each for each, _ in self._found(name, there)}), session)
+            return
+        query = f"SELECT {', '.join(self._picked())} FROM {self._dialect.table(self._before)}"
+        session.run(self._dialect.create_schema(self._after.schema))
+        session.run(self._dialect.replace_table(self._after, query, mark))
+        if self._is_renamed:
+            session.run(self._dialect.drop_table(self._dialect.table(self._before)))
+
+    def _is_done(self, session: WarehouseSession, there: Tables, mark: str) -> bool:
+        if self._is_exchanged:
+            return session.rows(self._dialect.mark_query(self._after)) == [(mark,)]
+        return self._is_there(self._after, there)
+
+    @property
+    def _is_renamed(self) -> bool:
+        return self._dialect.table(self._before) != self._dialect.table(self._after)
+
+    @property
+    def _is_exchanged(self) -> bool:
+        """Whether a name is taken that another column had: then names do not tell what was done."""
+        named = self._dialect.named
+        renamed = {new for old, new in self._columns.kept.items() if named(old) != named(new)}
+        taken = {*map(named, renamed), *map(named, self._columns.new)}
+        return bool(taken & {*map(named, self._before.columns)})
+
+    def _found(self, target: Target, there: Tables) -> Columns:
+        return there.get((self._dialect.named(target.schema), self._dialect.named(target.name)), ())
+
+    def _is_there(self, target: Target, there: Tables) -> bool:
+        return bool(target.columns) and dict(self._found(target, there)) == {
+            self._dialect.named(name): self._dialect.spelled(held)
+            for name, held in self._held(target).items()
+        }
+
+    def _steps(self, current: Target, names: set[str]) -> list[str]:
+        """Those of ``_change`` that are not done yet, in a table that has these columns."""
+        dialect, table = self._dialect, self._dialect.table(current)
+        kept, quoted, named = self._columns.kept, dialect.quoted, dialect.named
+        found = [
+            f"ALTER TABLE {table} DROP COLUMN {quoted(name)}"
+            for name in self._before.columns
+            if name not in kept and named(name) in names
+        ]
+        found += [
+            f"ALTER TABLE {table} RENAME COLUMN {quoted(old)} TO {quoted(new)}"
+            for old, new in kept.items()
+            if named(old) != named(new) and named(old) in names
+        ]
+        for old, new in kept.items():
+            if self._old[old] != self._wanted[new]:
+                found.append(dialect.widened(table, new, self._old[old], self._wanted[new]) or "")
+        for name, column in self._columns.new.items():
+            kind = dialect.sql_type(self._wanted[name])
+            if named(name) not in names:
+                found.append(f"ALTER TABLE {table} ADD COLUMN {quoted(name)} {kind}")
+            # Whether that was done before nothing tells; the same once more changes nothing.
+            if (value := self._filled(name, column)) is not None:
+                found.append(f"UPDATE {table} SET {quoted(name)} = {value}")
+        if self._is_renamed and current is self._before:
+            found.append(dialect.rename_table(current.schema, self._before.name, self._after.name))
+        return found
+
+    def _added(self, table: str, name: str, column: ColumnDefinition) -> str:
+        value = self._filled(name, column)
+        kind = self._dialect.sql_type(self._wanted[name])
+        default = "" if value is None else f" DEFAULT {value}"
+        return f"ALTER TABLE {table} ADD COLUMN {self._dialect.quoted(name)} {kind}{default}"
+
     def _held(self, target: Target) -> dict[str, str]:
         types = self._dialect.types
         return {
@@ -169,17 +249,14 @@ class WarehouseAlteration:
         for old, new in kept.items():
             if self._old[old] != self._wanted[new]:
                 found.append(dialect.widened(table, new, self._old[old], self._wanted[new]) or "")
-        for name, column in self._columns.new.items():
-            value = self._filled(name, column)
-            kind = dialect.sql_type(self._wanted[name])
-            default = "" if value is None else f" DEFAULT {value}"
-            found.append(f"ALTER TABLE {table} ADD COLUMN {quoted(name)} {kind}{default}")
+        found += [self._added(table, name, column) for name, column in self._columns.new.items()]
         if dialect.named(self._before.name) != dialect.named(self._after.name):
             schema = self._before.schema
             found.append(dialect.rename_table(schema, self._before.name, self._after.name))
         return found
 
-    def _swap(self) -> list[str]:
+    def _picked(self) -> list[str]:
+        """The columns of the new table, from the rows of the old one."""
         dialect, after = self._dialect, self._after
         kept = {new: old for old, new in self._columns.kept.items()}
         picked = []
@@ -194,13 +271,17 @@ class WarehouseAlteration:
             picked.append(value or f"CAST(NULL AS {dialect.sql_type(self._wanted[name])})")
         if not picked:
             picked = [f"CAST(NULL AS {dialect.sql_type('bool')})"]
+        return picked
+
+    def _swap(self) -> list[str]:
+        dialect, after = self._dialect, self._after
         swapped = f"{dialect.quoted(after.schema)}.{dialect.quoted(_SWAPPED)}"
         filled = f"INSERT INTO {swapped} ({', '.join(dialect.columns(after))})"
         return [
             dialect.create_schema(after.schema),
             dialect.drop_table(swapped),
             dialect.create_table(after, swapped),
-            f"{filled} SELECT {', '.join(picked)} FROM {dialect.table(self._before)}",
+            f"{filled} SELECT {', '.join(self._picked())} FROM {dialect.table(self._before)}",
             dialect.drop_table(dialect.table(self._before)),
             dialect.rename_table(after.schema, _SWAPPED, after.name),
         ]
