@@ -12,8 +12,8 @@ from tests.crash.injured_pipeline import SMALL_SEGMENTS
 from tests.crash.into_lake import IntoLake
 from tests.crash.passed_failpoints import passed_failpoints
 from tests.objects_server import ObjectServer
-from tests.redshift_rows import expect_same_in_stand_in
 from tests.redshift_stand_in import ROLE, RedshiftStandIn
+from tests.warehouse_rows import expect_same_in_stand_in
 from tests.workload_tables import TABLES
 
 

@@ -1,63 +1,112 @@
-"""Pipelines into `redshift`, with a stand-in for Redshift: every row is compared. The pipeline file
-is what the page of the destination shows.
+"""Pipelines into `redshift` and `snowflake`, with stand-ins for both: every row is compared. The
+pipeline file is what the page of the destination shows.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
+from penstock.destination.snowflake import session
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
 from tests.objects_server import ObjectServer
-from tests.redshift_rows import expect_same_in_stand_in
 from tests.redshift_stand_in import ROLE, RedshiftStandIn
+from tests.snowflake_stand_in import STAGE, SnowflakeStandIn, stand_in_module
 from tests.threads_engine import Threads
+from tests.warehouse_rows import expect_same_in_snowflake, expect_same_in_stand_in
 
 
-class RedshiftPipeline(CopiedTables):
+class WarehousePipeline(CopiedTables, ABC):
     """``objects`` has the stage."""
 
+    name: str
     objects: ObjectServer
-    stand_in: RedshiftStandIn
 
     def configure(self, *, unfit: str = "refuse", **copy: Any) -> None:
-        place = {
-            "url": self.stand_in.url,
-            "stage": self.objects.place(),
+        options = {
+            **destination_example(self.name),
             "stage_options": self.objects.direct_options,
-            "iam_role": ROLE,
             "unfit": unfit,
+            **self.place(),
         }
-        self.pipeline.configure(
-            copy=copy or True,
-            destination={**destination_example("redshift"), **place},
-            batch={"max_age": "1s"},  # it waits longer by itself
-        )
+        # It waits longer by itself.
+        self.pipeline.configure(copy=copy or True, destination=options, batch={"max_age": "1s"})
+
+    @abstractmethod
+    def place(self) -> dict[str, Any]:
+        """The options that lead to the stand-in."""
+
+    @abstractmethod
+    def expect_equal(self, *tables: str, unfit: bool = False) -> None:
+        """Fail unless these tables hold the rows of the source."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Fail if a statement was sent that should not have been."""
+
+
+class RedshiftPipeline(WarehousePipeline):
+    name = "redshift"
+
+    def place(self) -> dict[str, Any]:
+        self._stand_in = RedshiftStandIn(self.target_url, self.objects.direct_options)
+        return {"url": self._stand_in.url, "stage": self.objects.place(), "iam_role": ROLE}
 
     def expect_equal(self, *tables: str, unfit: bool = False) -> None:
         for table in tables:
             expect_same_in_stand_in(self.pipeline.url, self.target_url, table, unfit=unfit)
 
+    def close(self) -> None:
+        self._stand_in.close()
+        assert not self._stand_in.denied
 
-@pytest.fixture
+
+class SnowflakePipeline(WarehousePipeline):
+    name = "snowflake"
+    patch: pytest.MonkeyPatch
+
+    def place(self) -> dict[str, Any]:
+        stage = self.objects.place()
+        self._stand_in = SnowflakeStandIn(stage, self.objects.direct_options)
+        module = stand_in_module(self._stand_in)
+        self.patch.setattr(session, "connector", lambda: module)
+        return {"stage": stage, "external_stage": STAGE}
+
+    def expect_equal(self, *tables: str, unfit: bool = False) -> None:
+        for table in tables:
+            expect_same_in_snowflake(self.pipeline.url, self._stand_in, table, unfit=unfit)
+
+    def close(self) -> None:
+        self._stand_in.close()
+        assert not self._stand_in.committed_by
+
+
+@pytest.fixture(params=["redshift", "snowflake"])
 def warehouse(
-    pipeline: PipelineUnderTest, target_url: str, threads: Threads, object_server: ObjectServer
-) -> Iterator[RedshiftPipeline]:
-    found = RedshiftPipeline(pipeline, target_url, threads)
+    request: pytest.FixtureRequest,
+    pipeline: PipelineUnderTest,
+    target_url: str,
+    threads: Threads,
+    object_server: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[WarehousePipeline]:
+    kind = RedshiftPipeline if request.param == "redshift" else SnowflakePipeline
+    found = kind(pipeline, target_url, threads)
     found.objects = object_server
-    found.stand_in = RedshiftStandIn(target_url, object_server.direct_options)
+    if isinstance(found, SnowflakePipeline):
+        found.patch = monkeypatch
     yield found
-    found.stand_in.close()
-    assert not found.stand_in.denied
+    found.close()
 
 
-def test_a_copy_changes_and_schema_changes_into_a_stand_in(warehouse: RedshiftPipeline) -> None:
+def test_a_copy_changes_and_schema_changes_into_a_stand_in(warehouse: WarehousePipeline) -> None:
     warehouse.fill("items")
     warehouse.pipeline.execute(
         "CREATE TABLE loose (a int, b text)",
@@ -95,7 +144,7 @@ def test_a_copy_changes_and_schema_changes_into_a_stand_in(warehouse: RedshiftPi
 
 
 @pytest.mark.release
-def test_rows_change_while_they_are_copied_into_a_stand_in(warehouse: RedshiftPipeline) -> None:
+def test_rows_change_while_they_are_copied_into_a_stand_in(warehouse: WarehousePipeline) -> None:
     warehouse.fill("items")
     warehouse.configure(chunk_bytes="1MiB", parallelism=1)
     with Writers(warehouse.pipeline.url) as writers:
@@ -106,7 +155,7 @@ def test_rows_change_while_they_are_copied_into_a_stand_in(warehouse: RedshiftPi
 
 
 @pytest.mark.release
-def test_every_type_into_a_stand_in(warehouse: RedshiftPipeline) -> None:
+def test_every_type_into_a_stand_in(warehouse: WarehousePipeline) -> None:
     """Values that do not fit are null, and all others equal."""
     step = 1000
     url = warehouse.pipeline.url
