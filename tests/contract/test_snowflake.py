@@ -46,7 +46,7 @@ class StandInAdapter(Adapter):
         options = {
             "account": "stand-in",
             "user": "loader",
-            "password": "none",
+            "private_key_file": "/no/such/key",
             "warehouse": "LOADING",
             "database": "LAKE",
             "stage": objects.place(),
@@ -169,7 +169,10 @@ def test_a_driver_dies_at_every_statement_around_a_schema_change(
         destination = opened(adapter)
         if destination.committed() is not None:
             break  # the answer to the last commit was lost
-        sections = [Rows((destination.writer().write([rows]),)), *changes]
+        sections: list[SchemaChange | Rows] = [
+            Rows((destination.writer().write([rows]),)),
+            *changes,
+        ]
         adapter.stand_in.left = died
         try:
             assert isinstance(destination, SnowflakeDestination)

@@ -8,10 +8,10 @@ at the end of a text that count, TRUNCATE inside of a transaction, columns that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.destination.families.target import Target
-from penstock.destination.families.warehouse.checked_texts import CheckedTexts, Limits, scale_of
+from penstock.destination.families.warehouse.checked_texts import CheckedTexts, Limits
 from penstock.destination.families.warehouse.dialect import Dialect, Staged, StagedFile
 from penstock.destination.families.warehouse.object_stage import own_null
 from penstock.destination.redshift.options import RedshiftOptions, RedshiftTable
@@ -25,7 +25,7 @@ TYPES = CheckedTexts(
     limits=Limits(text=65_535, binary=1_024_000, document=4_000_000, string=65_535, scale=37),
 )
 _ROWS = "penstock_rows"
-_SQL = {
+_SQL: Mapping[str, str] = {
     "op": "CHAR(1)",
     "bool": "BOOLEAN",
     "bytea": "VARBYTE(1024000)",
@@ -63,7 +63,6 @@ _SPELLED = {
     "SUPER": "super",
     "VARCHAR(65535)": "character varying(65535)",
 }
-_INTEGERS = ("int2", "int4", "int8", "oid", "xid", "cid")
 
 
 class RedshiftDialect(Dialect):
@@ -71,6 +70,8 @@ class RedshiftDialect(Dialect):
 
     name = "redshift"
     types = TYPES
+    sql_types = _SQL
+    decimal = "DECIMAL"
     has_transactional_ddl = True
     has_merge = False
 
@@ -93,12 +94,6 @@ class RedshiftDialect(Dialect):
         return " || CHR(92) || ".join(parts)
 
     # -- types -----------------------------------------------------------------------------------
-
-    def sql_type(self, held: str) -> str:
-        if held.startswith("numeric"):
-            precision, scale = scale_of(held)
-            return f"DECIMAL({precision},{scale})"
-        return _SQL[held]
 
     def value(self, held: str, text: str) -> str:
         """COPY has made a value of it already."""
@@ -124,31 +119,14 @@ class RedshiftDialect(Dialect):
     def same_or_null(self, held: str, one: str, other: str) -> str:
         return f"(({self.same(held, one, other)}) OR ({one} IS NULL AND {other} IS NULL))"
 
-    def cast(self, before: str, after: str, column: str) -> str | None:
-        if before in _INTEGERS and after in _INTEGERS:
-            return f"CAST({column} AS {self.sql_type(after)})"
-        decimals = [held.startswith("numeric") for held in (before, after)]
-        stamps = {"timestamp", "timestamptz"}
-        if all(decimals) or (decimals[0] and after == "text") or {before, after} == stamps:
-            return f"CAST({column} AS {self.sql_type(after)})"
-        return None
-
     # -- statements ------------------------------------------------------------------------------
 
-    def create_schema(self, schema: str) -> str:
-        return f"CREATE SCHEMA IF NOT EXISTS {self.quoted(schema)}"
-
     def create_table(self, target: Target, name: str) -> str:
-        columns = ", ".join(
-            f"{column} {kind}"
-            for column, kind in zip(self.columns(target), self.column_types(target), strict=True)
-        )
         layout = next(
             (each for each in self._options.tables if each.fits(target.schema, target.name)), None
         )
-        return (
-            f"CREATE TABLE {name} ({columns}){'' if layout is None else self._laid(layout, target)}"
-        )
+        laid = "" if layout is None else self._laid(layout, target)
+        return f"CREATE TABLE {name} ({self.column_list(target)}){laid}"
 
     def _laid(self, layout: RedshiftTable, target: Target) -> str:
         parts = ""
@@ -178,12 +156,6 @@ class RedshiftDialect(Dialect):
             " ORDER BY table_schema, table_name, ordinal_position"
         )
 
-    def table_query(self, schema: str, name: str) -> str:
-        return (
-            "SELECT 1 FROM information_schema.tables WHERE table_schema ="
-            f" {self.literal(self.named(schema))} AND table_name = {self.literal(self.named(name))}"
-        )
-
     def spelled(self, held: str) -> str:
         kind = self.sql_type(held)
         return _SPELLED.get(kind) or kind.lower().replace("decimal", "numeric")
@@ -191,9 +163,6 @@ class RedshiftDialect(Dialect):
     def fence(self, ledger: str) -> Sequence[str]:
         """Before anything is read: else the snapshot is one of before whoever was waited for."""
         return (f"LOCK {ledger}",)
-
-    def delete(self, target: Target, relation: str, where: str) -> str:
-        return f"DELETE FROM {self.table(target)} USING {relation} WHERE {where}"
 
     def in_delete(self, target: Target) -> str:
         return self.quoted(target.name)

@@ -8,7 +8,7 @@ tables commit, so nothing is made inside of a transaction: staged rows have tabl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.checked_texts import CheckedTexts, Limits, scale_of
@@ -25,7 +25,7 @@ TYPES = CheckedTexts(
     infinity="inf",
 )
 _SCHEMA = "PENSTOCK"
-_SQL = {
+_SQL: Mapping[str, str] = {
     "op": "VARCHAR",
     "bool": "BOOLEAN",
     "bytea": "BINARY",
@@ -47,7 +47,7 @@ _SQL = {
     "text": "VARCHAR",
 }
 _SPELLED = {"VARCHAR": "TEXT", "FLOAT": "FLOAT"}
-_INTEGERS = ("int2", "int4", "int8", "oid", "xid", "cid")
+
 _FORMAT = (
     "TYPE = CSV COMPRESSION = GZIP FIELD_OPTIONALLY_ENCLOSED_BY = '\"' EMPTY_FIELD_AS_NULL = TRUE"
     " NULL_IF = () ESCAPE = NONE ESCAPE_UNENCLOSED_FIELD = NONE BINARY_FORMAT = HEX"
@@ -60,6 +60,8 @@ class SnowflakeDialect(Dialect):
 
     name = "snowflake"
     types = TYPES
+    sql_types = _SQL
+    decimal = "NUMBER"
     has_transactional_ddl = False
     has_merge = True
 
@@ -80,12 +82,6 @@ class SnowflakeDialect(Dialect):
 
     # -- types -----------------------------------------------------------------------------------
 
-    def sql_type(self, held: str) -> str:
-        if held.startswith("numeric"):
-            precision, scale = scale_of(held)
-            return f"NUMBER({precision},{scale})"
-        return _SQL[held]
-
     def value(self, held: str, text: str) -> str:
         return f"PARSE_JSON({text})" if held == "json" else text
 
@@ -100,15 +96,6 @@ class SnowflakeDialect(Dialect):
         if held == "json":
             one, other = f"TO_JSON({one})", f"TO_JSON({other})"
         return f"EQUAL_NULL({one}, {other})"
-
-    def cast(self, before: str, after: str, column: str) -> str | None:
-        if before in _INTEGERS and after in _INTEGERS:
-            return f"CAST({column} AS {self.sql_type(after)})"
-        decimals = [held.startswith("numeric") for held in (before, after)]
-        stamps = {"timestamp", "timestamptz"}
-        if all(decimals) or (decimals[0] and after == "text") or {before, after} == stamps:
-            return f"CAST({column} AS {self.sql_type(after)})"
-        return None
 
     def has_bit(self, words: str, bit: int) -> str:
         return f"BITAND({words}, {bit}) <> 0"
@@ -125,21 +112,12 @@ class SnowflakeDialect(Dialect):
 
     # -- statements ------------------------------------------------------------------------------
 
-    def create_schema(self, schema: str) -> str:
-        return f"CREATE SCHEMA IF NOT EXISTS {self.quoted(schema)}"
-
     def create_table(self, target: Target, name: str) -> str:
-        return f"CREATE TABLE IF NOT EXISTS {name} ({self._columns(target)})"
-
-    def _columns(self, target: Target) -> str:
-        return ", ".join(
-            f"{column} {kind}"
-            for column, kind in zip(self.columns(target), self.column_types(target), strict=True)
-        )
+        return f"CREATE TABLE IF NOT EXISTS {name} ({self.column_list(target)})"
 
     def replace_table(self, target: Target, query: str, mark: str) -> str:
         return (
-            f"CREATE OR REPLACE TABLE {self.table(target)} ({self._columns(target)})"
+            f"CREATE OR REPLACE TABLE {self.table(target)} ({self.column_list(target)})"
             f" COMMENT = {self.literal(mark)} AS {query}"
         )
 
@@ -166,12 +144,6 @@ class SnowflakeDialect(Dialect):
             " ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
         )
 
-    def table_query(self, schema: str, name: str) -> str:
-        return (
-            "SELECT 1 FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_SCHEMA ="
-            f" {self.literal(self.named(schema))} AND TABLE_NAME = {self.literal(self.named(name))}"
-        )
-
     def spelled(self, held: str) -> str:
         kind = self.sql_type(held)
         return _SPELLED.get(kind, kind)
@@ -179,9 +151,6 @@ class SnowflakeDialect(Dialect):
     def fence(self, ledger: str) -> Sequence[str]:
         """Nothing: the UPDATE of the driver's number keeps others waiting until the end."""
         return ()
-
-    def delete(self, target: Target, relation: str, where: str) -> str:
-        return f"DELETE FROM {self.table(target)} USING {relation} WHERE {where}"
 
     def in_delete(self, target: Target) -> str:
         return self.table(target)

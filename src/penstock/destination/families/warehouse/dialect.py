@@ -1,14 +1,18 @@
 """How a warehouse writes what all of them are told. Pure: texts in, SQL out."""
 
+# ruff: noqa: S608 (names are quoted, values are quoted literals)
+
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
 from penstock.destination.families.target import Target
-from penstock.destination.families.warehouse.checked_texts import CheckedTexts
+from penstock.destination.families.warehouse.checked_texts import CheckedTexts, scale_of
+
+_INTEGERS = ("int2", "int4", "int8", "oid", "xid", "cid")
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,10 @@ class Dialect(ABC):
     name: str
     """Of the destination."""
     types: CheckedTexts
+    sql_types: Mapping[str, str]
+    """What ``held_as`` names, as SQL does; and ``op``, a letter."""
+    decimal: str
+    """The type of decimals."""
     has_transactional_ddl: bool
     """Else a statement that changes a table commits the transaction that it stands in."""
     has_merge: bool
@@ -62,13 +70,19 @@ class Dialect(ABC):
 
     # -- types -----------------------------------------------------------------------------------
 
-    @abstractmethod
-    def sql_type(self, held: str) -> str: ...
+    def sql_type(self, held: str) -> str:
+        if held.startswith("numeric"):
+            precision, scale = scale_of(held)
+            return f"{self.decimal}({precision},{scale})"
+        return self.sql_types[held]
 
-    def column_types(self, target: Target) -> list[str]:
-        return [self.sql_type(self.types.held_as(plain)) for plain in target.types] or [
-            self.sql_type("bool")
-        ]
+    def column_list(self, target: Target) -> str:
+        """Names and types, for a table that is made."""
+        types = [self.sql_type(self.types.held_as(plain)) for plain in target.types]
+        types = types or [self.sql_type("bool")]
+        return ", ".join(
+            f"{name} {kind}" for name, kind in zip(self.columns(target), types, strict=True)
+        )
 
     @abstractmethod
     def value(self, held: str, text: str) -> str:
@@ -86,16 +100,21 @@ class Dialect(ABC):
     def same_or_null(self, held: str, one: str, other: str) -> str:
         """The same, where two nulls are equal, too."""
 
-    @abstractmethod
     def cast(self, before: str, after: str, column: str) -> str | None:
         """What a column of one held type is as another, for changes that Postgres makes without
         writing rows anew; None where it does not.
         """
+        integers = before in _INTEGERS and after in _INTEGERS
+        decimals = [held.startswith("numeric") for held in (before, after)]
+        stamps = {before, after} == {"timestamp", "timestamptz"}
+        if integers or stamps or all(decimals) or (decimals[0] and after == "text"):
+            return f"CAST({column} AS {self.sql_type(after)})"
+        return None
 
     # -- statements ------------------------------------------------------------------------------
 
-    @abstractmethod
-    def create_schema(self, schema: str) -> str: ...
+    def create_schema(self, schema: str) -> str:
+        return f"CREATE SCHEMA IF NOT EXISTS {self.quoted(schema)}"
 
     @abstractmethod
     def create_table(self, target: Target, name: str) -> str:
@@ -139,9 +158,12 @@ class Dialect(ABC):
     def tables_query(self) -> str:
         """Schema, table, column and type of all columns that are there, as ``spelled`` has them."""
 
-    @abstractmethod
     def table_query(self, schema: str, name: str) -> str:
         """A row where there is such a table."""
+        return (
+            "SELECT 1 FROM information_schema.tables WHERE table_schema ="
+            f" {self.literal(self.named(schema))} AND table_name = {self.literal(self.named(name))}"
+        )
 
     @abstractmethod
     def spelled(self, held: str) -> str:
@@ -151,9 +173,9 @@ class Dialect(ABC):
     def fence(self, ledger: str) -> Sequence[str]:
         """What keeps other drivers from the ledger's table until the transaction ends."""
 
-    @abstractmethod
     def delete(self, target: Target, relation: str, where: str) -> str:
         """Remove the rows that are like one of a relation, by a condition on both."""
+        return f"DELETE FROM {self.table(target)} USING {relation} WHERE {where}"
 
     @abstractmethod
     def in_delete(self, target: Target) -> str:
