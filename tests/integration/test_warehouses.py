@@ -8,14 +8,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 
 from penstock.destination.snowflake import session
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
-from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
+from tests.integration.lake_changes import AFTER, BEFORE, WITHOUT_A_KEY, deliver_every_type
+from tests.integration.type_matrix import TYPES
 from tests.objects_server import ObjectServer
 from tests.redshift_stand_in import ROLE, RedshiftStandIn
 from tests.snowflake_stand_in import STAGE, SnowflakeStandIn, stand_in_module
@@ -108,37 +108,11 @@ def warehouse(
 
 def test_a_copy_changes_and_schema_changes_into_a_stand_in(warehouse: WarehousePipeline) -> None:
     warehouse.fill("items")
-    warehouse.pipeline.execute(
-        "CREATE TABLE loose (a int, b text)",
-        "ALTER TABLE loose REPLICA IDENTITY FULL",
-        "INSERT INTO loose SELECT n % 7, 'twice' FROM generate_series(1, 50) n",
-        "CREATE TABLE gone (id int PRIMARY KEY, note text, at date, price numeric(10,2))",
-        "INSERT INTO gone VALUES (1, 'x', '2026-01-15', 1.5)",
-        "INSERT INTO gone VALUES (2, E'y\\n\"\\\\N', '0001-01-01', NULL)",
-        "CREATE TABLE empty (id uuid PRIMARY KEY, doc jsonb)",
-    )
+    warehouse.pipeline.execute(*BEFORE)
     warehouse.configure(chunk_bytes="4MiB")
     warehouse.run_until_caught_up()
     warehouse.expect_equal("items", "loose", "gone", "empty")
-    warehouse.pipeline.execute(
-        "UPDATE items SET note = 'the body is not sent' WHERE id < 100",
-        "UPDATE items SET id = id + 100000 WHERE id BETWEEN 50 AND 150",
-        "UPDATE items SET id = -id WHERE id IN (1, 2)",
-        "UPDATE items SET id = 3 - abs(id) WHERE id IN (-1, -2)",
-        "DELETE FROM items WHERE id BETWEEN 200 AND 210",
-        "INSERT INTO loose VALUES (1, 'twice'), (1, NULL)",
-        "DELETE FROM loose WHERE ctid IN (SELECT ctid FROM loose WHERE a = 3 LIMIT 2)",
-        "TRUNCATE gone",
-        "INSERT INTO gone VALUES (2, 'again', NULL, 3)",
-        """INSERT INTO empty SELECT gen_random_uuid(), '{"a": [1, null]}'""",
-        "ALTER TABLE gone RENAME note TO text",
-        "ALTER TABLE gone ADD more text DEFAULT 'it''s \\', ADD bytes bytea DEFAULT '\\x00ff'",
-        "ALTER TABLE gone ADD list int[] DEFAULT '{1,2}', DROP at",
-        "ALTER TABLE gone ALTER price TYPE numeric(12,2)",
-        "INSERT INTO gone VALUES (3, 'new', 1234567890.12, NULL, NULL, '{3}')",
-        "UPDATE gone SET id = 4 WHERE id = 2",
-        "ALTER TABLE gone RENAME TO kept",
-    )
+    warehouse.pipeline.execute(*AFTER, WITHOUT_A_KEY)
     warehouse.run_until_caught_up()
     warehouse.expect_equal("items", "loose", "kept", "empty")
 
@@ -156,25 +130,6 @@ def test_rows_change_while_they_are_copied_into_a_stand_in(warehouse: WarehouseP
 
 @pytest.mark.release
 def test_every_type_into_a_stand_in(warehouse: WarehousePipeline) -> None:
-    """Values that do not fit are null, and all others equal."""
-    step = 1000
-    url = warehouse.pipeline.url
-    # A document as a key is refused; the floats of Postgres and its own text are the same here.
-    kinds = [kind for kind in TYPES if kind.name not in ("jsonb",)]
-    _execute(url, [*CREATE_TYPES, *(each for kind in kinds for each in create(kind))])
-    _execute(url, [each for kind in kinds for each in rows(kind, 1)])
-    warehouse.configure(unfit="null")
-    warehouse.run_until_caught_up()
-    changes = [each for kind in kinds for each in rows(kind, step)]
-    for kind in kinds:
-        changes += moves(kind, step)
-    _execute(url, changes)
-    warehouse.run_until_caught_up()
-    tables = [name for kind in kinds for name in (kind.table, f"{kind.table}_full")]
-    warehouse.expect_equal(*tables, unfit=True)
-
-
-def _execute(url: str, statements: list[str]) -> None:
-    with psycopg.connect(url) as conn:
-        for statement in statements:
-            conn.execute(statement.encode())
+    """Of jsonb a table has a document as its key, which is refused."""
+    kinds = [kind for kind in TYPES if kind.name != "jsonb"]
+    deliver_every_type(warehouse, warehouse.pipeline.url, kinds)
