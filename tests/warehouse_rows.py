@@ -157,6 +157,6 @@ def _element(value: Any) -> str | None:
             value = _loaded(value)
         except json.JSONDecodeError:
             return {"t": "true", "f": "false"}.get(value, value)
-    if value is None or isinstance(value, str):
-        return value
-    return json.dumps(value, sort_keys=True)
+    if value is None:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
