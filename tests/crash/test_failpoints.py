@@ -24,6 +24,7 @@ from tests.crash.into_kafka import IntoKafka
 from tests.crash.into_kinesis import IntoKinesis
 from tests.crash.into_postgres import SERVER_SETTINGS, IntoPostgres
 from tests.crash.into_rabbitmq import IntoRabbitMq
+from tests.crash.into_redshift import IntoRedshiftStandIn
 from tests.crash.into_search import IntoSearch
 from tests.crash.into_webhooks import IntoWebhooks
 from tests.crash.passed_failpoints import is_of_copies, passed_failpoints
@@ -32,6 +33,7 @@ from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 from tests.kafka_server import KafkaServer
 from tests.kinesis_server import KinesisServer, use_test_credentials
+from tests.objects_server import ObjectServer
 from tests.opensearch_server import OpenSearchServer
 from tests.rabbitmq_server import RabbitServer
 from tests.webhook_receiver import Receiver
@@ -202,6 +204,22 @@ def test_killed_at_each_failpoint_into_ducklake(
             fail_in_tasks(injured, set(IN_TASKS), tmp_path)
         else:
             die_at_own(injured, "ducklake", tmp_path)
+        injured.check_all()
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("places", ["own", "all"])
+def test_killed_at_each_failpoint_into_a_stand_in_for_redshift(
+    fresh_server: FreshServer, tmp_path: Path, object_server: ObjectServer, places: str
+) -> None:
+    """The driver dies between merging and commit, and between commit and cleaning the stage."""
+    servers = fresh_server(**SERVER_SETTINGS), fresh_server(**SERVER_SETTINGS)
+    with IntoRedshiftStandIn(*servers, object_server, tmp_path, seed=3) as injured:
+        if places == "all":
+            die_at_each(injured, set(passed_failpoints("redshift")), tmp_path)
+            fail_in_tasks(injured, set(IN_TASKS), tmp_path)
+        else:
+            die_at_own(injured, "redshift", tmp_path)
         injured.check_all()
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 
 from penstock.destination.ducklake.lake import Lake
@@ -17,7 +16,14 @@ from penstock.verify.report import VerifyReport
 from penstock.verify.verification import verify
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
-from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
+from tests.integration.lake_changes import (
+    AFTER,
+    BEFORE,
+    MOVES,
+    WITHOUT_A_KEY,
+    deliver_every_type,
+)
+from tests.integration.type_matrix import TYPES
 from tests.lake_rows import (
     IcebergReader,
     expect_same,
@@ -26,15 +32,6 @@ from tests.lake_rows import (
 )
 from tests.pipelines import engine_on
 from tests.threads_engine import Threads
-
-MOVES = (
-    "UPDATE items SET note = 'the body is not sent' WHERE id < 100",
-    "UPDATE items SET id = id + 100000 WHERE id BETWEEN 50 AND 150",
-    "UPDATE items SET id = -id WHERE id IN (1, 2)",
-    "UPDATE items SET id = 3 - abs(id) WHERE id IN (-1, -2)",
-    "DELETE FROM items WHERE id BETWEEN 200 AND 210",
-)
-"""Rows of ``items`` that change, move, exchange keys and go; the TOASTed column is not sent."""
 
 
 class LakePipeline(CopiedTables):
@@ -97,35 +94,13 @@ def lake(
 
 def test_a_copy_changes_schema_changes_and_maintenance(lake: LakePipeline) -> None:
     lake.fill("items")
-    lake.pipeline.execute(
-        "CREATE TABLE loose (a int, b text)",
-        "ALTER TABLE loose REPLICA IDENTITY FULL",
-        "INSERT INTO loose SELECT n % 7, 'twice' FROM generate_series(1, 50) n",
-        "CREATE TABLE gone (id int PRIMARY KEY, note text, at date, price numeric(10,2))",
-        "INSERT INTO gone VALUES (1, 'x', '2026-01-15', 1.5), (2, 'y', '0001-01-01', NULL)",
-        "CREATE TABLE empty (id uuid PRIMARY KEY, doc jsonb)",
-    )
+    lake.pipeline.execute(*BEFORE)
     lake.configure(chunk_bytes="4MiB")
     lake.run_until_caught_up()
     lake.expect_equal("items", "loose", "gone", "empty")
-    lake.pipeline.execute(
-        *MOVES,
-        "INSERT INTO loose VALUES (1, 'twice'), (1, NULL)",
-        "TRUNCATE gone",
-        "INSERT INTO gone VALUES (2, 'again', NULL, 3)",
-        """INSERT INTO empty SELECT gen_random_uuid(), '{"a": [1, null]}'""",
-        "ALTER TABLE gone RENAME note TO text",
-        "ALTER TABLE gone ADD more text DEFAULT 'it''s', ADD bytes bytea DEFAULT '\\x00ff'",
-        "ALTER TABLE gone ADD list int[] DEFAULT '{1,2}', DROP at",
-        "ALTER TABLE gone ALTER price TYPE numeric(12,2)",
-        "INSERT INTO gone VALUES (3, 'new', 1234567890.12, NULL, NULL, '{3}')",
-        "UPDATE gone SET id = 4 WHERE id = 2",
-        "ALTER TABLE gone RENAME TO kept",
-    )
+    lake.pipeline.execute(*AFTER)
     if lake.name != "delta":
-        lake.pipeline.execute(
-            "DELETE FROM loose WHERE ctid IN (SELECT ctid FROM loose WHERE a = 3 LIMIT 2)"
-        )
+        lake.pipeline.execute(WITHOUT_A_KEY)
     lake.run_until_caught_up()
     lake.expect_equal("items", "loose", "kept", "empty")
 
@@ -234,23 +209,4 @@ def test_rows_change_while_they_are_copied(lake: LakePipeline) -> None:
 @pytest.mark.release
 @pytest.mark.parametrize("lake", ["ducklake", "iceberg"], indirect=True)
 def test_every_type(lake: LakePipeline) -> None:
-    """Values that do not fit are null, and all others equal."""
-    step = 1000
-    url = lake.pipeline.url
-    _execute(url, [*CREATE_TYPES, *(each for kind in TYPES for each in create(kind))])
-    _execute(url, [each for kind in TYPES for each in rows(kind, 1)])
-    lake.configure(unfit="null")
-    lake.run_until_caught_up()
-    changes = [each for kind in TYPES for each in rows(kind, step)]
-    for kind in TYPES:
-        changes += moves(kind, step)
-    _execute(url, changes)
-    lake.run_until_caught_up()
-    tables = [name for kind in TYPES for name in (kind.table, f"{kind.table}_full")]
-    lake.expect_equal(*tables, unfit=True)
-
-
-def _execute(url: str, statements: list[str]) -> None:
-    with psycopg.connect(url) as conn:
-        for statement in statements:
-            conn.execute(statement.encode())
+    deliver_every_type(lake, lake.pipeline.url, TYPES)

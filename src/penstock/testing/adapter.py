@@ -26,6 +26,8 @@ class Adapter(ABC):
     """False: it refuses tables whose rows nothing identifies; the suite sends none of them."""
     follows_columns: ClassVar[bool] = True
     """False: a table whose columns change, and no schema change told of it, is refused."""
+    longest_text: ClassVar[int | None] = None
+    """How many bytes a text has at most: a longer one refuses its table."""
     tells_schema: ClassVar[bool] = False
     """True: ``delivered`` has schema changes in their places, with the op ``schema``."""
     widens_old_rows: ClassVar[bool] = False

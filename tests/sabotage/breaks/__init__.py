@@ -19,6 +19,7 @@ from tests.sabotage.breaks import (
     source,
     transformers,
     trust,
+    warehouses,
     webhooks,
 )
 
@@ -34,6 +35,7 @@ BREAKS: tuple[Break, ...] = (
     *search.BREAKS,
     *clickhouse.BREAKS,
     *lakes.BREAKS,
+    *warehouses.BREAKS,
     *schema.BREAKS,
     *trust.BREAKS,
     *transformers.BREAKS,

@@ -228,6 +228,10 @@ class ChangeTests:
             builder.insert(ITEMS, "1", huge)
             builder.insert(ITEMS, "2", "small")
         changes = builder.cut()
+        if adapter.longest_text is not None:
+            with pytest.raises(TableRefused, match="does not fit"):
+                deliver(opened(adapter), builder.frontier, [changes])
+            return
         deliver(opened(adapter), builder.frontier, [changes])
         assert_delivered(adapter, reference(changes))
         if adapter.keeps == "changes":

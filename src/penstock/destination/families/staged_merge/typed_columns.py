@@ -58,6 +58,10 @@ class EngineTypes:
         """The Arrow type of a column whose type comes down to ``plain`` (plain_type.py)."""
         return _arrow(self, plain)
 
+    def shown(self, plain: str) -> str:
+        """The same for people."""
+        return str(self.arrow(plain))
+
     def fit(self, text: pa.Array, plain: str, *, nearest: bool) -> tuple[pa.Array, Mask | None]:
         """Typed values of texts, and which of them are unfit: these are null or, where ``nearest``
         and there is such a value, the nearest that fits. Raises DecodeError for what Postgres does
@@ -243,13 +247,13 @@ class ColumnTyping:
     ) -> TableRefused:
         value = text[row].as_py()
         shown = repr(value) if len(value) <= _SHOWN else f"{value[:40]!r}…"
-        name, arrow = target.columns[index], self.engine.arrow(target.types[index])
+        name, kind = target.columns[index], self.engine.shown(target.types[index])
         remedy = "change the row at the source, or say `unfit: null` or `unfit: truncate` in the "
         remedy += "destination's part of the pipeline file"
         if index in target.key:
             remedy = "change the row at the source: a value of the key cannot be left out"
         return TableRefused(
-            f"table {target.qualified_name}: {shown} in column {name} does not fit {arrow}; it is "
+            f"table {target.qualified_name}: {shown} in column {name} does not fit {kind}; it is "
             f"in {places.tell(target, row)}",
             remedy=f"{remedy}; then run `penstock tables resync` for {target.qualified_name}",
             table=target.oid,

@@ -1,0 +1,1 @@
+"""What warehouses that are spoken to in SQL share: they take files from an object store."""

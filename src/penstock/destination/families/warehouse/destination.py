@@ -1,0 +1,271 @@
+"""The driver's side of what warehouses share that take files and are spoken to in SQL."""
+
+# ruff: noqa: S608 (names are quoted by the dialect)
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cached_property
+
+import pyarrow as pa
+
+from penstock.destination.families.kept_tables import Key, Notes
+from penstock.destination.families.ledger import fenced
+from penstock.destination.families.staged_merge.destination import StagedMergeDestination
+from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
+from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
+from penstock.destination.families.target import Target
+from penstock.destination.families.warehouse.dialect import Dialect
+from penstock.destination.families.warehouse.ledger import WarehouseLedger
+from penstock.destination.families.warehouse.merging import TableMerge
+from penstock.destination.families.warehouse.object_stage import CsvFiles, ObjectStage, stage_owner
+from penstock.destination.families.warehouse.options import WarehouseOptions
+from penstock.destination.families.warehouse.session import WarehouseSession, one_each
+from penstock.destination.families.warehouse.staged_rows import ROW
+from penstock.destination.families.warehouse.tables import (
+    Tables,
+    WarehouseAlteration,
+    create_table,
+    warehouse_tables,
+)
+from penstock.destination.protocols import CopiedByWorkers
+from penstock.failpoints import failpoint
+from penstock.model.errors import BatchAgain, DestinationError, TableRefused, refused_alone
+from penstock.model.lsn import Frontier
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TableDefinition
+from penstock.objects.bucket import Bucket
+
+_PROBE = "check"
+
+
+class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
+    """Rows, schema changes and the position are one transaction of the warehouse. A member gives it
+    a session and a dialect, and the class attributes that every destination has.
+    """
+
+    options: WarehouseOptions
+
+    def __init__(self, options: WarehouseOptions, pipeline: str) -> None:
+        super().__init__(options, pipeline)
+        self.typing = ColumnTyping(self.dialect.types, options.unfit)
+        self._there: Tables | None = None
+        # Of a transaction that may not have told the ledger yet.
+        self._made: dict[int, Target] = {}
+        self._uploaded: list[str] = []
+        self._was_checked = False
+        self._applied: dict[int, Mark] = {}
+        self._alters = self._finished = 0
+
+    # -- what a member says ----------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def dialect(self) -> Dialect: ...
+
+    @property
+    @abstractmethod
+    def session(self) -> WarehouseSession: ...
+
+    @abstractmethod
+    def look(self) -> Sequence[str]:
+        """Ask the warehouse for rights and what else can be seen; as ``check``."""
+
+    @abstractmethod
+    def csv_files(self) -> CsvFiles:
+        """Where files are put that the warehouse loads."""
+
+    # -- what the base does ----------------------------------------------------------------------
+
+    @cached_property
+    def bucket(self) -> Bucket:
+        options = self.options.revealed_stage_options
+        root = Bucket(self.options.stage, options, stage_owner(self.name))
+        return root.child(self.pipeline)
+
+    @cached_property
+    def stage(self) -> ObjectStage:
+        return ObjectStage(self.bucket)
+
+    @cached_property
+    def ledger(self) -> WarehouseLedger:
+        return WarehouseLedger(self.session, self.dialect, self.pipeline)
+
+    def check(self) -> Sequence[str]:
+        """The stage every time, the warehouse once: an idle pipeline must not keep it awake."""
+        self.bucket.put(_PROBE, b"")
+        self.bucket.delete(_PROBE)
+        if self._was_checked:
+            return ()
+        found = self.look()
+        self._was_checked = True
+        return found
+
+    def close(self) -> None:
+        self.session.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        try:
+            with self.session.transaction():
+                yield
+                failpoint(f"{self.name}.merged")
+            failpoint(f"{self.name}.committed")
+        except BatchAgain as error:
+            # Who was faster? A driver that took over ends this one.
+            if self.ledger.is_current(self._driver):
+                raise
+            raise fenced(self.name, self.pipeline) from error
+        finally:
+            self._made.clear()
+            self._applied.clear()
+            self._alters = self._finished = 0
+            uploaded, self._uploaded = self._uploaded, []
+            with suppress(DestinationError):  # what stays is removed at the next start
+                self.csv_files().remove(uploaded)
+
+    # -- tables ----------------------------------------------------------------------------------
+
+    def prepare(self, definitions: Sequence[TableDefinition]) -> None:
+        with self._lock:
+            self._there = None
+            known = self._known()
+            if all(known.get(each.oid) == Target.of(each) for each in definitions):
+                self._targets = {**self._targets, **{t.oid: Target.of(t) for t in definitions}}
+                return
+            super().prepare(definitions)
+            self._make_room(definitions)
+
+    def _make_room(self, definitions: Sequence[TableDefinition]) -> None:
+        """Where staged rows need a table that stays: one for each, as it is by now."""
+        for target in map(Target.of, definitions):
+            statements = self.dialect.staging_table(target)
+            name, text = f"staging/{target.oid}", json.dumps(statements)
+            if statements and self.ledger.read(name).get(name) != text:
+                one_each(statements, self.session)
+                self.ledger.write(self._driver, {name: text})
+
+    @contextmanager
+    def _changing_tables(self) -> Iterator[None]:
+        """For statements that change tables. Where they commit what stands before them, that is
+        committed with marks of how far it goes: it is not done again after a crash.
+        """
+        if self.dialect.has_transactional_ddl:
+            with self.session.transaction():
+                yield
+            return
+        if self.session.in_transaction:
+            marks: Notes = {f"held/{oid}": json.dumps(mark) for oid, mark in self._applied.items()}
+            marks["altered"] = json.dumps([self._commits + 1, self._finished])
+            self.ledger.write(self._driver, marks)
+        with self.session.outside():
+            yield
+
+    def held(self, target: Target) -> Mark | None:
+        name = f"held/{target.oid}"
+        note = self.ledger.read(name).get(name)
+        if note is None:
+            return None
+        frontier, lacking, commit = json.loads(note)
+        return Mark(Frontier(*frontier), lacking, commit)
+
+    def create(self, table: TableDefinition, target: Target) -> None:
+        self._expect_own_name(target)
+        with refused_alone(target.oid), self._changing_tables():
+            if self._there is None:
+                self._there = warehouse_tables(self.session, self.dialect)
+            create_table(self.session, self.dialect, target, self._there)
+
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
+        with self._lock:
+            self._there = {}  # what the table was is dropped first
+            super().fit_table(table, former)
+
+    def drop(self, target: Target) -> None:
+        with self._changing_tables():
+            self.session.run(self.dialect.drop_table(self.dialect.table(target)))
+            one_each(self.dialect.drop_staging(target), self.session)
+
+    def alter(self, change: TableChange, before: Target, after: Target) -> None:
+        assert self.typing is not None  # noqa: S101
+        self._expect_own_name(after)
+        alteration = WarehouseAlteration(self.dialect, change, before, after, self.typing)
+        if self.dialect.has_transactional_ddl:
+            with refused_alone(after.oid), self.session.transaction():
+                alteration.run(self.session)
+            return
+        commit, done = json.loads(self.ledger.read("altered").get("altered", "[0, 0]"))
+        self._alters += 1
+        if commit == self._commits + 1 and self._alters <= done:
+            self._finished = self._alters
+            return
+        with refused_alone(after.oid), self._changing_tables():
+            there = warehouse_tables(self.session, self.dialect)
+            mark = f"penstock {self.pipeline} {self._commits + 1}/{self._alters}"
+            alteration.resume(self.session, there, mark)
+            one_each(self.dialect.staging_table(after), self.session)
+        self._finished = self._alters
+
+    def _expect_own_name(self, target: Target) -> None:
+        """Raise TableRefused where another table of the pipeline has the same name there."""
+        named = self.dialect.table(target)
+        for other in (*self._known().values(), *self._made.values()):
+            if other.oid != target.oid and self.dialect.table(other) == named:
+                raise TableRefused(
+                    f"table {target.qualified_name} and table {other.qualified_name} have the same "
+                    f"name in {self.name}, {named}",
+                    remedy="leave one of them out by the pipeline's filter, or rename it at the "
+                    "source",
+                    table=target.oid,
+                )
+        self._made[target.oid] = target
+
+    def empty(self, target: Target) -> None:
+        """Not by TRUNCATE, which would commit what stands before it."""
+        with refused_alone(target.oid), self.session.transaction():
+            self.session.run(f"DELETE FROM {self.dialect.table(target)}")
+
+    def has_foreign_rows(self, table: TableDefinition) -> bool:
+        if self._copy(table.oid):
+            return False
+        name = self.dialect.table(self._targets[table.oid])
+        return bool(self.session.rows(f"SELECT 1 FROM {name} LIMIT 1"))
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
+        with refused_alone(rows.target.oid), self.session.transaction():
+            parked = self._merge(rows.target).apply(rows)
+        if not self.dialect.has_transactional_ddl:
+            self._applied[rows.target.oid] = at
+        return parked
+
+    def load(self, target: Target, rows: pa.Table, *, over: bool) -> None:
+        with refused_alone(target.oid), self.session.transaction():
+            self._merge(target).load(rows, over=over)
+
+    def chunk_stage(self, target: Target) -> CsvFiles:
+        # Their number is told by a column of its own, which only a table without any needs.
+        return replace(self.csv_files(), leave_out=("row",) if target.columns else ())
+
+    def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
+        if not chunk.rows:
+            return
+        columns = [f"c{index}" for index in range(len(target.columns))] or [ROW]
+        with refused_alone(target.oid), self.session.transaction():
+            self._merge(target).load_file(chunk.file, columns, over=chunk.again)
+        failpoint(f"{self.name}.copy_loaded")
+
+    def _merge(self, target: Target) -> TableMerge:
+        return TableMerge(self.session, self.dialect, target, self._put)
+
+    def _put(self, rows: pa.Table) -> str:
+        """A file that is removed once the transaction has ended, however it does."""
+        name = self.csv_files().put([rows], rows.schema)
+        self._uploaded.append(name)
+        return name

@@ -1,0 +1,102 @@
+"""A stage in an object store: executors and driver write there, the warehouse reads there."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.destination.families.staged_merge.stage import ChunkStage, FileStage
+from penstock.destination.families.warehouse.csv_files import csv_lines, gzipped
+from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable
+from penstock.objects.bucket import Bucket, Owner
+
+_NOTE = "note.json"
+
+
+def stage_owner(destination: str) -> Owner:
+    """For messages about the stage of a destination."""
+    return Owner(
+        f"destination {destination}: the stage",
+        "destination.stage",
+        "destination.stage_options",
+        DestinationError,
+        DestinationUnavailable,
+    )
+
+
+@dataclass(frozen=True)
+class ObjectStage(FileStage):
+    """Arrow files below a bucket's prefix, and one note beside them."""
+
+    bucket: Bucket
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        return self.bucket.path
+
+    def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
+        name = f"{uuid.uuid4().hex}.arrow"
+        buffer = io.BytesIO()
+        with pa.ipc.new_file(buffer, schema) as file:
+            for piece in pieces:
+                file.write_table(piece)
+        self.bucket.put(name, buffer.getbuffer())
+        return name
+
+    def get(self, name: str) -> pa.Table:
+        data = self.bucket.get(name)
+        if data is None:
+            raise BatchAgain(f"the staged file {self.path}/{name} is gone")
+        return pa.ipc.open_file(pa.py_buffer(bytes(data))).read_all()
+
+    def remove(self, names: Sequence[str]) -> None:
+        self.bucket.delete(*names)
+
+    def clean(self) -> None:
+        self.remove([each.name for each in self.bucket.list() if each.name != _NOTE])
+
+    def note(self, text: str) -> None:
+        self.bucket.put(_NOTE, text.encode())
+
+    def noted(self) -> str | None:
+        data = self.bucket.get(_NOTE)
+        return None if data is None else bytes(data).decode()
+
+
+@dataclass(frozen=True)
+class CsvFiles(ChunkStage):
+    """Files as the warehouse loads them. ``null`` stands for no value, and is never quoted; None:
+    the file's own name does, without what is behind its dot, which no value is equal to.
+
+    ``leave_out`` are columns of what is staged that the file does not have.
+    """
+
+    bucket: Bucket
+    null: str | None = None
+    leave_out: tuple[str, ...] = ()
+
+    def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
+        """By way of a file: a chunk may be larger than what an executor has to spare."""
+        name = f"{uuid.uuid4().hex}.csv.gz"
+        null = own_null(name) if self.null is None else self.null
+        lines = (csv_lines(piece.drop_columns(list(self.leave_out)), null) for piece in pieces)
+        with tempfile.TemporaryDirectory(prefix="penstock-stage-") as folder:
+            path = Path(folder) / name
+            with path.open("wb") as file:
+                file.writelines(gzipped(lines))
+            self.bucket.put_file(name, path)
+        return name
+
+    def remove(self, names: Sequence[str]) -> None:
+        self.bucket.delete(*names)
+
+
+def own_null(file: str) -> str:
+    """What stands for null in a file of this name."""
+    return file.partition(".")[0]

@@ -1,0 +1,1 @@
+"""`redshift`: tables in Amazon Redshift, merged from gzip CSV in S3."""

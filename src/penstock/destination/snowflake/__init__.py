@@ -1,0 +1,1 @@
+"""`snowflake`: tables in Snowflake, merged from gzip CSV in an external stage."""

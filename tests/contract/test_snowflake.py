@@ -1,0 +1,207 @@
+"""The contract suite on `snowflake`, with a stand-in for Snowflake (tests/snowflake_stand_in.py):
+its statements are translated by sqlglot and executed by DuckDB, and its stage is in SeaweedFS.
+"""
+
+# ruff: noqa: S608 - names are quoted.
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.destination.contract import Destination, Rows, SchemaChange
+from penstock.destination.families.target import Target
+from penstock.destination.snowflake import session
+from penstock.destination.snowflake.destination import SnowflakeDestination
+from penstock.destination.snowflake.options import SnowflakeOptions
+from penstock.model.errors import BatchAgain, DestinationError
+from penstock.model.lsn import Frontier, Position
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TypeName
+from penstock.model.watermarks import Watermarks
+from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.contract.deliveries import (
+    ITEMS,
+    assert_delivered,
+    definition,
+    deliver,
+    insert_items,
+    opened,
+    reference,
+)
+from tests.lake_drivers import items_with
+from tests.objects_server import ObjectServer
+from tests.snowflake_stand_in import STAGE, SnowflakeStandIn, stand_in_module
+
+
+class StandInAdapter(Adapter):
+    keeps = "rows"
+    keeps_messages = False
+    follows_columns = False
+
+    def __init__(self, objects: ObjectServer) -> None:
+        options = {
+            "account": "stand-in",
+            "user": "loader",
+            "private_key_file": "/no/such/key",
+            "warehouse": "LOADING",
+            "database": "LAKE",
+            "stage": objects.place(),
+            "stage_options": objects.direct_options,
+            "external_stage": STAGE,
+        }
+        self.options = SnowflakeOptions.model_validate(options)
+        self.stand_in = SnowflakeStandIn(self.options.stage, objects.direct_options)
+        self._made: list[SnowflakeDestination] = []
+
+    def make(self) -> Destination:
+        self._made.append(SnowflakeDestination(self.options, "shop"))
+        return self._made[-1]
+
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        destination = self._made[-1]
+        known = destination.ledger.read("table/").values()
+        (target,) = (
+            each for each in map(Target.from_text, known) if (each.schema, each.name) == name
+        )
+        called = {destination.dialect.named(column): column for column in target.columns}
+        names, found = self.stand_in.read(f"SELECT * FROM {destination.dialect.table(target)}")
+        return Counter(
+            frozen(
+                {
+                    called[column]: None if value is None else str(value)
+                    for column, value in zip(names, row, strict=True)
+                    if column in called
+                }
+            )
+            for row in found
+        )
+
+    def close(self) -> None:
+        for destination in self._made:
+            destination.close()
+        self.stand_in.close()
+        assert not self.stand_in.committed_by
+
+
+@pytest.fixture
+def adapter(
+    object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[StandInAdapter]:
+    adapter = StandInAdapter(object_server)
+    module = stand_in_module(adapter.stand_in)
+    monkeypatch.setattr(session, "connector", lambda: module)
+    yield adapter
+    adapter.close()
+
+
+@pytest.mark.release
+class TestSnowflakeStandIn(DestinationContract):
+    """Not on Snowflake."""
+
+
+def test_a_batch_is_one_transaction_with_one_merge_a_table(adapter: StandInAdapter) -> None:
+    destination, builder = opened(adapter), ChangeBuilder()
+    first = insert_items(builder, 0, 3)
+    deliver(destination, builder.frontier, [first])
+    adapter.stand_in.statements.clear()
+    with builder.transaction():
+        builder.update(ITEMS, "1", "changed")
+        builder.delete(ITEMS, key=["2", None])
+        builder.update(ITEMS, "7", "moved", key=["0", None])
+    second = builder.cut()
+    deliver(destination, builder.frontier, [second])
+    assert_delivered(adapter, reference(first, second))
+    sent = [each.partition(" ")[0] for each in adapter.stand_in.statements]
+    # The fence, the rows, the staged ones gone, the notes.
+    assert sent == ["BEGIN", "UPDATE", "COPY", "MERGE", "DELETE", "DELETE", "INSERT", "COMMIT"]
+
+
+def test_a_commit_without_rows_sends_nothing(adapter: StandInAdapter) -> None:
+    destination, builder = opened(adapter), ChangeBuilder()
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 1)])
+    adapter.stand_in.statements.clear()
+    deliver(destination, Frontier(2**40, 2**40), [])
+    assert destination.committed() == Watermarks(Frontier(2**40, 2**40))
+    assert not adapter.stand_in.statements
+    idle = adapter.make()
+    idle.check()
+    idle.check()
+    assert adapter.stand_in.statements == [f"DESCRIBE STAGE {STAGE}"]  # which needs no warehouse
+
+
+def test_a_transaction_that_waited_too_long_comes_again(adapter: StandInAdapter) -> None:
+    destination, builder = opened(adapter), ChangeBuilder()
+    changes = insert_items(builder, 0, 2)
+    adapter.stand_in.faults.append(("^COMMIT", 625))
+    with pytest.raises(BatchAgain, match="another transaction was faster"):
+        deliver(destination, builder.frontier, [changes])
+    deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_driver_dies_at_every_statement_around_a_schema_change(
+    adapter: StandInAdapter, is_done: bool
+) -> None:
+    """A statement that changes a table commits what is before it: rows, with a mark of theirs. Each
+    driver comes one statement further than the one before it.
+    """
+    text, number = TypeName("pg_catalog", "text"), TypeName("pg_catalog", "bigint")
+    key = (1, "id", number, None)
+    two = items_with(key, (2, "name", text, None), (3, "b", text, '{"x"}'), name="items")
+    after = items_with(key, (2, "b", text, None), (3, "name", text, None), name="items")
+    opened(adapter).close()
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+    rows = builder.cut()
+    changes = [
+        SchemaChange(Position(1, 1), 0, "ALTER TABLE", (TableChange(before, behind),))
+        for before, behind in ((definition(ITEMS), two), (two, after))
+    ]
+    adapter.stand_in.is_done = is_done
+    died = 0
+    while True:
+        destination = opened(adapter)
+        if destination.committed() is not None:
+            break  # the answer to the last commit was lost
+        sections: list[SchemaChange | Rows] = [
+            Rows((destination.writer().write([rows]),)),
+            *changes,
+        ]
+        adapter.stand_in.left = died
+        try:
+            assert isinstance(destination, SnowflakeDestination)
+            destination.commit_sections(sections, Watermarks(builder.frontier))
+            break
+        except DestinationError:
+            died += 1
+        finally:
+            adapter.stand_in.left = None
+            destination.close()
+    assert died > 12
+    _, found = adapter.stand_in.read('SELECT "ID", "NAME", "B" FROM "PUBLIC"."ITEMS"')
+    assert found == [(1, "x", "a")]
+
+
+def test_names_are_exchanged_once(adapter: StandInAdapter) -> None:
+    """The columns are called as before: nothing but the mark tells that it was done."""
+    text, number = TypeName("pg_catalog", "text"), TypeName("pg_catalog", "bigint")
+    key = (1, "id", number, None)
+    two = items_with(key, (2, "name", text, None), (3, "b", text, '{"x"}'), name="items")
+    exchanged = items_with(key, (2, "b", text, None), (3, "name", text, None), name="items")
+    destination, builder = opened(adapter), ChangeBuilder()
+    assert isinstance(destination, SnowflakeDestination)
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+    deliver(destination, builder.frontier, [builder.cut()])
+    for before, after in ((definition(ITEMS), two), (two, exchanged)):
+        for _ in range(2):  # a crash may make it happen again
+            with destination.transaction():
+                destination.alter(TableChange(before, after), Target.of(before), Target.of(after))
+    _, found = adapter.stand_in.read('SELECT "ID", "NAME", "B" FROM "PUBLIC"."ITEMS"')
+    assert found == [(1, "x", "a")]

@@ -1,0 +1,135 @@
+"""Pipelines into `redshift` and `snowflake`, with stand-ins for both: every row is compared. The
+pipeline file is what the page of the destination shows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.destination.snowflake import session
+from tests.documented import destination_example
+from tests.fix_pipeline import PipelineUnderTest
+from tests.integration.copied_tables import CopiedTables, Writers
+from tests.integration.lake_changes import AFTER, BEFORE, WITHOUT_A_KEY, deliver_every_type
+from tests.integration.type_matrix import TYPES
+from tests.objects_server import ObjectServer
+from tests.redshift_stand_in import ROLE, RedshiftStandIn
+from tests.snowflake_stand_in import STAGE, SnowflakeStandIn, stand_in_module
+from tests.threads_engine import Threads
+from tests.warehouse_rows import expect_same_in_snowflake, expect_same_in_stand_in
+
+
+class WarehousePipeline(CopiedTables, ABC):
+    """``objects`` has the stage."""
+
+    name: str
+    objects: ObjectServer
+
+    def configure(self, *, unfit: str = "refuse", **copy: Any) -> None:
+        options = {
+            **destination_example(self.name),
+            "stage_options": self.objects.direct_options,
+            "unfit": unfit,
+            **self.place(),
+        }
+        # It waits longer by itself.
+        self.pipeline.configure(copy=copy or True, destination=options, batch={"max_age": "1s"})
+
+    @abstractmethod
+    def place(self) -> dict[str, Any]:
+        """The options that lead to the stand-in."""
+
+    @abstractmethod
+    def expect_equal(self, *tables: str, unfit: bool = False) -> None:
+        """Fail unless these tables hold the rows of the source."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Fail if a statement was sent that should not have been."""
+
+
+class RedshiftPipeline(WarehousePipeline):
+    name = "redshift"
+
+    def place(self) -> dict[str, Any]:
+        self._stand_in = RedshiftStandIn(self.target_url, self.objects.direct_options)
+        return {"url": self._stand_in.url, "stage": self.objects.place(), "iam_role": ROLE}
+
+    def expect_equal(self, *tables: str, unfit: bool = False) -> None:
+        for table in tables:
+            expect_same_in_stand_in(self.pipeline.url, self.target_url, table, unfit=unfit)
+
+    def close(self) -> None:
+        self._stand_in.close()
+        assert not self._stand_in.denied
+
+
+class SnowflakePipeline(WarehousePipeline):
+    name = "snowflake"
+    patch: pytest.MonkeyPatch
+
+    def place(self) -> dict[str, Any]:
+        stage = self.objects.place()
+        self._stand_in = SnowflakeStandIn(stage, self.objects.direct_options)
+        module = stand_in_module(self._stand_in)
+        self.patch.setattr(session, "connector", lambda: module)
+        return {"stage": stage, "external_stage": STAGE}
+
+    def expect_equal(self, *tables: str, unfit: bool = False) -> None:
+        for table in tables:
+            expect_same_in_snowflake(self.pipeline.url, self._stand_in, table, unfit=unfit)
+
+    def close(self) -> None:
+        self._stand_in.close()
+        assert not self._stand_in.committed_by
+
+
+@pytest.fixture(params=["redshift", "snowflake"])
+def warehouse(
+    request: pytest.FixtureRequest,
+    pipeline: PipelineUnderTest,
+    target_url: str,
+    threads: Threads,
+    object_server: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[WarehousePipeline]:
+    kind = RedshiftPipeline if request.param == "redshift" else SnowflakePipeline
+    found = kind(pipeline, target_url, threads)
+    found.objects = object_server
+    if isinstance(found, SnowflakePipeline):
+        found.patch = monkeypatch
+    yield found
+    found.close()
+
+
+def test_a_copy_changes_and_schema_changes_into_a_stand_in(warehouse: WarehousePipeline) -> None:
+    warehouse.fill("items")
+    warehouse.pipeline.execute(*BEFORE)
+    warehouse.configure(chunk_bytes="4MiB")
+    warehouse.run_until_caught_up()
+    warehouse.expect_equal("items", "loose", "gone", "empty")
+    warehouse.pipeline.execute(*AFTER, WITHOUT_A_KEY)
+    warehouse.run_until_caught_up()
+    warehouse.expect_equal("items", "loose", "kept", "empty")
+
+
+@pytest.mark.release
+def test_rows_change_while_they_are_copied_into_a_stand_in(warehouse: WarehousePipeline) -> None:
+    warehouse.fill("items")
+    warehouse.configure(chunk_bytes="1MiB", parallelism=1)
+    with Writers(warehouse.pipeline.url) as writers:
+        warehouse.run_until_caught_up()
+        assert writers.written
+    warehouse.run_until_caught_up()
+    warehouse.expect_equal("items")
+
+
+@pytest.mark.release
+def test_every_type_into_a_stand_in(warehouse: WarehousePipeline) -> None:
+    """Of jsonb a table has a document as its key, which is refused."""
+    kinds = [kind for kind in TYPES if kind.name != "jsonb"]
+    deliver_every_type(warehouse, warehouse.pipeline.url, kinds)

@@ -1,0 +1,68 @@
+"""Breaks of destinations that merge into warehouses."""
+
+from __future__ import annotations
+
+from tests.sabotage.a_break import Break
+
+BREAKS = (
+    Break(
+        name="a-warehouse-with-two-drivers",
+        guarantee="Once, in warehouses",
+        without="A warehouse takes the commit of a driver that another one has replaced.",
+        file="destination/families/warehouse/ledger.py",
+        edits=(("        if found != 1:\n", "        if found < 0:\n"),),
+        noticed_by=(
+            (
+                "contract/test_redshift.py",
+                "test_another_driver_takes_over_in_the_middle_of_a_commit",
+            ),
+        ),
+    ),
+    Break(
+        name="rows-before-a-schema-change-come-again",
+        guarantee="Once, in warehouses",
+        without="What was committed because a table is changed behind it leaves no mark.",
+        file="destination/families/warehouse/destination.py",
+        edits=(
+            (
+                "for oid, mark in self._applied.items()",
+                "for oid, mark in dict[int, Mark]().items()",
+            ),
+        ),
+        noticed_by=(
+            (
+                "contract/test_snowflake.py",
+                "test_a_driver_dies_at_every_statement_around_a_schema_change",
+            ),
+        ),
+    ),
+    Break(
+        name="blanks-at-the-end-of-a-key",
+        guarantee="Once, in warehouses",
+        without="Two rows whose keys differ in blanks at their ends are one to Redshift.",
+        file="destination/redshift/dialect.py",
+        edits=(('        if held == "text":\n', '        if held == "no such":\n'),),
+        noticed_by=(("unit/test_redshift.py", "test_blanks_at_the_end_of_a_key_count"),),
+    ),
+    Break(
+        name="a-text-that-is-cut",
+        guarantee="Once, in warehouses",
+        without="A text that is too long for a warehouse is cut, and nobody hears of it.",
+        file="destination/families/warehouse/checked_texts.py",
+        edits=(("    if not nearest or not unfit.any():\n", "    if not unfit.any():\n"),),
+        noticed_by=(
+            (
+                "unit/test_checked_texts.py",
+                "test_a_text_is_cut_between_characters_and_only_if_asked_to",
+            ),
+        ),
+    ),
+    Break(
+        name="an-idle-pipeline-wakes-the-warehouse",
+        guarantee="Once, in warehouses",
+        without="Every look whether the destination is there asks the warehouse itself.",
+        file="destination/families/warehouse/destination.py",
+        edits=(("        if self._was_checked:\n", "        if not self.options:\n"),),
+        noticed_by=(("contract/test_redshift.py", "test_a_commit_without_rows_sends_nothing"),),
+    ),
+)
