@@ -36,11 +36,13 @@ def check(file: PipelineFile, only: OneDestination = None) -> None:
       penstock transform check shop.yaml
     """
     from penstock.destination.registry import make_destination
+    from penstock.pipeline.copy.schema_copy import check_schema
     from penstock.source.postgres.preflight.rule_checks import check_transform
 
     config = load_pipeline(file, only)
     _required(config)
     destination = make_destination(config.destination_type, config.destination_options, config.name)
+    check_schema(config, destination)
     findings = check_transform(config, merges=destination.capabilities.merges)
     for found in findings:
         say(f"{found.status:<8} {found.where}: {found.text}")

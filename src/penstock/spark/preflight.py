@@ -11,6 +11,7 @@ from penstock.debug import is_debug
 from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
 from penstock.model.errors import ConfigError, PenstockError
+from penstock.pipeline.copy.schema_copy import check_schema
 from penstock.pipeline.run.filtering import check_filter
 from penstock.source.postgres.preflight.all_checks import CheckResult
 from penstock.source.postgres.preflight.rule_checks import check_transform
@@ -82,6 +83,7 @@ def _destination(config: PipelineConfig) -> CheckResult:
         )
         try:
             check_filter(config, destination)
+            check_schema(config, destination)
             _refuse_speculation(config, destination)
             notes = destination.check()
         finally:
