@@ -371,7 +371,42 @@ def test_json_paths() -> None:
     assert '"z"' not in after
 
 
-def test_redact() -> None:
-    text = "call +49 30 1234567 or anna@shop.de, card 4111 1111 1111 1111, 10.0.0.1"
-    (found,) = applied(Case("redact").made(), [text])
-    assert found == "call [redacted] or [redacted], card [redacted], [redacted]"
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "call +49 30 1234567 or anna@shop.de, card 4111 1111 1111 1111, 10.0.0.1",
+            "call # or #, card #, #",
+        ),
+        ("from fe80::1 and 2001:db8::8a2e:370:7334.", "from # and #."),
+        ("2001:0db8:85a3:0000:0000:8a2e:0370:7334, fe80::1%eth0, fe80::", "#, #, #"),
+        ("[::1]:8080 ::ffff:10.2.3.4 1:2:3:4:5:6:10.2.3.4", "[#]:8080 # #"),
+        ("www.shop.de/anna, WWW.Shop.de; www2.shop.de", "# # #"),
+        ("see shop.de/anna?x=1 and münchen.de:8080/anna", "see # and #"),
+        (
+            "at 12:30:45 std::array and/or e.g./i.e. 3.5/4",
+            "at 12:30:45 std::array and/or e.g./i.e. 3.5/4",
+        ),
+    ],
+)
+def test_redact(before: str, after: str) -> None:
+    assert applied(Case("redact").made(), [before]) == [after.replace("#", "[redacted]")]
+
+
+def test_a_host_of_ones_own_is_no_domain() -> None:
+    """What stands behind the @ is `host`: `domain` is the rule's, and would leave it as it was."""
+    (made,) = applied(Case("email", options={"host": "acme.test"}).made(), ["anna@shop.de"])
+    assert made.endswith("@acme.test")
+    with pytest.raises(UnfitError, match="behind the @: that is host"):
+        Case("email").made("acme.test")
+    leaf = {"a": {"use": "email", "domain": "acme.test"}}
+    with pytest.raises(UnfitError, match="that is host"):
+        Case("json", JSON, options={"transform": leaf}).made()
+
+
+def test_another_version_within_a_rule_is_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what an earlier version made of leaves is copied anew."""
+    case = Case("array", ARRAY, options={"each": {"use": "redact"}})
+    before = case.made().vocabulary
+    monkeypatch.setattr(transformer_class("redact"), "version", 99)
+    assert case.made().vocabulary != before
