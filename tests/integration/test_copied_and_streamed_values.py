@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import psycopg
 import pytest
 from hypothesis import Phase, given, settings
+from hypothesis.strategies import SearchStrategy
 
 from penstock.transform.transformers.registry import shipped_names
 from tests.fix_pipeline import PipelineUnderTest
@@ -16,18 +18,19 @@ from tests.threads_engine import Threads
 from tests.transformer_cases import CASES, Case
 from tests.tree_of_tables import KEY
 
-ROWS = 40
+ROWS = 30
 LATER = 1000
 """What is added to the key of a row that is written again, with all else as it is."""
 KNOWN = [case for case in CASES if not case.made().is_random]
 
 
-def values_of(case: Case) -> list[str | None]:
-    """Some that suit its column, all different as far as there are so many, and a null."""
+@cache
+def values_of(values: SearchStrategy[str]) -> list[str | None]:
+    """Some that suit a column, all different as far as there are so many, and a null."""
     found: dict[str, None] = {}
 
-    @settings(max_examples=3 * ROWS, database=None, phases=[Phase.generate], deadline=None)
-    @given(case.values)
+    @settings(max_examples=2 * ROWS, database=None, phases=[Phase.generate], deadline=None)
+    @given(values)
     def take(value: str) -> None:
         found[value] = None
 
@@ -49,7 +52,7 @@ def test_a_copied_row_is_a_streamed_row(
     assert {case.use for case in KNOWN} == set(shipped_names())
     columns = dict(wide_table())
     spelled = ", ".join(f"{name} {case.column_type}" for name, case in columns.items())
-    values = {name: values_of(case) for name, case in columns.items()}
+    values = {name: values_of(case.values) for name, case in columns.items()}
     with psycopg.connect(pipeline.url, autocommit=True) as conn:
         conn.execute("CREATE EXTENSION hstore")
         conn.execute(
@@ -97,7 +100,8 @@ def test_a_copied_row_is_a_streamed_row(
     source = rows_by_key(pipeline.url)
     for name, case in columns.items():
         changed = [row[name] for key, row in source.items() if row[name] != streamed[key][name]]
-        assert changed, f"{case.name} has changed nothing"
+        # Of two values each may have drawn itself.
+        assert changed or case.use == "boolean", f"{case.name} has changed nothing"
 
 
 def rows_by_key(url: str) -> dict[int, dict[str, str | None]]:

@@ -182,13 +182,16 @@ def accept(file: PipelineFile, only: OneDestination = None) -> None:
     Example:
       penstock transform accept shop.yaml
     """
+    from penstock.destination.registry import make_destination
     from penstock.operations.named_tables import recorded_store
-    from penstock.pipeline.run.filtering import pipeline_transform
+    from penstock.pipeline.run.filtering import pipeline_filter, pipeline_transform
     from penstock.pipeline.tables.changed_rules import accept_rules
 
     config = load_pipeline(file, only)
+    destination = make_destination(config.destination_type, config.destination_options, config.name)
+    wanted = pipeline_filter(config, holds_rows=destination.capabilities.merges)
     with recorded_store(config) as store:
-        names = accept_rules(store, pipeline_transform(config))
+        names = accept_rules(store, (wanted, pipeline_transform(config)))
     say(f"accepted for {', '.join(names)}" if names else "nothing to accept: rules are the same")
 
 

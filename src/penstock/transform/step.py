@@ -38,6 +38,12 @@ class Step(ABC):
         """
         return table
 
+    def mark(self, table: TableDefinition) -> str:
+        """Another one where the destination would hold other rows or values of the table; it is
+        kept with the definition (``TableDefinition.transform``). Empty where nothing depends on it.
+        """
+        return ""
+
     def source_keys(
         self, table: TableDefinition, keys: Sequence[tuple[str, ...]]
     ) -> Sequence[tuple[str, ...]]:
@@ -63,6 +69,11 @@ class Step(ABC):
     def take_filtered(self) -> Counter[tuple[str, str]]:
         """How many changes and rows were dropped since the last time, by table and reason."""
         return Counter()
+
+
+def mark_of(table: TableDefinition, steps: Iterable[Step | None]) -> str:
+    """What all steps together leave of a table, as their marks tell it."""
+    return "".join(step.mark(table) for step in steps if step is not None)
 
 
 def filtered_by(steps: Iterable[Step]) -> Counter[tuple[str, str]]:

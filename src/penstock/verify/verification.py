@@ -15,6 +15,7 @@ import psycopg
 from penstock.changelog.barrier import Barrier
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
+from penstock.config.table_patterns import split_name
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.targets.table_names import TableNames
 from penstock.destination.registry import make_destination
@@ -98,7 +99,7 @@ def verify(
         definitions = read_definitions(
             source.snapshot.leader, subscription.tables, subscription.publications
         )
-        if (wanted := pipeline_filter(config)) is not None:
+        if (wanted := pipeline_filter(config, holds_rows=True)) is not None:
             definitions = wanted.definitions(definitions)
         transform = pipeline_transform(config)
         changed = {} if transform is None else {t.oid: transform.differing(t) for t in definitions}
@@ -108,6 +109,7 @@ def verify(
         # Constraints hold of rows that were changed, too.
         held = [_pair(table, names) for table in definitions if table.oid not in set_aside]
         set_aside |= _transformed(definitions, names, changed, set_aside)
+        set_aside |= _narrowed(definitions, names, config.filter.rows, set_aside)
         pairs = [
             _without(_pair(table, names), changed.get(table.oid, set()))
             for table in definitions
@@ -294,6 +296,24 @@ def _transformed(
                 "compared without them",
             )
     return found
+
+
+def _narrowed(
+    definitions: Sequence[TableDefinition],
+    names: TableNames,
+    conditions: Collection[str],
+    set_aside: Collection[int],
+) -> dict[int, TableComparison]:
+    """Tables of which the destination holds some rows."""
+    narrowed = {split_name(name) for name in conditions}
+    return {
+        table.oid: TableComparison(
+            *map(str, _pair(table, names)[:2]),
+            skipped="filter.rows has a condition for it: the destination holds some of its rows",
+        )
+        for table in definitions
+        if table.oid not in set_aside and (table.schema, table.name) in narrowed
+    }
 
 
 def _not_compared(
