@@ -10,14 +10,18 @@ from pathlib import Path
 from penstock.model.errors import ConfigError
 
 STREAMS = ("w1", "w2", "w3", "w4")
-COPIES = ("copy", "copy_small")
+WHOLE = "whole"
+COPIES = ("copy", "copy_small", WHOLE)
 WORKLOADS = (*STREAMS, *COPIES, "encode", "transformers")
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
 TRANSFORMED = "discard_transformed"
 PIPELINES = (
     *("discard", "discard_object_log", TRANSFORMED, "postgres", "kafka", "rabbitmq", "search"),
+    "snapshot_full",
 )
-INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres")
+DUMPED, SNAPSHOT = "pg_dump_restore_2", "snapshot_full"
+"""Who copies a whole database."""
+INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres", DUMPED, SNAPSHOT)
 _STREAM_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
 _COPY_SYSTEMS = ("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres")
 ENCODERS = {f"encode_{name}": name for name in ("penstock", "debezium", "bifrost")}
@@ -34,7 +38,7 @@ SYSTEMS = (
     *("pg_recvlogical", "capture", "psql_copy_binary_2", "spark_jdbc", "discard"),
     *("discard_object_log", TRANSFORMED),
     *("native_subscription", "psql_copy_pipe", "postgres", "kafka", "rabbitmq", "rabbitmq_bare"),
-    *("search", "search_bulk_helper"),
+    *("search", "search_bulk_helper", DUMPED, SNAPSHOT),
     *ENCODERS,
     *TRANSFORMERS,
 )
@@ -48,6 +52,7 @@ _SYSTEMS_OF = {
     "w3": (*_STREAM_SYSTEMS, "discard_object_log"),
     "copy": _COPY_SYSTEMS,
     "copy_small": ("discard", "postgres"),
+    WHOLE: (DUMPED, SNAPSHOT),
     "encode": tuple(ENCODERS),
     "transformers": tuple(TRANSFORMERS),
 }
@@ -61,6 +66,7 @@ _DEFAULT_ROUNDS = {
     "w4": 3,
     "copy": 3,
     "copy_small": 1,
+    WHOLE: 3,
     "encode": 3,
     "transformers": 3,
 }
