@@ -198,6 +198,8 @@ def test_what_does_not_suit_is_said_before(case: Case, why: str) -> None:
         (Case("array", ARRAY, options={"each": {"use": "hash"}}), "{secret"),
         (Case("uuid", UUID), "secret"),
         (Case("truncate_ip", INET), "secret"),
+        (Case("bucket", TEXT, options={"width": 10}), "NaN"),
+        (Case("bucket", TEXT, options={"width": 10}), "Infinity"),
     ],
     ids=lambda found: found.name if isinstance(found, Case) else "",
 )

@@ -107,7 +107,7 @@ class Filter(Step):
         if self._narrows_rows(table):
             if table.replica_identity != "f":
                 raise _without_old_rows(table.qualified_name)
-            table = replace(table, transform=table.transform + self.mark(table))
+            table = self.marked(table)
         rule = self._columns.get((table.schema, table.name))
         if rule is None:
             return table
@@ -117,12 +117,12 @@ class Filter(Step):
         columns = (replace(c, ignored=c.ignored or c.name not in passing) for c in table.columns)
         return replace(table, columns=tuple(columns))
 
-    def mark(self, table: TableDefinition) -> str:
-        """Of its condition: under another one the destination would hold other rows."""
+    def marked(self, table: TableDefinition) -> TableDefinition:
         if not self._narrows_rows(table):
-            return ""
+            return replace(table, rows="")
         condition = self._conditions[table.schema, table.name]
-        return hashlib.sha256(condition.text.encode()).hexdigest()[:16]
+        mark = hashlib.sha256(condition.text.encode()).hexdigest()[:16]
+        return replace(table, rows=mark)
 
     def _narrows_rows(self, table: TableDefinition | TableSchema) -> bool:
         """Whether the destination holds some of the table's rows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from penstock.decode.changes import ChangeSet
 from penstock.model.table_definition import TableDefinition
@@ -38,11 +39,11 @@ class Step(ABC):
         """
         return table
 
-    def mark(self, table: TableDefinition) -> str:
-        """Another one where the destination would hold other rows or values of the table; it is
-        kept with the definition (``TableDefinition.transform``). Empty where nothing depends on it.
+    def marked(self, table: TableDefinition) -> TableDefinition:
+        """The table with the mark of what this step does to it: another one where the destination
+        would hold other rows or values.
         """
-        return ""
+        return table
 
     def source_keys(
         self, table: TableDefinition, keys: Sequence[tuple[str, ...]]
@@ -71,9 +72,12 @@ class Step(ABC):
         return Counter()
 
 
-def mark_of(table: TableDefinition, steps: Iterable[Step | None]) -> str:
-    """What all steps together leave of a table, as their marks tell it."""
-    return "".join(step.mark(table) for step in steps if step is not None)
+def marked_by(table: TableDefinition, steps: Iterable[Step | None]) -> TableDefinition:
+    """The table with the marks of these steps, and no others."""
+    table = replace(table, transform="", rows="")
+    for step in steps:
+        table = table if step is None else step.marked(table)
+    return table
 
 
 def filtered_by(steps: Iterable[Step]) -> Counter[tuple[str, str]]:

@@ -86,11 +86,11 @@ class Transform(Step):
             left_out=tuple(
                 text for text in table.left_out if not any(mentions(text, c) for c in covered)
             ),
-            transform=table.transform + self.mark(table),
+            transform=self.rules.fingerprint(table),
         )
 
-    def mark(self, table: TableDefinition) -> str:
-        return self.rules.fingerprint(table)
+    def marked(self, table: TableDefinition) -> TableDefinition:
+        return replace(table, transform=self.rules.fingerprint(table))
 
     def covered(self, table: TableDefinition) -> set[str]:
         """The columns whose values change."""

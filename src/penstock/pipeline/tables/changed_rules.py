@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from penstock.model.errors import ConfigError
 from penstock.model.table_definition import TableDefinition
@@ -12,7 +11,7 @@ from penstock.model.table_state import Errored, Init
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.store import Store
-from penstock.transform.step import Step, mark_of
+from penstock.transform.step import Step, marked_by
 from penstock.transform.transform_check import require_rules
 
 _log = logging.getLogger(__name__)
@@ -64,9 +63,7 @@ def changed_tables(store: Store, steps: Sequence[Step | None]) -> Mapping[int, T
     return {
         oid: table
         for oid, table in store.get_table_schemas().items()
-        if oid in states
-        and not isinstance(states[oid], Init)
-        and table.transform != mark_of(table, steps)
+        if oid in states and not isinstance(states[oid], Init) and table != marked_by(table, steps)
     }
 
 
@@ -77,5 +74,5 @@ def accept_rules(store: Store, steps: Sequence[Step | None]) -> list[str]:
     found = changed_tables(store, steps)
     for oid, table in found.items():
         newest = store.get_schema_versions(oid)[-1]
-        store.store_table_schemas([replace(table, transform=mark_of(table, steps))], newest.lsn)
+        store.store_table_schemas([marked_by(table, steps)], newest.lsn)
     return sorted(table.qualified_name for table in found.values())

@@ -42,7 +42,7 @@ from penstock.pipeline.workers.unit_job import JobTable, UnitJob, result_of, res
 from penstock.source.registry import make_source
 from penstock.store import Store, WorkerReport
 from penstock.store.copy_jobs import LEASE_SECONDS, Lease
-from penstock.transform.step import Step, mark_of
+from penstock.transform.step import Step, marked_by
 
 _LOOK_SECONDS = paced(0.5)
 _BEAT_SECONDS = LEASE_SECONDS / 6
@@ -166,7 +166,7 @@ class CopyWorker:
 
     def _table(self, oid: int, job: JobTable) -> TableToCopy:
         table = self._definition(oid, job)
-        if table.transform != mark_of(table, self._steps):
+        if table != marked_by(table, self._steps):
             raise ConfigError(
                 f"transform: rules, key or condition for table {table.qualified_name} are others "
                 "here than those of the pipeline's driver",
