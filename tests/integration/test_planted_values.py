@@ -189,6 +189,7 @@ def test_no_planted_value_gets_out(
     places |= files_of(pipeline)
     places |= commands(pipeline)
     places["target"] = dumped(target_url)
+    places["store"] = dumped(pipeline.url, "--schema=penstock")
     if "kafka" in others:
         messages = read_topics(brokers, lambda topic: pipeline.name in topic)
         assert len(messages) > count

@@ -185,7 +185,7 @@ class NumberRange(Transformer):
             if self.facts.family != "text":
                 return number_texts(low, self.facts, None)
             if not (np.abs(low) < _LARGEST_WHOLE).all():
-                raise ValueRefusedError("a value is NaN, infinite, or too large for a range")
+                raise ValueRefusedError("a value has no range: it is not finite, or too large")
             high = low + self.options.width - 1
             return self.cut(joined(_whole_texts(low), "-", _whole_texts(high)))
         bounds = self.options.bounds
