@@ -77,8 +77,9 @@ class Ff1:
 def _added(one: Numbers, other: Numbers, modulus: int) -> Numbers:
     # Both are at most the modulus, which is less than 2^63: no overflow.
     total: Numbers = one + other
-    np.subtract(total, np.uint64(modulus), out=total, where=total >= np.uint64(modulus))
-    return total
+    # What is less than the modulus wraps around to a great number.
+    less: Numbers = np.minimum(total, total - np.uint64(modulus))
+    return less
 
 
 def _remainder(blocks: Bytes, used: int, modulus: int) -> Numbers:
