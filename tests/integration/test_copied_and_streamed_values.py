@@ -60,10 +60,15 @@ def test_a_copied_row_is_a_streamed_row(
             f" plain int, {spelled})".encode()
         )
         holes = ", ".join(f"%s::{case.column_type}" for case in columns.values())
-        for row in range(ROWS):
+        for number in range(ROWS):
             conn.execute(
                 f"INSERT INTO wide VALUES (%s, %s, %s, 0, {holes})".encode(),
-                [row, f"family {row % 5}", f"other {row}", *(v[row] for v in values.values())],
+                [
+                    number,
+                    f"family {number % 5}",
+                    f"other {number}",
+                    *(some[number] for some in values.values()),
+                ],
             )
     with psycopg.connect(target_url, autocommit=True) as conn:
         conn.execute("CREATE EXTENSION hstore")

@@ -444,12 +444,12 @@ def test_who_holds_rows_holds_those_that_meet_the_condition(
         values = [RowValues(changes).text(c).to_pylist() for c in columns]
         new_rows = dict(zip(changes.new_rows.tolist(), range(len(changes.new_rows)), strict=True))
         old_rows = dict(zip(changes.old_rows.tolist(), range(len(changes.old_rows)), strict=True))
-        old = [changes.old_text(c).to_pylist() for c in columns]
+        before = [changes.old_text(c).to_pylist() for c in columns]
         for number, op in enumerate(changes.op):
             assert (number in new_rows) == (chr(op) != "D")
             assert (number in old_rows) == (chr(op) != "I")
             if chr(op) != "I":
-                gone = tuple(column[old_rows[number]] for column in old)
+                gone = tuple(column[old_rows[number]] for column in before)
                 assert held.pop(str(gone[0])) == gone
             if chr(op) != "D":
                 row = tuple(column[number] for column in values)

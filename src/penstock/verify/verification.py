@@ -306,14 +306,13 @@ def _narrowed(
 ) -> dict[int, TableComparison]:
     """Tables of which the destination holds some rows."""
     narrowed = {split_name(name) for name in conditions}
-    return {
-        table.oid: TableComparison(
-            *map(str, _pair(table, names)[:2]),
-            skipped="filter.rows has a condition for it: the destination holds some of its rows",
-        )
-        for table in definitions
-        if table.oid not in set_aside and (table.schema, table.name) in narrowed
-    }
+    reason = "filter.rows has a condition for it: the destination holds some of its rows"
+    found = {}
+    for table in definitions:
+        if table.oid not in set_aside and (table.schema, table.name) in narrowed:
+            pair = _pair(table, names)
+            found[table.oid] = TableComparison(str(pair.source), str(pair.target), skipped=reason)
+    return found
 
 
 def _not_compared(
