@@ -56,10 +56,10 @@ _ON_WARM_SPARK = tuple(name for name in WORKLOADS if name != "start")
 _ENCODE_SCALE = 0.2
 # At full scale: the table, its WAL, what the server spills while it decodes, and one change log.
 _GIGABYTES = {"w1": 4, "w2": 12, "w3": 1, "w4": 4, "copy": 5, "copy_small": 1, "encode": 1}
-_GIGABYTES |= {"start": 1, "transformers": 0}
+_GIGABYTES |= {"start": 1, "transformers": 0, "whole": 14}
 # And on the destination server: a table (for the phases of w1 six), its staging, its WAL.
 _DESTINATION_GIGABYTES = {"w1": 8, "w2": 9, "w3": 5, "w4": 6, "copy": 6, "copy_small": 5}
-_DESTINATION_GIGABYTES["start"] = 5
+_DESTINATION_GIGABYTES |= {"start": 5, "whole": 10}
 
 
 def main() -> int:

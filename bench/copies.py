@@ -16,11 +16,12 @@ from bench.psql_copies import PsqlRun, copy_halves, copy_through_pipe
 from bench.readers import PATIENCE_SECONDS
 from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError
-from bench.settings import INTO_LAKES, INTO_TABLES, turns
+from bench.settings import DUMPED, INTO_LAKES, INTO_TABLES, turns
 from bench.spark_jobs import CopyTimes, JdbcJob, SnapshotJob
 from bench.spark_lakes import SPARK_JDBC
 from bench.target import Contents, Target, Targets, contents, require_equal
 from bench.warm_spark import WarmSpark
+from bench.whole_dump import dump_and_restore
 from penstock.config.models import SparkConfig
 
 # As many tasks as psql_copy_binary_2 has connections, however many cores there are.
@@ -91,6 +92,8 @@ class CopyBench:
             measured = self._psql(system, None)
         elif system == "psql_copy_pipe":
             measured = self._psql(system, target)
+        elif system == DUMPED and target is not None:
+            measured = self._dump(target)
         elif system == "spark_jdbc":
             measured = self._read_jdbc(system, _require(self._jdbc), None)
         elif system == SPARK_JDBC:
@@ -134,6 +137,22 @@ class CopyBench:
             destination_cpu_s=target.cpu_seconds() - destination if target else None,
         )
 
+    def _dump(self, target: Target) -> Measurement:
+        workload, database = self._workload, self._database
+        server, destination = database.cpu_seconds(), target.cpu_seconds()
+        run = dump_and_restore(database, target.url, _PARALLELISM)
+        return Measurement(
+            workload.name,
+            DUMPED,
+            workload.rows,
+            run.seconds,
+            run.cpu_s,
+            database.cpu_seconds() - server,
+            run.peak_rss_mb,
+            destination_cpu_s=target.cpu_seconds() - destination,
+            run_seconds=run.seconds,
+        )
+
     def _read_jdbc(self, system: str, jdbc: WarmSpark, into: str | None) -> Measurement:
         workload, database = self._workload, self._database
         (table,) = workload.table_names
@@ -162,6 +181,8 @@ class CopyBench:
             destination |= self._lakes.destination(system, name)
         else:
             destination |= {"url": target.url} if target else {"typed": True}
+        if workload.is_whole:
+            destination |= {"type": "postgres", "schema": "full"}
         file, config = database.pipeline_file(name, destination, copy={"parallelism": _PARALLELISM})
         folder = Path(config.change_log.path)
         _forget_peaks(spark)
@@ -177,7 +198,11 @@ class CopyBench:
         return self._measurement(system, self._seconds(times, target), spent, times)
 
     def _seconds(self, times: CopyTimes, target: Target | None) -> float:
-        """Of many tables all that each costs counts; of one only its rows, and its key."""
+        """Of many tables all that each costs counts; of one only its rows, and its key; of a whole
+        database the command.
+        """
+        if self._workload.is_whole:
+            return times.run_seconds
         if self._workload.tables > 1:
             return times.ready - times.init
         return (times.ready if target else times.chunks_done) - times.began
@@ -197,10 +222,16 @@ class CopyBench:
             peak_pss_mb=spent.peak_pss_mb,
             pss_mb=spent.pss_mb,
             destination_cpu_s=spent.destination_cpu_s,
-            tables=self._workload.tables if self._workload.tables > 1 else None,
+            tables=self._tables,
             chunk_seconds=times.chunks_done - times.began if times else None,
             run_seconds=times.run_seconds if times else None,
         )
+
+    @property
+    def _tables(self) -> int | None:
+        """How many, where their number is what counts."""
+        many = self._workload.tables > 1 and not self._workload.is_whole
+        return self._workload.tables if many else None
 
 
 def _forget_peaks(spark: WarmSpark) -> None:

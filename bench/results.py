@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.settings import INTO_TABLES, SYSTEMS, TRANSFORMED
+from bench.settings import DUMPED, INTO_TABLES, SNAPSHOT, SYSTEMS, TRANSFORMED
 
 # What each ratio is a ratio to, and for which systems: who writes to no table is not compared with
 # one that does.
@@ -21,6 +21,7 @@ _REFERENCES = {
     "ratio_to_psql_copy": ("psql_copy_binary_2", ("psql_copy_binary_2", "spark_jdbc", "discard")),
     "ratio_to_spark_jdbc": ("spark_jdbc", ("spark_jdbc", "discard")),
     "ratio_to_psql_pipe": ("psql_copy_pipe", ("psql_copy_pipe", "postgres")),
+    "ratio_to_pg_dump": (DUMPED, (DUMPED, SNAPSHOT)),
 }
 
 

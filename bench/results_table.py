@@ -37,7 +37,7 @@ _STREAM_COLUMNS: Columns = (
     ("p50 ms", "p50_ms", _whole),
     ("p99 ms", "p99_ms", _whole),
 )
-# The ratios are to psql_copy_binary_2, spark_jdbc and psql_copy_pipe.
+# The ratios are to psql_copy_binary_2, spark_jdbc, psql_copy_pipe and pg_dump_restore_2.
 _COPY_COLUMNS: Columns = (
     ("workload", "workload", str),
     ("system", "system", str),
@@ -46,6 +46,7 @@ _COPY_COLUMNS: Columns = (
     ("psql", "ratio_to_psql_copy", _two_digits),
     ("jdbc", "ratio_to_spark_jdbc", _two_digits),
     ("pipe", "ratio_to_psql_pipe", _two_digits),
+    ("dump", "ratio_to_pg_dump", _two_digits),
     ("CPU-s/M", "cpu_s_per_million", _two_digits),
     ("PSS MB", "peak_pss_mb", _whole),
 )

@@ -10,7 +10,8 @@ from pathlib import Path
 from penstock.model.errors import ConfigError
 
 STREAMS = ("w1", "w2", "w3", "w4")
-COPIES = ("copy", "copy_small")
+WHOLE = "whole"
+COPIES = ("copy", "copy_small", WHOLE)
 WORKLOADS = (*STREAMS, "start", *COPIES, "encode", "transformers")
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
 TRANSFORMED = "discard_transformed"
@@ -18,9 +19,11 @@ FROM_LOG = "postgres_from_log"
 INTO_LAKES = ("iceberg", "delta", "ducklake")
 PIPELINES = (
     *("discard", "discard_object_log", TRANSFORMED, "postgres", FROM_LOG),
-    *("kafka", "rabbitmq", "search", *INTO_LAKES, "clickhouse"),
+    *("kafka", "rabbitmq", "search", *INTO_LAKES, "clickhouse", "snapshot_full"),
 )
-INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG)
+DUMPED, SNAPSHOT = "pg_dump_restore_2", "snapshot_full"
+"""Who copies a whole database."""
+INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG, DUMPED, SNAPSHOT)
 _STEADY_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
 _STREAM_SYSTEMS = (*_STEADY_SYSTEMS, FROM_LOG)
 _COPY_SYSTEMS = ("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres")
@@ -40,7 +43,7 @@ SYSTEMS = (
     *("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG),
     *("kafka", "rabbitmq", "rabbitmq_bare"),
     *("search", "search_bulk_helper", *INTO_LAKES, "spark_merge", "spark_jdbc_iceberg"),
-    "clickhouse",
+    *("clickhouse", DUMPED, SNAPSHOT),
     *ENCODERS,
     *TRANSFORMERS,
 )
@@ -56,6 +59,7 @@ _SYSTEMS_OF = {
     "start": ("postgres",),
     "copy": (*_COPY_SYSTEMS, "iceberg", "spark_jdbc_iceberg"),
     "copy_small": ("discard", "postgres"),
+    WHOLE: (DUMPED, SNAPSHOT),
     "encode": tuple(ENCODERS),
     "transformers": tuple(TRANSFORMERS),
 }
@@ -70,6 +74,7 @@ _DEFAULT_ROUNDS = {
     "start": 3,
     "copy": 3,
     "copy_small": 1,
+    WHOLE: 3,
     "encode": 3,
     "transformers": 3,
 }

@@ -76,9 +76,14 @@ def pg_version(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(scope="session")
 def pg_home(pg_version: int) -> Path:
     """The installation of the version under test."""
-    if pg_version == BUNDLED_VERSION:
+    return home_of(pg_version)
+
+
+def home_of(version: int) -> Path:
+    """The installation of a major version."""
+    if version == BUNDLED_VERSION:
         return bundled_home()
-    return _maven_home(MAVEN_VERSIONS[pg_version])
+    return _maven_home(MAVEN_VERSIONS[version])
 
 
 @pytest.fixture(scope="session")

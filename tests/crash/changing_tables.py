@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import psycopg
 
@@ -13,8 +11,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of
 from tests.crash.row_texts import expect_same_rows
-
-Connection = psycopg.Connection[tuple[Any, ...]]
+from tests.crash.side_session import Connection, SideSession
 
 _PREFIX = "changing"
 _MOST = 6
@@ -46,16 +43,12 @@ SELECT a.attname::text, format_type(a.atttypid, -1)
 """
 
 
-class ChangingTables:
-    """One session from ``start`` to ``stop``, over every loss of the server."""
+class ChangingTables(SideSession):
+    """A transaction of schema changes and rows about once a second."""
 
-    def __init__(self, url: str, seed: int, *, pause: float = 1.0) -> None:
-        self._url = url
+    def __init__(self, url: str, seed: int) -> None:
+        super().__init__(url, pause=1.0)
         self._chance = random.Random(f"changes of {seed}")
-        self._pause = pause
-        self._stop = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
         self._made = 0
         self.changes = 0
         with psycopg.connect(url, autocommit=True) as conn:
@@ -63,31 +56,7 @@ class ChangingTables:
             for _ in range(2):
                 self._make(conn, "")
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-        self.check()
-
-    def check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
-        try:
-            while not self._stop.is_set():
-                try:
-                    with psycopg.connect(self._url, connect_timeout=5) as conn:
-                        while not self._stop.wait(self._pause):
-                            self._transaction(conn)
-                except (psycopg.OperationalError, psycopg.InterfaceError):
-                    self._stop.wait(0.2)
-        except BaseException as error:
-            self._failure = error
-
-    def _transaction(self, conn: Connection) -> None:
+    def transaction(self, conn: Connection) -> None:
         table = self._chance.choice(self._tables(conn) or [""])
         for _ in range(self._chance.randint(1, 4)):
             step = self._chance.choices(*zip(*_STEPS.items(), strict=True))[0]

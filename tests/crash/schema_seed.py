@@ -16,6 +16,7 @@ from tests.crash.fault_schedule import plan_faults
 from tests.crash.faults import FAULTS
 from tests.crash.into_postgres import IntoPostgres
 from tests.crash.penstock_run import PATIENCE
+from tests.crash.side_session import SideSession
 from tests.fix_pipeline import wait_until
 from tests.workload import Workload
 
@@ -32,7 +33,11 @@ class IntoChanged(IntoPostgres):
         super().__init__(server, target, folder, seed, copy=_COPY, tables=_TABLES)
         self.reader.judging = False
         self.load = Workload(self.url, seed, pause=0.2, steps=KEEPING_STEPS)
-        self.changing = ChangingTables(self.url, seed)
+        self.changing = self.make_changing(seed)
+
+    def make_changing(self, seed: int) -> SideSession:
+        """Makes its tables, and what changes them; before the pipeline starts."""
+        return ChangingTables(self.url, seed)
 
     def __exit__(
         self,
@@ -85,8 +90,20 @@ def run_schema_seed(
 
     Fails unless both databases have the same tables and rows in the end.
     """
+    run_changing_seed(IntoChanged, report, count, servers, folder, say)
+
+
+def run_changing_seed(
+    kind: type[IntoChanged],
+    report: SeedReport,
+    count: int,
+    servers: tuple[EmbeddedPostgres, EmbeddedPostgres],
+    folder: Path,
+    say: Say,
+) -> None:
+    """A seed in which something changes tables beside the load."""
     source, target = servers
-    with IntoChanged(source, target, folder, int(report.seed)) as injured:
+    with kind(source, target, folder, int(report.seed)) as injured:
         supervisor = Supervisor(injured)
         injured.load.start()
         injured.start()
@@ -102,4 +119,4 @@ def run_schema_seed(
         injured.verify()
         injured.run.stop()
         report.judged(injured)
-        say(f"  {injured.changing.changes} transactions changed tables")
+        say(f"  {injured.changing.changes} transactions beside the load")

@@ -7,10 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, PenstockError
+from penstock.verify.verification import verify
 from tests.fix_pipeline import PipelineUnderTest
 from tests.fix_target import Target
 from tests.integration.test_filtered_pipeline import catch_up
+from tests.pipelines import engine_on
 from tests.threads_engine import Threads
 
 FILTER: dict[str, Any] = {
@@ -112,4 +114,73 @@ def test_what_would_make_rows_wrong_is_refused(
     pipeline.configure(destination={"type": "postgres", "url": target_url})
     pipeline.also(filter=wanted)
     with pytest.raises(ConfigError, match=reason):
+        catch_up(pipeline, threads)
+
+
+CONDITIONS = {"people": "city = 'Bonn' AND age >= 18", "loose": "b > 2"}
+
+
+def some_rows(url: str, wanted: dict[str, str]) -> dict[str, list[Any]]:
+    with psycopg.connect(url) as conn:
+        return {
+            table: conn.execute(
+                f"SELECT * FROM {table} WHERE {condition} ORDER BY 1, 2, 3".encode()  # noqa: S608
+            ).fetchall()
+            for table, condition in wanted.items()
+        }
+
+
+def test_the_target_holds_the_rows_that_meet_a_condition(
+    pipeline: PipelineUnderTest, threads: Threads, target: Target
+) -> None:
+    """Rows that begin to meet it come whole, those that cease to meet it go, also under other keys,
+    and with another condition all of them are others.
+    """
+    pipeline.execute(
+        "CREATE TABLE people (id int PRIMARY KEY, city text, age int, big text, plain text)",
+        "ALTER TABLE people REPLICA IDENTITY FULL",
+        "ALTER TABLE people ALTER big SET STORAGE EXTERNAL",
+        "CREATE TABLE loose (a int, b int, c text)",
+        "ALTER TABLE loose REPLICA IDENTITY FULL",
+        "INSERT INTO people SELECT n, CASE n % 3 WHEN 0 THEN 'Bonn' ELSE 'Ulm' END, n,"
+        " repeat(md5(n::text), 200), 'p' FROM generate_series(1, 60) n",
+        "INSERT INTO loose SELECT n % 5, n % 4, 'c' FROM generate_series(1, 40) n",
+    )
+    pipeline.configure(destination={"type": "postgres", "url": target.url}, copy=True)
+    pipeline.also(filter={"rows": CONDITIONS})
+    pipeline.subscribe()
+    # Replayed over copied rows.
+    pipeline.execute(
+        "UPDATE people SET city = 'Bonn' WHERE id % 7 = 0",
+        "UPDATE people SET city = 'Ulm' WHERE id % 9 = 0",
+    )
+    catch_up(pipeline, threads)
+    expected = some_rows(pipeline.url, CONDITIONS)
+    assert all(expected.values())
+    assert some_rows(target.url, dict.fromkeys(CONDITIONS, "true")) == expected
+    pipeline.execute(
+        "UPDATE people SET city = 'Bonn' WHERE id % 4 = 0",
+        "UPDATE people SET age = age - 10, plain = 'q' WHERE id % 2 = 0",
+        "UPDATE people SET id = id + 100, city = 'Ulm' WHERE id % 6 = 0",
+        "UPDATE people SET id = id + 200, city = 'Bonn' WHERE id % 5 = 0",
+        "UPDATE people SET id = id + 1000",
+        "DELETE FROM people WHERE id % 11 = 0",
+        "INSERT INTO people VALUES (1, 'Bonn', 99, 'new', 'n'), (2, 'Ulm', 99, 'new', 'n')",
+        "UPDATE loose SET b = b + 1 WHERE a % 2 = 0",
+        "UPDATE loose SET b = 0 WHERE a = 3",
+        "DELETE FROM loose WHERE a = 4",
+    )
+    catch_up(pipeline, threads)
+    expected = some_rows(pipeline.url, CONDITIONS)
+    assert some_rows(target.url, dict.fromkeys(CONDITIONS, "true")) == expected
+    report = verify(pipeline.config, pipeline.file, make_engine=engine_on(threads), wait=120)
+    assert report.equal
+    assert all("filter.rows" in result.skipped for result in report.tables)
+    others = {**CONDITIONS, "people": "city = 'Ulm'"}
+    pipeline.also(filter={"rows": others})
+    catch_up(pipeline, threads)
+    expected = some_rows(pipeline.url, others)
+    assert some_rows(target.url, dict.fromkeys(others, "true")) == expected
+    pipeline.execute("ALTER TABLE people REPLICA IDENTITY DEFAULT", "DELETE FROM people")
+    with pytest.raises(PenstockError, match="sends old rows whole"):
         catch_up(pipeline, threads)

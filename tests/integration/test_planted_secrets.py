@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -22,6 +17,7 @@ from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.kafka_server import KafkaServer
 from tests.kinesis_server import KinesisServer
 from tests.rabbitmq_server import USERS, RabbitServer
+from tests.shown_places import shown_by
 
 pytestmark = pytest.mark.slow
 
@@ -123,17 +119,7 @@ def _delivered(pipeline: PipelineUnderTest, after: Any) -> bool:
 def test_planted_secrets_are_found_nowhere(
     running: subprocess.Popen[str], pipeline: PipelineUnderTest
 ) -> None:
-    places: dict[str, bytes] = {}
-    served = 0
-    for process in [psutil.Process(running.pid), *psutil.Process(running.pid).children(True)]:
-        with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-            places[f"arguments of {process.pid}"] = " ".join(process.cmdline()).encode()
-            for connection in process.net_connections("tcp"):
-                if connection.status == psutil.CONN_LISTEN:
-                    pages = _pages(connection.laddr.port)
-                    served += len(pages)
-                    places |= {page: _read(page) for page in pages}
-    assert served > 3, "Spark's page and the metrics were looked at"
+    places = shown_by(running.pid)
     files = [path for path in pipeline.folder.rglob("*") if path.is_file()]
     assert any(path.suffix == ".arrow" for path in files)
     places |= {str(file): file.read_bytes() for file in files}
@@ -143,30 +129,3 @@ def test_planted_secrets_are_found_nowhere(
         if any(secret.encode() in content for secret in SECRETS)
     ]
     assert with_secret == []
-
-
-def _pages(port: int) -> list[str]:
-    base = f"http://127.0.0.1:{port}"
-    if not _read(f"{base}/health", seconds=2):
-        return []  # a port of py4j, of Spark's own protocol, or of a worker
-    paths = ("metrics", "health", "environment/", "executors/", "StreamingQuery/", "SQL/")
-    found = [f"{base}/{path}" for path in paths if _read(f"{base}/{path}")]
-    applications = _read(f"{base}/api/v1/applications").decode(errors="replace")
-    for application in re.findall(r'"id"\s*:\s*"([^"]+)"', applications):
-        found += [
-            f"{base}/api/v1/applications/{application}/{part}"
-            for part in ("environment", "sql?details=true", "jobs", "stages")
-        ]
-    return found
-
-
-def _read(url: str, seconds: float = 20) -> bytes:
-    """What stands there; nothing where no web server answers."""
-    try:
-        with urllib.request.urlopen(url, timeout=seconds) as answer:  # noqa: S310 (loopback)
-            content: bytes = answer.read()
-            return content
-    except urllib.error.HTTPError as error:
-        return error.read()
-    except (OSError, http.client.HTTPException):
-        return b""

@@ -164,7 +164,7 @@ def test_copies_are_compared_with_those_who_do_the_same() -> None:
     assert entries[4]["rows_per_s"] == 250
     assert entries[4]["chunk_rows_per_s"] == 400
     assert cells(entries[2]) == [
-        *("copy", "discard", "500", "-", "0.50", "2.00", "-", "1000.00", "700")
+        *("copy", "discard", "500", "-", "0.50", "2.00", "-", "-", "1000.00", "700")
     ]
 
 

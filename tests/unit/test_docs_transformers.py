@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+from penstock.config.transform_config import ColumnRule
 from penstock.model.table_definition import ColumnDefinition, TypeName
 from penstock.transform.transformers.column_facts import ColumnFacts
 from penstock.transform.transformers.contract import Inputs
@@ -32,9 +33,11 @@ def facts(kind: str) -> ColumnFacts:
 
 def transformed(rule: str, kind: str, before: str) -> str | None:
     """What a rule makes of a value."""
-    options = yaml.safe_load(rule)
-    found = transformer_class(options.pop("use"))
-    made = found(found.options_model.model_validate(options), Keys(KEY), facts(kind))
+    # As the file has it, where some words are the rule's and not the transformer's.
+    said = ColumnRule.model_validate(yaml.safe_load(rule))
+    found = transformer_class(said.use)
+    options = found.options_model.model_validate(said.options)
+    made = found(options, Keys(KEY, said.domain), facts(kind))
     made.check()
     other = pa.array(["Other"])
     inputs = Inputs(

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 from penstock.config.filter_config import OPERATIONS, FilterConfig
 from penstock.decode.changes import ChangeSet
+from penstock.decode.row_values import RowValues
 from penstock.decode.text_image import TextImage
 from penstock.model.errors import ConfigError
 from penstock.model.lsn import NOTHING
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
-from penstock.testing.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 from penstock.transform.filter import Filter
 
 KEY, NAME, SIZE = Column("id", "int4", key=True), Column("name", "text"), Column("size", "int4")
@@ -375,3 +376,93 @@ def test_a_condition_that_does_not_suit_is_named() -> None:
         filtering.passing_columns(schema_of("users"))
     with pytest.raises(ConfigError, match="weight"):
         filtering.apply(sample())
+
+
+# -- destinations that hold rows
+
+WHOLE = table("whole", KEY, NAME, SIZE, identity="f")
+Row = tuple[str, str, str | None]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[Row | None, Row | None, bool]]:
+    """Rows before and after each change, as a table with a key allows them; whether an update
+    leaves its name unset, as one that is stored out of line is where it does not change.
+    """
+    rows: dict[str, Row] = {}
+    steps: list[tuple[Row | None, Row | None, bool]] = []
+    sizes = st.sampled_from(["1", "20", "30", None])
+    for _ in range(draw(st.integers(1, 25))):
+        key = draw(st.sampled_from("abcd"))
+        new = (str(ord(key)), draw(st.sampled_from(["x", "y"])), draw(sizes))
+        old = rows.get(new[0])
+        unset = False
+        if old is None:
+            rows[new[0]] = new
+        elif draw(st.booleans()):
+            other = draw(st.sampled_from("abcdef"))
+            if str(ord(other)) not in rows or str(ord(other)) == old[0]:
+                new = (str(ord(other)), *new[1:])
+            unset = draw(st.booleans())
+            new = (new[0], old[1] if unset else new[1], new[2])
+            del rows[old[0]]
+            rows[new[0]] = new
+        else:
+            del rows[old[0]]
+            steps.append((old, None, False))
+            continue
+        steps.append((old, new, unset))
+    return steps
+
+
+@given(histories())
+def test_who_holds_rows_holds_those_that_meet_the_condition(
+    steps: list[tuple[Row | None, Row | None, bool]],
+) -> None:
+    """Each change is one that suits what is held: no row comes twice, and none goes that is not
+    there. Rows that come are whole.
+    """
+    builder = ChangeBuilder()
+    expected: dict[str, Row] = {}
+    for old, new, unset in steps:
+        with builder.transaction():
+            if new is None:
+                builder.delete(WHOLE, full=old)
+            elif old is None:
+                builder.insert(WHOLE, *new)
+            else:
+                builder.update(WHOLE, new[0], UNSET if unset else new[1], new[2], full=old)
+        if old is not None:
+            expected.pop(old[0], None)
+        if new is not None and new[2] is not None and int(new[2]) > 10:
+            expected[new[0]] = new
+    config = FilterConfig.model_validate({"rows": {"whole": "size > 10"}})
+    wanted = pickle.loads(pickle.dumps(Filter(config, holds_rows=True)))  # noqa: S301
+    held: dict[str, Row] = {}
+    for changes in wanted.apply(builder.cut()).tables:
+        columns = range(3)
+        values = [RowValues(changes).text(c).to_pylist() for c in columns]
+        new_rows = dict(zip(changes.new_rows.tolist(), range(len(changes.new_rows)), strict=True))
+        old_rows = dict(zip(changes.old_rows.tolist(), range(len(changes.old_rows)), strict=True))
+        before = [changes.old_text(c).to_pylist() for c in columns]
+        for number, op in enumerate(changes.op):
+            assert (number in new_rows) == (chr(op) != "D")
+            assert (number in old_rows) == (chr(op) != "I")
+            if chr(op) != "I":
+                gone = tuple(column[old_rows[number]] for column in before)
+                assert held.pop(str(gone[0])) == gone
+            if chr(op) != "D":
+                row = tuple(column[number] for column in values)
+                assert row[0] not in held
+                held[str(row[0])] = row
+    assert held == expected
+
+
+def test_old_rows_that_came_without_their_columns_are_refused() -> None:
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(USERS, "1", "ann", "10")
+        builder.update(USERS, "1", "ann", "1")
+    config = FilterConfig.model_validate({"rows": {"users": "size > 5"}})
+    with pytest.raises(ConfigError, match="sends old rows whole"):
+        Filter(config, holds_rows=True).apply(builder.cut())

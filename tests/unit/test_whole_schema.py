@@ -6,22 +6,28 @@ import json
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from penstock.config.models import PipelineConfig
 from penstock.destination.postgres.options import FullSchemaOptions, PostgresOptions
 from penstock.destination.postgres.whole_schema.archived_indexes import ArchivedIndexes
 from penstock.destination.postgres.whole_schema.follow import SchemaChanges, schema_changes
 from penstock.destination.postgres.whole_schema.kinds import wanted_entries
 from penstock.destination.postgres.whole_schema.scripts import _without_prologue
-from penstock.model.errors import SourceError
+from penstock.destination.registry import make_destination
+from penstock.model.errors import ConfigError, SourceError
 from penstock.model.table_definition import IndexDefinition, TableDefinition
+from penstock.pipeline.copy.schema_copy import check_schema
+from penstock.pipeline.run.opened import opened_destination
 from penstock.source.postgres.whole_schema.archive import Entry, read_entries
 from penstock.source.postgres.whole_schema.programs import find_programs
 from penstock.source.schema_dump import DumpedIndex, DumpedRole, DumpFacts
+from penstock.spark.preflight import _destination
 
 VERSIONS = ((1, 14), (1, 15), (1, 16))
 URL = "postgresql://localhost/there"
@@ -272,3 +278,46 @@ def test_schema_is_a_word_or_a_place() -> None:
     ):
         with pytest.raises(ValidationError):
             options(**wrong)
+
+
+# -- what it does not go together with -----------------------------------------------------------
+
+
+def whole(**others: object) -> PipelineConfig:
+    return PipelineConfig.model_validate(
+        {
+            "name": "shop",
+            "source": {"url": URL, "copy": True},
+            "destination": {"type": "postgres", "url": URL, "schema": "full"},
+            **others,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("others", "what"),
+    [
+        ({"transform": {"rules": [{"table": "t", "columns": {"a": "null"}}]}}, "transform"),
+        ({"filter": {"columns": {"t": {"exclude": ["a"]}}}}, r"filter\.columns"),
+        ({"source": {"url": URL, "copy": False}}, r"source\.copy"),
+    ],
+)
+def test_what_pg_dump_knows_nothing_of_is_refused(others: dict[str, object], what: str) -> None:
+    """By `check`, and by whoever opens the destination, before anything is read or made."""
+    config = whole(**others)
+    with (
+        pytest.raises(ConfigError, match=what) as refused,
+        opened_destination(config, cast(Any, None)),
+    ):
+        pytest.fail("it was opened")
+    assert "destination.schema to tables" in refused.value.remedy
+    found = _destination(config)
+    assert (found.status, found.remedy) == ("failed", refused.value.remedy)
+
+
+def test_tables_alone_take_rules() -> None:
+    """What the remedy says."""
+    config = whole(transform={"rules": [{"table": "t", "columns": {"a": "null"}}]})
+    options = {**config.destination_options, "schema": "tables"}
+    destination = make_destination(config.destination_type, options, config.delivery)
+    check_schema(config, destination)

@@ -139,6 +139,24 @@ class TableChanges:
             )
         return TableChanges(table, group, slice(0, len(self)), self._stamps, self._origins)
 
+    def told_as(self, op: Bytes) -> TableChanges:
+        """The same changes under other operations: an update may become an insert, which has no
+        old image, or a delete, which has no new one. Nothing is decoded.
+        """
+        every = list(range(len(self.table.columns)))
+        group = self._group.cut(self._rows, every, self.table)
+        new = np.flatnonzero(op[group.new_rows] != tuples.DELETE)
+        old = np.flatnonzero(op[group.old_rows] != tuples.INSERT)
+        told = ImageGroup(
+            op,
+            group.new.pick(new, None, [(self.table, slice(0, len(new)))]),
+            group.new_rows[new],
+            group.old.pick(old, None, [(self.table, slice(0, len(old)))]),
+            group.old_rows[old],
+            group.old_is_full[old],
+        )
+        return TableChanges(self.table, told, slice(0, len(self)), self._stamps, self._origins)
+
     def follows(self, other: TableChanges) -> bool:
         """Whether its rows lie right behind the other's, in the same columns."""
         return self._group is other._group and self._rows.start == other._rows.stop

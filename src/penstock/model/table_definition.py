@@ -157,6 +157,7 @@ class TableDefinition(Stored):
     ``partitions`` are the oids of all below a partitioned table; they are not compared.
     ``left_out`` says what of the table is not to be made elsewhere, and why; it is not compared.
     ``transform`` tells under which rules and key its values are changed on the way; empty: none.
+    ``rows`` tells by which condition a destination that holds rows holds some of them; empty: all.
     """
 
     oid: int
@@ -173,6 +174,7 @@ class TableDefinition(Stored):
     partitions: tuple[int, ...] = field(default=(), compare=False)
     left_out: tuple[str, ...] = field(default=(), compare=False)
     transform: str = ""
+    rows: str = ""
 
     @property
     def qualified_name(self) -> str:

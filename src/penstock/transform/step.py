@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from penstock.decode.changes import ChangeSet
 from penstock.model.table_definition import TableDefinition
@@ -41,6 +42,12 @@ class Step(ABC):
         """
         return table
 
+    def marked(self, table: TableDefinition) -> TableDefinition:
+        """The table with the mark of what this step does to it: another one where the destination
+        would hold other rows or values.
+        """
+        return table
+
     def source_keys(
         self, table: TableDefinition, keys: Sequence[tuple[str, ...]]
     ) -> Sequence[tuple[str, ...]]:
@@ -66,6 +73,14 @@ class Step(ABC):
     def take_filtered(self) -> Counter[tuple[str, str]]:
         """How many changes and rows were dropped since the last time, by table and reason."""
         return Counter()
+
+
+def marked_by(table: TableDefinition, steps: Iterable[Step | None]) -> TableDefinition:
+    """The table with the marks of these steps, and no others."""
+    table = replace(table, transform="", rows="")
+    for step in steps:
+        table = table if step is None else step.marked(table)
+    return table
 
 
 def filtered_by(steps: Iterable[Step]) -> Counter[tuple[str, str]]:

@@ -91,6 +91,9 @@ class Transform(Step):
             transform=self.rules.fingerprint(table),
         )
 
+    def marked(self, table: TableDefinition) -> TableDefinition:
+        return replace(table, transform=self.rules.fingerprint(table))
+
     def covered(self, table: TableDefinition) -> set[str]:
         """The columns whose values change."""
         return {

@@ -15,6 +15,7 @@ import psycopg
 from penstock.changelog.barrier import Barrier
 from penstock.changelog.changelog import ChangeLog
 from penstock.config.models import PipelineConfig
+from penstock.config.table_patterns import split_name
 from penstock.destination.contract import Destination
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.targets.table_names import TableNames
@@ -54,6 +55,7 @@ from penstock.verify.target_point import TargetPoint
 
 DEFAULT_WAIT_SECONDS = 600.0
 
+_NARROWED = "filter.rows has a condition for it: the destination holds some of its rows"
 _log = logging.getLogger(__name__)
 
 
@@ -117,6 +119,7 @@ def verify(
         # Constraints hold of rows that were changed, too.
         held = [_pair(table, names) for table in definitions if table.oid not in set_aside]
         set_aside |= _transformed(definitions, names, changed, set_aside)
+        set_aside |= _narrowed(definitions, names, config.filter.rows, set_aside)
         pairs = [
             _without(_pair(table, names), changed.get(table.oid, set()))
             for table in definitions
@@ -150,11 +153,16 @@ def _by_engine(
     definitions = _definitions(config, source, subscription)
     transform = pipeline_transform(config)
     set_aside = not_at(definitions, at.behind, subscription.insert_only)
+    narrowed = {split_name(name) for name in config.filter.rows}
     for table in definitions:
         if transform is not None and transform.differing(table):
             reason = "rules change its values, and sums would differ"
-            name = table.qualified_name
-            set_aside.setdefault(table.oid, TableComparison(name, name, skipped=reason))
+        elif (table.schema, table.name) in narrowed:
+            reason = _NARROWED
+        else:
+            continue
+        name = table.qualified_name
+        set_aside.setdefault(table.oid, TableComparison(name, name, skipped=reason))
     tables = [table for table in definitions if table.oid not in set_aside]
     compared = [*engine.compare(source.snapshot, tables), *set_aside.values()]
     ordered = tuple(sorted(compared, key=lambda table: table.source))
@@ -168,7 +176,7 @@ def _definitions(
     definitions = read_definitions(
         source.snapshot.leader, subscription.tables, subscription.publications
     )
-    wanted = pipeline_filter(config)
+    wanted = pipeline_filter(config, holds_rows=True)
     return definitions if wanted is None else wanted.definitions(definitions)
 
 
@@ -340,6 +348,24 @@ def _transformed(
                 str(pair.target),
                 skipped="rules change the columns that tell its rows apart; the others cannot be "
                 "compared without them",
+            )
+    return found
+
+
+def _narrowed(
+    definitions: Sequence[TableDefinition],
+    names: TableNames,
+    conditions: Collection[str],
+    set_aside: Collection[int],
+) -> dict[int, TableComparison]:
+    """Tables of which the destination holds some rows."""
+    narrowed = {split_name(name) for name in conditions}
+    found = {}
+    for table in definitions:
+        if table.oid not in set_aside and (table.schema, table.name) in narrowed:
+            pair = _pair(table, names)
+            found[table.oid] = TableComparison(
+                str(pair.source), str(pair.target), skipped=_NARROWED
             )
     return found
 

@@ -6,6 +6,7 @@ from tests.sabotage.a_break import Break
 
 _STAYS = "Values that rules cover do not leave"
 _SAME = "The same value gives the same output"
+_SOME = "Who holds some rows holds the right ones"
 
 BREAKS: tuple[Break, ...] = (
     Break(
@@ -38,5 +39,36 @@ BREAKS: tuple[Break, ...] = (
         file="transform/transformers/keys.py",
         edits=((", self.domain.encode()))", ", b''))"),),
         noticed_by=(("unit/test_transformers.py", "test_domains_and_keys"),),
+    ),
+    Break(
+        name="defaults-show-values",
+        guarantee=_STAYS,
+        without="Defaults of changed columns are made at the destination.",
+        file="transform/transform.py",
+        edits=(
+            ("column.default if column.sequence is not None else None", "column.default"),
+            ("default=default, missing=", "default=column.default, missing="),
+        ),
+        noticed_by=(("integration/test_planted_values.py", "test_no_planted_value_gets_out"),),
+    ),
+    Break(
+        name="a-whole-schema-beside-rules",
+        guarantee=_STAYS,
+        without="pg_dump's text of the schema goes to the destination, with what rules hide.",
+        file="pipeline/copy/schema_copy.py",
+        edits=(("if config.transform is not None:", "if False:"),),
+        noticed_by=(
+            ("unit/test_whole_schema.py", "test_what_pg_dump_knows_nothing_of_is_refused"),
+        ),
+    ),
+    Break(
+        name="a-row-that-begins-to-match-is-updated",
+        guarantee=_SOME,
+        without="A row that begins to meet a condition is told as an update of one that is there.",
+        file="transform/filter.py",
+        edits=(("came = was_in[rows] < is_in[rows]", "came = np.zeros(len(rows), bool)"),),
+        noticed_by=(
+            ("unit/test_filter.py", "test_who_holds_rows_holds_those_that_meet_the_condition"),
+        ),
     ),
 )

@@ -18,6 +18,11 @@ from penstock.source.contract import CopySource
 
 _SEQUENCES_SECONDS = paced(60.0)
 
+_TABLES_ALONE = (
+    "set destination.schema to tables: Penstock then makes the tables itself, without what shows"
+    " such values. Bring views and functions over by a script of your own that you have read"
+)
+
 _log = logging.getLogger(__name__)
 
 
@@ -31,13 +36,31 @@ def awaits_schema(destination: Destination) -> bool:
 
 
 def check_schema(config: PipelineConfig, destination: Destination) -> None:
-    """Raises ConfigError where a whole schema is asked for, and no rows."""
-    wants = isinstance(destination, HoldsSchema) and destination.schema_options is not None
-    if wants and config.source.copy_rows is None:
+    """Raises ConfigError where a whole schema is asked for together with what it cannot be made
+    with: pg_dump writes it as the source has it, and knows neither filter nor rules.
+    """
+    if not isinstance(destination, HoldsSchema) or destination.schema_options is None:
+        return
+    if config.source.copy_rows is None:
         raise ConfigError(
             "destination.schema: full is made around the copy of the tables, and source.copy is "
             "false",
             remedy="set source.copy to true, or destination.schema to tables",
+        )
+    if config.transform is not None:
+        raise ConfigError(
+            "destination.schema: full and transform do not go together: defaults, checks, indexes,"
+            " views, functions and comments come as pg_dump writes them, with the values in them"
+            " that rules would hide, and checks would refuse rows that rules have changed",
+            remedy=_TABLES_ALONE,
+        )
+    if config.filter.columns or config.filter.rows:
+        left_out = "columns" if config.filter.columns else "rows"
+        raise ConfigError(
+            f"destination.schema: full and filter.{left_out} do not go together: pg_dump writes"
+            " tables, views and constraints for all columns and rows, and those that are left out"
+            " would be missing in them",
+            remedy=_TABLES_ALONE,
         )
 
 

@@ -24,9 +24,11 @@ _WRONG_WITHOUT: Final[Mapping[Operation, str]] = {
 """What becomes of tables that hold rows where an operation does not pass."""
 
 
-def pipeline_filter(config: PipelineConfig) -> Filter | None:
-    """None where everything passes."""
-    return None if config.filter == FilterConfig() else Filter(config.filter)
+def pipeline_filter(config: PipelineConfig, *, holds_rows: bool) -> Filter | None:
+    """None where everything passes. ``holds_rows``: as the destination merges."""
+    if config.filter == FilterConfig():
+        return None
+    return Filter(config.filter, holds_rows=holds_rows)
 
 
 def pipeline_transform(config: PipelineConfig) -> Transform | None:
@@ -54,7 +56,8 @@ def seen_by(
 
 def check_filter(config: PipelineConfig, destination: Destination) -> None:
     """Raises ConfigError where the destination needs what would be filtered: one that holds the
-    rows of its tables can do without whole tables, and without columns beside the key.
+    rows of its tables can do without whole tables, without columns beside the key, and without rows
+    where the source tells of old ones (which ``Filter.definition`` looks at).
     """
     if not destination.capabilities.merges:
         return
@@ -66,10 +69,3 @@ def check_filter(config: PipelineConfig, destination: Destination) -> None:
                 f"holds the rows of its tables: {reason}",
                 remedy=f"let {operation} pass, or take a destination that keeps every change",
             )
-    if config.filter.rows:
-        raise ConfigError(
-            f"filter.rows: destination {destination.name} holds the rows of its tables, and what "
-            "becomes of one that begins or ceases to meet a condition is not in the stream",
-            remedy="leave rows out with a WHERE clause of a publication of your own, of which "
-            "Postgres sees to that",
-        )

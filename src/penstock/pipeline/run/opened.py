@@ -71,7 +71,7 @@ def opened_context(
     not started yet. ``purpose`` is what others see of the session. ``feed`` tells what is new in
     the log.
     """
-    source, wanted = make_source(config), pipeline_filter(config)
+    source = make_source(config)
     transform = pipeline_transform(config)
     log = ChangeLog.of(config.change_log)
     log.root.make_private()
@@ -81,6 +81,7 @@ def opened_context(
         open_store(destination) as store,
         feed or nullcontext() as told,
     ):
+        wanted = pipeline_filter(config, holds_rows=destination.capabilities.merges)
         seen, asked = seen_by(destination, wanted, transform, source, session)
         yield RunContext(
             config,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from penstock.model.errors import ConfigError
 from penstock.model.table_definition import TableDefinition
@@ -12,7 +11,7 @@ from penstock.model.table_state import Errored, Init
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.store import Store
-from penstock.transform.transform import Transform
+from penstock.transform.step import Step, marked_by
 from penstock.transform.transform_check import require_rules
 
 _log = logging.getLogger(__name__)
@@ -24,28 +23,29 @@ def heed_rules(context: RunContext, tables: TableRegistry) -> None:
     are not copied.
     """
     transform, store = context.transform, context.store
+    steps = (context.filter, transform)
     known = store.get_table_schemas()
     if transform is not None:
         asked = context.session.definitions_of(list(known))
         require_rules(
             transform, list(asked.values()), merges=context.destination.capabilities.merges
         )
-    others = changed_tables(store, transform)
+    others = changed_tables(store, steps)
     if not others:
         return
     names = ", ".join(sorted(table.qualified_name for table in others.values()))
     if context.config.source.copy_rows is None:
         raise ConfigError(
-            f"transform: rules or key of {names} are others than when their rows were delivered, "
-            "and rows are not copied: the same value would come out in two ways",
-            remedy="put the old rules and key back; or, if the destination may hold both, run "
-            "`penstock transform accept FILE`",
+            f"transform: rules, key or condition of {names} are others than when their rows were "
+            "delivered, and rows are not copied: there would be rows of both kinds",
+            remedy="put the old rules, key and condition back; or, if the destination may hold "
+            "both, run `penstock transform accept FILE`",
         )
     states = store.get_table_states()
     for oid, table in others.items():
         _log.warning(
-            "table %s: its rules or the key are others than when its rows were delivered; it is "
-            "copied anew",
+            "table %s: its rules or the key are others (or the condition of filter.rows) than when "
+            "its rows were delivered; it is copied anew",
             table.qualified_name,
             extra={"event": "rules_changed", "table": table.qualified_name},
         )
@@ -55,7 +55,7 @@ def heed_rules(context: RunContext, tables: TableRegistry) -> None:
             tables.copy_anew(oid)
 
 
-def changed_tables(store: Store, transform: Transform | None) -> Mapping[int, TableDefinition]:
+def changed_tables(store: Store, steps: Sequence[Step | None]) -> Mapping[int, TableDefinition]:
     """The tables whose rows came under other rules, as they are known; those that wait for a copy
     are not among them.
     """
@@ -63,19 +63,16 @@ def changed_tables(store: Store, transform: Transform | None) -> Mapping[int, Ta
     return {
         oid: table
         for oid, table in store.get_table_schemas().items()
-        if oid in states
-        and not isinstance(states[oid], Init)
-        and table.transform != ("" if transform is None else transform.rules.fingerprint(table))
+        if oid in states and not isinstance(states[oid], Init) and table != marked_by(table, steps)
     }
 
 
-def accept_rules(store: Store, transform: Transform | None) -> list[str]:
+def accept_rules(store: Store, steps: Sequence[Step | None]) -> list[str]:
     """Take the rules of now for those that rows came under; the names of the tables that it is
     about.
     """
-    found = changed_tables(store, transform)
+    found = changed_tables(store, steps)
     for oid, table in found.items():
-        mark = "" if transform is None else transform.rules.fingerprint(table)
         newest = store.get_schema_versions(oid)[-1]
-        store.store_table_schemas([replace(table, transform=mark)], newest.lsn)
+        store.store_table_schemas([marked_by(table, steps)], newest.lsn)
     return sorted(table.qualified_name for table in found.values())

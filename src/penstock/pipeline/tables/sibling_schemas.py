@@ -12,6 +12,7 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.pipeline.run.context import RunContext
 from penstock.store import SchemaVersion, pipeline_store
+from penstock.transform.step import marked_by
 
 
 class SiblingSchemas:
@@ -59,7 +60,8 @@ class SiblingSchemas:
     def _version(self, oid: int, lsn: int) -> TableDefinition:
         versions = self._versions[oid]
         held = [version for version in versions if version.lsn <= lsn]
-        return (held or versions)[-1 if held else 0].definition
+        # What its steps do to the table is the other's affair.
+        return marked_by((held or versions)[-1 if held else 0].definition, ())
 
     def _read(self, tables: Sequence[int]) -> None:
         """The longest history of each, of those that see the whole of it."""

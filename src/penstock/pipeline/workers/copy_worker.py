@@ -42,7 +42,7 @@ from penstock.pipeline.workers.unit_job import JobTable, UnitJob, result_of, res
 from penstock.source.registry import make_source
 from penstock.store import Store, WorkerReport
 from penstock.store.copy_jobs import LEASE_SECONDS, Lease
-from penstock.transform.step import Step
+from penstock.transform.step import Step, marked_by
 
 _LOOK_SECONDS = paced(0.5)
 _BEAT_SECONDS = LEASE_SECONDS / 6
@@ -71,8 +71,8 @@ class CopyWorker:
         if tickets is None:
             raise ConfigError("this source cannot be read by workers")
         self._tickets = tickets
-        self._transform = pipeline_transform(config)
-        steps = (pipeline_filter(config), self._transform)
+        wanted = pipeline_filter(config, holds_rows=self._made.capabilities.merges)
+        steps = (wanted, pipeline_transform(config))
         self._steps: list[Step] = [step for step in steps if step is not None]
         self._terms: Terms | None = None
         self._planned: dict[int, str] = {}
@@ -166,11 +166,10 @@ class CopyWorker:
 
     def _table(self, oid: int, job: JobTable) -> TableToCopy:
         table = self._definition(oid, job)
-        rules = "" if self._transform is None else self._transform.rules.fingerprint(table)
-        if table.transform != rules:
+        if table != marked_by(table, self._steps):
             raise ConfigError(
-                f"transform: rules or key for table {table.qualified_name} are others here than "
-                "those of the pipeline's driver",
+                f"transform: rules, key or condition for table {table.qualified_name} are others "
+                "here than those of the pipeline's driver",
                 remedy="give `penstock copy` the pipeline file and the environment that `penstock "
                 "run` has",
             )

@@ -51,6 +51,11 @@ def nested(rule: LeafRule, keys: Keys, family: str, where: str, facts: Any = Non
     return made
 
 
+def _mark(rule: Transformer) -> str:
+    """The vocabulary of a rule within a rule, and its version once it has a second one."""
+    return rule.vocabulary + (f" version {rule.version}" if rule.version > 1 else "")
+
+
 class JsonOptions(NoOptions):
     """By path (``address.city``, ``items[*].email``, ``*`` for every key): values to ``set``, paths
     to ``delete``, rules to ``transform`` leaves with.
@@ -152,7 +157,7 @@ class Json(Transformer):
 
     @property
     def vocabulary(self) -> str:
-        return "".join(rule.vocabulary for _steps, rule in self._rules)
+        return "".join(_mark(rule) for _steps, rule in self._rules)
 
     def check(self) -> None:
         if not (self._set or self._delete or self._rules or self.options.others == "delete"):
@@ -275,7 +280,7 @@ class Hstore(Transformer):
 
     @property
     def vocabulary(self) -> str:
-        return "".join(rule.vocabulary for rule in self._rules.values())
+        return "".join(map(_mark, self._rules.values()))
 
     def apply(self, values: pa.Array, inputs: Inputs) -> pa.Array:
         rows = [_pairs(text) for text in values.to_pylist()]
@@ -343,7 +348,7 @@ class Array(Transformer):
 
     @property
     def vocabulary(self) -> str:
-        return self._rule.vocabulary
+        return _mark(self._rule)
 
     def apply(self, values: pa.Array, inputs: Inputs) -> pa.Array:
         try:

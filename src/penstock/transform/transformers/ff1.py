@@ -64,19 +64,30 @@ class Ff1:
         return left, right
 
     def _round(self, number: int, half: Numbers, modulus: int) -> Numbers:
-        blocks = np.zeros((len(half), 16), np.uint8)
-        blocks[:, 8:] = half.astype(">u8").view(np.uint8).reshape(-1, 8)
-        blocks[:, 15 - self._bytes] = number
-        return _remainder(self._aes.encrypt(blocks ^ self._first), self._used, modulus)
+        # The round's number stands right before the half, where that is zero.
+        first = self._first.copy()
+        first[15 - self._bytes] ^= number
+        words = first.view(np.uint64)
+        blocks = np.empty((len(half), 2), np.uint64)
+        blocks[:, 0] = words[0]
+        blocks[:, 1] = half.astype(">u8").view(np.uint64) ^ words[1]
+        return _remainder(self._aes.encrypt(blocks.view(np.uint8)), self._used, modulus)
 
 
 def _added(one: Numbers, other: Numbers, modulus: int) -> Numbers:
     # Both are at most the modulus, which is less than 2^63: no overflow.
-    return (one + other) % np.uint64(modulus)
+    total: Numbers = one + other
+    # What is less than the modulus wraps around to a great number.
+    less: Numbers = np.minimum(total, total - np.uint64(modulus))
+    return less
 
 
 def _remainder(blocks: Bytes, used: int, modulus: int) -> Numbers:
     """The first ``used`` bytes of each block as a number, modulo ``modulus``."""
+    if modulus & (modulus - 1) == 0:
+        # Radix 2: the last bits are the remainder.
+        last = np.ascontiguousarray(blocks[:, used - 8 : used]).view(">u8").ravel()
+        return last.astype(np.uint64) & np.uint64(modulus - 1)
     # A step takes as many bits as 64 leave beside a remainder.
     step = next(bits for bits in (32, 16, 8, 4, 1) if modulus.bit_length() + bits <= 64)
     words = np.ascontiguousarray(blocks[:, :used]).view(">u4").astype(np.uint64)

@@ -156,13 +156,31 @@ class RedactOptions(NoOptions):
     replacement: str = "[redacted]"
 
 
+# Eight groups, or fewer with `::` in the place of the rest; the last two may be written as IPv4.
+_HEX = "[0-9A-Fa-f]{1,4}"
+_V4_TAIL = r"(?:(?:\.[0-9]{1,3}){3})?"
+_IP = "|".join(
+    (
+        r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b",
+        rf"\b(?:{_HEX}:){{1,7}}(?::{_HEX})+{_V4_TAIL}(?:%\w+)?\b",
+        rf"\b(?:{_HEX}:){{3,7}}[0-9A-Fa-f:]*\b{_V4_TAIL}",
+        rf"\b(?:{_HEX}:){{1,7}}:",
+        rf"::(?:{_HEX}:)*{_HEX}\b{_V4_TAIL}",
+    )
+)
+# With a scheme, with www, or a host with a path behind it.
+_URL = (
+    r"[A-Za-z][A-Za-z0-9+.-]*://[^\s<>\"']+"
+    r"|(?i:\bwww[0-9]?\.)[^\s<>\"']+"
+    r"|\b(?:[\pL0-9-]+\.)+\pL{2,}(?::[0-9]+)?[/?][^\s<>\"']+"
+)
 _PATTERNS = {
-    "url": r"[A-Za-z][A-Za-z0-9+.-]*://[^\s<>\"']+",
+    "url": _URL,
     "email": r"[^\s@<>\"',;:()\[\]]+@[^\s@<>\"',;:()\[\]]+",
     "iban": r"\b[A-Z]{2}[0-9]{2}(?:[ ]?[A-Z0-9]){11,30}\b",
     "card": r"\b(?:[0-9][ -]?){12,18}[0-9]\b",
     "phone": r"\+?\(?[0-9](?:[ ()./-]?[0-9]){6,14}",
-    "ip": r"\b(?:[0-9]{1,3}\.){3}[0-9]{1,3}\b|\b(?:[0-9A-Fa-f]{1,4}:){3,7}[0-9A-Fa-f:]*\b",
+    "ip": _IP,
     "number": r"[0-9]+",
 }
 
@@ -172,6 +190,7 @@ class Redact(Transformer):
 
     options_model = RedactOptions
     is_keyed = False
+    version = 2
 
     def check(self) -> None:
         for pattern in self.options.patterns:

@@ -17,6 +17,7 @@ from penstock.transform.transformers.contract import (
     Transformer,
     UnfitError,
     Uniqueness,
+    ValueRefusedError,
 )
 from penstock.transform.transformers.drawing import between, fractions, joined
 from penstock.transform.transformers.parsing import (
@@ -152,6 +153,10 @@ class Round(Transformer):
         return numbers - rest + np.where(up, to, 0)
 
 
+_LARGEST_WHOLE = 2.0**53
+"""Up to here doubles tell all whole numbers apart."""
+
+
 class BucketOptions(NoOptions):
     """``width`` of a bucket, or the ``bounds`` between them."""
 
@@ -179,6 +184,8 @@ class NumberRange(Transformer):
             low = np.floor(numbers / self.options.width) * self.options.width
             if self.facts.family != "text":
                 return number_texts(low, self.facts, None)
+            if not (np.abs(low) < _LARGEST_WHOLE).all():
+                raise ValueRefusedError("a value has no range: it is not finite, or too large")
             high = low + self.options.width - 1
             return self.cut(joined(_whole_texts(low), "-", _whole_texts(high)))
         bounds = self.options.bounds

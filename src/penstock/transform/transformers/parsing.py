@@ -111,7 +111,7 @@ def moment_texts(numbers: npt.NDArray[np.int64], facts: ColumnFacts) -> pa.Array
     texts = pa.array(kept).cast(MICROSECONDS).cast(pa.string())
     # Arrow writes six digits behind the point; Postgres none that are zeros at the end.
     if (kept % 1_000_000).any():
-        texts = pc.replace_substring_regex(texts, r"\.?0*$", "")
+        texts = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
     else:
         texts = pc.utf8_slice_codeunits(texts, 0, 19)
     return pc.binary_join_element_wise(texts, "+00", "") if facts.zoned else texts

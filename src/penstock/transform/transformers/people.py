@@ -227,12 +227,13 @@ class PhoneNumber(_Formatted):
 
 
 class EmailOptions(WordOptions):
-    """``keep_domain``: what stands behind the @ stays, else it is ``domain``. ``name``: names of a
+    """``keep_domain``: what stands behind the @ stays, else it is ``host``. ``name``: names of a
     vocabulary with digits behind, or letters that mean nothing.
     """
 
     keep_domain: bool = False
-    domain: str = Field(default="example.com", min_length=3)
+    # Not ``domain``: that is a word of every rule, for columns that share their output.
+    host: str = Field(default="example.com", min_length=3, pattern=r"^[^\s@]+$")
     name: Literal["person", "letters"] = "person"
 
 
@@ -253,7 +254,12 @@ class Email(Transformer):
         return digest(vocabulary("first_name", self.options.locale, None))
 
     def check(self) -> None:
-        size = 13 + 1 + (0 if self.options.keep_domain else len(self.options.domain))
+        if "." in self._keys.domain or "@" in self._keys.domain:
+            raise UnfitError(
+                f"domain: {self._keys.domain} says which columns share their output, not what "
+                "stands behind the @: that is host. Write host, or a domain without a dot"
+            )
+        size = 13 + 1 + (0 if self.options.keep_domain else len(self.options.host))
         if self.facts.length is not None and self.facts.length < size + 8:
             raise UnfitError(f"the column has {self.facts.length} characters, too few for emails")
 
@@ -265,21 +271,21 @@ class Email(Transformer):
             room = self.facts.length
             if room is not None and not self.options.keep_domain:
                 left = room - len(bits[0].as_py() if len(bits) else "") - 2
-                names = pc.utf8_slice_codeunits(names, 0, max(left - len(self.options.domain), 1))
+                names = pc.utf8_slice_codeunits(names, 0, max(left - len(self.options.host), 1))
             local = joined(names, ".", bits)
         else:
             local = bits
         if not self.options.keep_domain:
-            return self.cut(joined(local, "@", self.options.domain))
+            return self.cut(joined(local, "@", self.options.host))
         # What has no domain gets ours: it may be anything.
         has_one = pc.match_substring_regex(values, r"^[^@]+@[A-Za-z0-9.-]+$")
         domain = pc.if_else(
-            has_one, pc.replace_substring_regex(values, "^.*@", "@"), "@" + self.options.domain
+            has_one, pc.replace_substring_regex(values, "^.*@", "@"), "@" + self.options.host
         )
         made = joined(local, domain)
         if self.facts.length is None:
             return made
-        short = joined(pc.utf8_slice_codeunits(bits, 0, 12), "@", self.options.domain)
+        short = joined(pc.utf8_slice_codeunits(bits, 0, 12), "@", self.options.host)
         fits = pc.less_equal(pc.utf8_length(made), self.facts.length)
         return self.cut(pc.if_else(fits, made, short))
 
