@@ -20,8 +20,9 @@ from typing import Literal
 from penstock.backoff import Backoff
 from penstock.cadence import paced
 from penstock.model.errors import ConfigError, PenstockError
+from penstock.operations.exit_codes import EXIT_CONFIG
 from penstock.operations.process_identity import ProcessIdentity
-from penstock.operations.run_record import running
+from penstock.operations.run_record import RunRecord, left_code, running
 from penstock.serve.catalogue import Catalogue, PipelineFile
 from penstock.serve.observe.events import Events
 from penstock.serve.state_folder import StateFolder, read_json, write_json
@@ -32,8 +33,8 @@ TURN_SECONDS = paced(1.0)
 _INSIST_SECONDS = 0.3
 _FIRST_PAUSE = paced(1.0)
 _LONGEST_PAUSE = paced(300.0)
-# What `penstock run` exits with where its file is wrong: another try would not help.
-_EXIT_CONFIG = 2
+# In order, or at once after a second signal: somebody stopped it.
+_STOPPED = (0, -signal.SIGINT, -signal.SIGTERM)
 
 Wanted = Literal["running", "stopped"]
 ProcessState = Literal["running", "stopping", "stopped", "waiting", "failed", "invalid"]
@@ -69,6 +70,7 @@ class _Kept:
     log: RunLog
     process: ProcessIdentity | None = None
     child: subprocess.Popen[bytes] | None = None
+    record: RunRecord | None = None
     began_at: datetime | None = None
     metrics: str | None = None
     backoff: Backoff = field(
@@ -200,7 +202,7 @@ class RunSupervisor:
         """Notice a process that ended, and one that somebody else started."""
         if kept.process is not None and not self._lives(kept):
             self._ended(file, kept)
-        if file.config is None or (kept.process is not None and kept.metrics is not None):
+        if file.config is None or (kept.process is not None and kept.record is not None):
             # What lives has said all that its record says.
             return
         record = running(file.config)
@@ -212,6 +214,8 @@ class RunSupervisor:
             kept.adopted, kept.stopping, kept.due = True, False, None
             self._write(file, kept)
             self._tell(file, "process_adopted", f"runs as process {record.process.pid}")
+        if kept.process == record.process:
+            kept.record = record
 
     def _lives(self, kept: _Kept) -> bool:
         if kept.child is not None:
@@ -221,18 +225,18 @@ class RunSupervisor:
     def _ended(self, file: PipelineFile, kept: _Kept) -> None:
         for line in kept.log.read():
             self._events.add(file.name, line)
-        code = None if kept.child is None else kept.child.returncode
+        code = _exit_code(file, kept)
         how = "" if code is None else f" with exit code {code}"
         said = "" if kept.adopted else kept.log.last_error
-        kept.process, kept.child, kept.metrics = None, None, None
+        kept.process, kept.child, kept.record, kept.metrics = None, None, None, None
         if kept.stopping or kept.wanted == "stopped":
             kept.stopping, kept.error = False, ""
             self._tell(file, "process_stopped", "stopped")
-        elif code == 0:
+        elif code in _STOPPED:
             # Somebody else's signal: it was asked to stop, and did.
             kept.wanted = "stopped"
             self._tell(file, "process_stopped", "stopped by a signal")
-        elif code == _EXIT_CONFIG:
+        elif code == EXIT_CONFIG:
             kept.gave_up, kept.error = True, said
             self._tell(file, "process_failed", f"ended{how}: {said}", level="error")
         else:
@@ -315,3 +319,13 @@ class RunSupervisor:
     def _tell(self, file: PipelineFile, event: str, text: str, *, level: str = "info") -> None:
         self._events.tell(file.name, event, text, level=level)
         _log.info("pipeline %s: %s", file.name, text, extra={"event": event})
+
+
+def _exit_code(file: PipelineFile, kept: _Kept) -> int | None:
+    """What the process ended with; None where nobody can say, as of one that was killed."""
+    if kept.child is not None:
+        return kept.child.returncode
+    if kept.record is None or file.config is None or running(file.config) is not None:
+        # A run that started since has cleared the records of those that ended.
+        return None
+    return left_code(kept.record)
