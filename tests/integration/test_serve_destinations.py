@@ -105,7 +105,7 @@ class TestReads:
         "path", ["/table?name=orders", "/schema-history?table=orders", "/dead-letters"]
     )
     def test_it_has_to_be_said_which(self, many: Many, path: str) -> None:
-        answer = many.served.reader.get(f"{many.served.place}{path}")
+        answer = many.served.operator.get(f"{many.served.place}{path}")
         assert answer.status_code == 422
         problem = answer.json()
         assert "has 2 destinations" in problem["detail"]

@@ -42,6 +42,10 @@ class UnknownJob(PenstockError):
     """The pipeline has no operation of that id."""
 
 
+class NotAllowed(PenstockError):
+    """Who asks may not see it."""
+
+
 @dataclass(frozen=True)
 class Actor:
     """Who asks for a change, and from where."""
@@ -92,7 +96,7 @@ class Service:
         self.folder = folder
         self.catalogue = Catalogue(places)
         self.events = Events()
-        self.audit = Audit(folder.audit)
+        self.audit = Audit(folder.audit, folder.refusals)
         self.supervisor = RunSupervisor(self.catalogue, folder, self.events, starts=starts)
         self.sampler = Sampler(self.catalogue, self.supervisor)
         self.jobs = Jobs(folder.jobs)
@@ -202,7 +206,15 @@ class Service:
     # -- what can be done ------------------------------------------------------------------------
 
     def start_pipeline(self, actor: Actor, file: PipelineFile) -> ProcessView:
-        return self._command(actor, file, "start", lambda: self.supervisor.start_pipeline(file))
+        def start() -> ProcessView:
+            if any(j.state == "running" and _ends_it(j) for j in self.jobs.of(file.name)):
+                raise PenstockError(
+                    f"Pipeline {file.name} is being destroyed.",
+                    remedy="Start it once that has ended, if it is to begin anew.",
+                )
+            return self.supervisor.start_pipeline(file)
+
+        return self._command(actor, file, "start", start)
 
     def stop_pipeline(self, actor: Actor, file: PipelineFile, *, now: bool = False) -> ProcessView:
         return self._command(
@@ -241,13 +253,12 @@ class Service:
     def start_job(
         self, actor: Actor, file: PipelineFile, kind: JobKind, options: dict[str, int | float]
     ) -> JobView:
-        return self._command(
-            actor,
-            file,
-            kind,
-            lambda: self.jobs.start(file, kind, options, actor.identity.name),
-            **options,
-        )
+        def start() -> JobView:
+            if kind == "destroy" and not file.destination:
+                self.supervisor.keep_stopped(file)
+            return self.jobs.start(file, kind, options, actor.identity.name)
+
+        return self._command(actor, file, kind, start, **options)
 
     def cancel_job(self, actor: Actor, file: PipelineFile, job_id: str) -> JobView:
         """Raises UnknownJob."""
@@ -296,6 +307,11 @@ def unknown_job(pipeline: str, job_id: str) -> UnknownJob:
         f"Pipeline {pipeline} has no operation {job_id[:40]}.",
         remedy="The last twenty are kept; GET …/jobs lists them.",
     )
+
+
+def _ends_it(job: JobView) -> bool:
+    """Whether it takes the whole pipeline away."""
+    return job.kind == "destroy" and not job.destination
 
 
 def _health(process: ProcessView, summary: dict[str, Any]) -> tuple[str, tuple[str, ...]]:

@@ -88,6 +88,10 @@ class StateFolder:
     def audit(self) -> Path:
         return self.path / "audit.log"
 
+    @property
+    def refusals(self) -> Path:
+        return self.path / "refused.log"
+
 
 def write_private(path: Path, data: bytes) -> None:
     """Write a file as a whole, for its owner alone: nobody ever reads half of it."""

@@ -157,6 +157,21 @@ class RunSupervisor:
                 kept.stopping = True
             return self._view(file, kept)
 
+    def keep_stopped(self, file: PipelineFile) -> None:
+        """Want what does not run to stay so, before it is destroyed: one that failed would be
+        started again meanwhile. Raises PenstockError where it runs.
+        """
+        with self._lock:
+            kept = self._of(file)
+            self._look(file, kept)
+            if kept.process is not None:
+                raise PenstockError(
+                    f"Pipeline {file.name} runs as process {kept.process.pid}.",
+                    remedy="Stop it first, and try again once it has stopped.",
+                )
+            kept.due, kept.gave_up = None, False
+            self._want(file, kept, "stopped")
+
     def view(self, file: PipelineFile) -> ProcessView:
         with self._lock:
             return self._view(file, self._of(file))
@@ -176,8 +191,8 @@ class RunSupervisor:
                 self._look(file, kept)
                 if file.config is not None and kept.wanted == "running":
                     self._keep_running(file, kept)
-            for line in kept.log.read():
-                self._events.add(file.name, line)
+                self._read_log(file, kept)
+                kept.log.shorten()
 
     def _keep_running(self, file: PipelineFile, kept: _Kept) -> None:
         if kept.process is not None or kept.gave_up:
@@ -191,7 +206,6 @@ class RunSupervisor:
 
     def _begin(self, file: PipelineFile, kept: _Kept) -> None:
         file.require_config()
-        kept.log.shorten()
         kept.child = start_run(file.views, file.path, self._folder.pipeline_log(file.name))
         kept.process = ProcessIdentity.of(kept.child.pid)
         kept.began_at, kept.adopted, kept.stopping, kept.due = datetime.now(UTC), False, False, None
@@ -223,8 +237,7 @@ class RunSupervisor:
         return kept.process is not None and kept.process.lives
 
     def _ended(self, file: PipelineFile, kept: _Kept) -> None:
-        for line in kept.log.read():
-            self._events.add(file.name, line)
+        self._read_log(file, kept)
         code = _exit_code(file, kept)
         how = "" if code is None else f" with exit code {code}"
         said = "" if kept.adopted else kept.log.last_error
@@ -249,6 +262,11 @@ class RunSupervisor:
             text = f"ended{how}; starts again in {pause:.0f} s" + (f": {said}" if said else "")
             self._tell(file, "process_failed", text, level="error")
         self._write(file, kept)
+
+    def _read_log(self, file: PipelineFile, kept: _Kept) -> None:
+        while lines := kept.log.read():
+            for line in lines:
+                self._events.add(file.name, line)
 
     # -- what is kept ----------------------------------------------------------------------------
 
