@@ -17,6 +17,7 @@ from penstock.spark.environment import pack
 from tests.crash.penstock_run import PenstockCopy, PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.integration.copied_tables import CopiedTables
+from tests.lacking import lacks
 from tests.objects_server import SECRET, ObjectServer
 from tests.spark_cluster import SparkCluster, why_not
 from tests.threads_engine import Threads
@@ -27,8 +28,6 @@ INSERT INTO items
 SELECT n, (SELECT string_agg(md5(n::text || i), '') FROM generate_series(1, 40) i)
   FROM generate_series(5001, 40000) n
 """
-REASON = why_not()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +39,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def cluster(pipeline: PipelineUnderTest) -> Iterator[SparkCluster]:
+    if (reason := why_not()) is not None:
+        lacks(reason)
     with SparkCluster(pipeline.folder) as cluster:
         yield cluster
 

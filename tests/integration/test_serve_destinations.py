@@ -113,7 +113,7 @@ class TestReads:
         sign = "&" if "?" in path else "?"
         for name, status in (("warehouse", 200), ("nobody", 422), ("../x", 422)):
             place = f"{many.served.place}{path}{sign}destination={name}"
-            assert many.served.reader.get(place).status_code == status
+            assert many.served.operator.get(place).status_code == status
 
     def test_metrics_of_one(self, many: Many) -> None:
         assert many.get("/metrics", destination="events") == {"points": []}
