@@ -9,15 +9,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.config import PipelineConfig
 from penstock.metrics.of_many import NOT_BEGUN
 from penstock.model.errors import PenstockError
-from penstock.operations.dead_letters import discard_letters
+from penstock.operations.dead_letters import discard_letters, retry_letters
 from penstock.operations.outcome import Outcome
 from penstock.operations.table_actions import OF_ALL_DESTINATIONS, TABLE_ACTIONS
 from penstock.operations.table_summaries import TableSummary
+from penstock.operations.transform_rules import accepted_rules
+from penstock.operations.webhook_subscriptions import opened_subscriptions
 from penstock.serve.catalogue import Catalogue, PipelineFile
 from penstock.serve.observe.events import Events
 from penstock.serve.observe.looks import Looks, PipelineLooks
@@ -28,6 +30,11 @@ from penstock.serve.safety.identity import Identity
 from penstock.serve.state_folder import StateFolder
 from penstock.serve.supervise.jobs import JobKind, Jobs, JobView
 from penstock.serve.supervise.supervisor import ProcessView, RunSupervisor
+
+if TYPE_CHECKING:
+    # Loaded by those alone who have such a destination.
+    from penstock.destination.webhooks.options import WebhooksOptions
+    from penstock.destination.webhooks.subscriptions import Subscriptions
 
 T = TypeVar("T")
 
@@ -98,7 +105,7 @@ class Service:
         self.events = Events()
         self.audit = Audit(folder.audit, folder.refusals)
         self.supervisor = RunSupervisor(self.catalogue, folder, self.events, starts=starts)
-        self.sampler = Sampler(self.catalogue, self.supervisor)
+        self.sampler = Sampler(self.catalogue, self.supervisor, folder)
         self.jobs = Jobs(folder.jobs)
         self._looks = Looks()
 
@@ -249,6 +256,38 @@ class Service:
             lambda: discard_letters(config, letters),
             letters=list(letters),
         )
+
+    def retry_letters(self, actor: Actor, file: PipelineFile, letters: Sequence[int]) -> Outcome:
+        config = file.only(file.destination or None).require_config()
+
+        def act() -> Outcome:
+            try:
+                return retry_letters(config, file.path, letters)
+            finally:
+                self._looks.of(config).tables.forget()
+
+        return self._command(actor, file, "dead-letters retry", act, letters=list(letters))
+
+    def accept_rules(self, actor: Actor, file: PipelineFile) -> Sequence[str]:
+        config = file.only(file.destination or None).require_config()
+        return self._command(actor, file, "transform accept", lambda: accepted_rules(config))
+
+    def on_subscriptions(
+        self,
+        actor: Actor,
+        file: PipelineFile,
+        action: str,
+        act: Callable[[WebhooksOptions, Subscriptions], T],
+        **fields: Any,
+    ) -> T:
+        """Do something to subscriptions of the destination webhooks."""
+
+        def opened() -> T:
+            file.require_config()
+            with opened_subscriptions(file.views, file.path) as (options, subscriptions):
+                return act(options, subscriptions)
+
+        return self._command(actor, file, f"webhooks {action}", opened, **fields)
 
     def start_job(
         self, actor: Actor, file: PipelineFile, kind: JobKind, options: dict[str, int | float]

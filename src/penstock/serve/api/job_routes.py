@@ -154,6 +154,24 @@ def show_dead_letter(file: OneOf, letter: LetterId) -> DeadLetter:
 
 
 @router.post(
+    "/dead-letters/retry",
+    response_model=m.OutcomeModel,
+    operation_id="retry_dead_letters",
+    responses=declared(404, 409, 503),
+    tags=["dead letters"],
+)
+def retry(command: CommandOf, file: PipelineOf, request: m.DiscardRequest) -> m.OutcomeModel:
+    """Bring their rows again as they are now, by copying their tables anew; the letters go. A row
+    that is refused again is a new one.
+    """
+    of = file.only(request.destination)
+    return command.once(
+        request,
+        lambda: answers.outcome(command.service.retry_letters(command.actor, of, request.ids)),
+    )
+
+
+@router.post(
     "/dead-letters/discard",
     response_model=m.Discarded,
     operation_id="discard_dead_letters",

@@ -20,11 +20,12 @@ from penstock.model.errors import (
     SourceUnavailable,
     StoreUnavailable,
     UnknownLetter,
+    UnknownSubscription,
     UnknownTable,
 )
 from penstock.serve.service import NotAllowed, UnknownJob, UnknownPipeline
 
-_NOT_FOUND = (UnknownPipeline, UnknownJob, UnknownLetter, UnknownTable)
+_NOT_FOUND = (UnknownPipeline, UnknownJob, UnknownLetter, UnknownSubscription, UnknownTable)
 _AWAY = (SourceUnavailable, StoreUnavailable, DestinationUnavailable, LogUnavailable)
 
 _log = logging.getLogger(__name__)

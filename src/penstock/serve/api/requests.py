@@ -111,11 +111,13 @@ def _command(
 
 
 def _sees_rows(request: Request, service: ServiceOf) -> Identity:
-    """For routes that show values of rows: the role read is for how pipelines stand."""
+    """For routes that show values of rows, or where they are sent to: the role read is for how
+    pipelines stand.
+    """
     identity = _identity(request)
     if not identity.may_operate:
         address = request.client.host if request.client else ""
-        text = f"{identity.name} may see how pipelines stand, not values of rows."
+        text = f"{identity.name} may see how pipelines stand, not what they carry."
         service.audit.refused(address, request.method, request.url.path, text, identity.name)
         raise NotAllowed(text, remedy="Ask for a token with the role operate.")
     return identity

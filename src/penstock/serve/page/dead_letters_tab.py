@@ -34,7 +34,7 @@ async def show_dead_letters(person: Acting, file: PipelineFile) -> None:
     with ui.row().classes("items-center gap-2"):
         again = ui.button("Look again", icon="refresh").props("no-caps flat")
         discard = ui.button("Discard", icon="delete").props("no-caps flat")
-        resync = ui.button("Copy their tables anew", icon="sync").props("no-caps flat")
+        retry = ui.button("Copy their tables anew", icon="sync").props("no-caps flat")
     table = ui.table(columns=_COLUMNS, rows=[], row_key="id", pagination=20)
     table.classes("ps-table w-full").props("flat wrap-cells")
     table.add_slot(
@@ -72,21 +72,24 @@ async def show_dead_letters(person: Acting, file: PipelineFile) -> None:
             await refresh()
 
     async def copy_anew() -> None:
+        ids = [row["id"] for row in table.selected]
         names = sorted({row["table"] for row in table.selected})
         if not names:
             ui.notify("Choose rows first.")
             return
-        text = "Mend the cause first. Rows at the destination are replaced by a new copy."
+        text = (
+            "Mend the cause first. Rows at the destination are replaced by a new copy, and these "
+            "letters go; a row that is refused again is a new one."
+        )
         if await confirm(f"Copy {', '.join(names[:3])} anew?", text, "Copy anew"):
-            done = await person.act(
-                lambda: person.service.tables_action(person.actor, file, "resync", names)
-            )
+            done = await person.act(lambda: person.service.retry_letters(person.actor, file, ids))
             if done is not None:
                 ui.notify("; ".join(f"{entry.table}: {entry.text}" for entry in done.tables))
+            await refresh()
 
     again.on_click(refresh)
     discard.on_click(throw_away)
-    resync.on_click(copy_anew)
+    retry.on_click(copy_anew)
     await refresh()
 
 
