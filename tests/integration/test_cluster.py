@@ -7,7 +7,6 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -71,14 +70,8 @@ def shop(
         destination={"type": "postgres", "url": target_url},
         options=object_server.options,
     )
-    pipeline.also(spark=spark_on(cluster, environment))
+    pipeline.also(spark=cluster.settings(environment))
     return pipeline
-
-
-def spark_on(cluster: SparkCluster, environment: Path | None) -> dict[str, Any]:
-    conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
-    archive = {} if environment is None else {"environment": str(environment)}
-    return {"master": cluster.master, "conf": conf, **archive}
 
 
 @pytest.mark.release
@@ -142,7 +135,7 @@ def test_executors_come_and_go_by_dynamic_allocation(
         destination={"type": "postgres", "url": target_url},
         options=shop.config.change_log.revealed_options,
     )
-    settings = spark_on(cluster, environment)
+    settings = cluster.settings(environment)
     settings["conf"] |= {
         "spark.dynamicAllocation.enabled": "true",
         "spark.dynamicAllocation.shuffleTracking.enabled": "true",
@@ -205,7 +198,7 @@ def test_workers_on_a_second_machine_beside_spark(
         destination={"type": "postgres", "url": target_url},
         options=shop.config.change_log.revealed_options,
     )
-    shop.also(spark=spark_on(cluster, environment))
+    shop.also(spark=cluster.settings(environment))
     elsewhere = tmp_path / "second"
     elsewhere.mkdir()
     file = elsewhere / "pipeline.yaml"
@@ -272,7 +265,7 @@ def test_the_check_says_of_each_executor_what_it_lacks(
     said = check()
     assert said.count("failed   executor on") == 2, said
     assert f"does not see the change log {shop.folder / 'log'}" in said
-    shop.also(spark=spark_on(cluster, None))
+    shop.also(spark=cluster.settings(None))
     said = check()
     assert "failed   executors: no task could run" in said, said
     assert "penstock pack" in said

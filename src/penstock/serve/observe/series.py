@@ -126,7 +126,7 @@ class SeriesFile:
             _log.warning("charts cannot be kept: %s", error, extra={"event": "series_not_kept"})
 
     def _has_room(self) -> bool:
-        """Whether a row can be appended: to a file of whole rows of our own that is not too long."""
+        """Whether a row can be appended: to whole rows of our own that are not too many."""
         try:
             with self._path.open("rb") as file:
                 is_ours = file.read(len(_HEADER)) == _HEADER
