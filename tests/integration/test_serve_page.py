@@ -73,6 +73,16 @@ def test_a_page_shows_and_steers(
     assert page.evaluate("document.images.length") == 0
     watched.expect_clean()
     assert "hunter2" not in page.content()
+    # What cannot be undone takes the name.
+    page.goto(f"{server.base}/pipelines/{name}?tab=configuration")
+    page.get_by_role("button", name="Destroy the pipeline").click()
+    dialog = page.get_by_role("dialog")
+    confirm = dialog.get_by_role("button", name="Destroy")
+    dialog.get_by_label("Name").fill(name[:-1])
+    expect(confirm).to_be_disabled()
+    dialog.get_by_label("Name").fill(name)
+    confirm.click()
+    wait_until(lambda: not recorded.exists(), "the pipeline is destroyed")
 
 
 def test_by_keyboard(
