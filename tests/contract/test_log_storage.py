@@ -212,13 +212,17 @@ def test_a_view_follows_the_log_over_a_takeover(log: ChangeLog) -> None:
     assert view.listing(at_least=end).frontier == end
 
 
-def test_a_removal_that_was_interrupted_harms_nobody(log: ChangeLog) -> None:
-    """Stores delete many at a time in any order: what nobody needs may be there in part."""
+def six_segments(log: ChangeLog) -> tuple[SegmentName, ...]:
     writer, coming = LogWriter(log), Transactions()
     writer.start_at(START)
     for _ in range(6):
         publish(writer, coming.next())
-    segments = log.list().segments
+    return log.list().segments
+
+
+def test_a_removal_that_was_interrupted_harms_nobody(log: ChangeLog) -> None:
+    """Stores delete many at a time in any order: what nobody needs may be there in part."""
+    segments = six_segments(log)
     log.set_reader("shop", segments[3].frontier)
     log.segments.delete(str(segments[1]), str(segments[2]))
     assert log.list().segments == segments[3:]
@@ -232,11 +236,7 @@ def test_a_removal_that_was_interrupted_harms_nobody(log: ChangeLog) -> None:
 
 
 def test_a_segment_that_is_needed_is_missed(log: ChangeLog) -> None:
-    writer, coming = LogWriter(log), Transactions()
-    writer.start_at(START)
-    for _ in range(6):
-        publish(writer, coming.next())
-    segments = log.list().segments
+    segments = six_segments(log)
     log.set_reader("shop", segments[3].frontier)
     log.set_reader("slow", segments[0].frontier)
     log.segments.delete(str(segments[2]))

@@ -6,17 +6,11 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import httpx
 import pytest
 import uvicorn
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from penstock.serve.observe.events import Events
 from penstock.serve.options import ServeOptions
@@ -25,6 +19,7 @@ from penstock.serve.server import Parts, listen, make_parts, make_server
 from penstock.serve.state_folder import StateFolder
 from tests.fix_cli import CommandLine
 from tests.fix_pipeline import wait_until
+from tests.own_certificate import write_certificate
 
 
 @dataclass
@@ -94,32 +89,9 @@ def listening(penstock: CommandLine, tmp_path: Path) -> Iterator[Listen]:
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
     """A certificate for 127.0.0.1 that signs itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "penstock")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    certificate, secret = tmp_path / "chain.pem", tmp_path / "key.pem"
-    certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    secret.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return certificate, secret
+    certificate, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    write_certificate(certificate, key)
+    return certificate, key
 
 
 def test_over_tls(listening: Listen, pair: tuple[Path, Path]) -> None:
