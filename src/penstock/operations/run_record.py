@@ -99,7 +99,8 @@ def left_code(record: RunRecord) -> int | None:
         return 0
     except (OSError, ValueError):
         return None
-    return value.get("exit_code")
+    code = value.get("exit_code") if isinstance(value, dict) else None
+    return code if isinstance(code, int) else None
 
 
 def _folder(config: PipelineConfig) -> Path:

@@ -160,7 +160,7 @@ class _Probe:
             yield pa.RecordBatch.from_pydict({"found": [json.dumps(found)]})
 
     def _wrong(self) -> Iterator[tuple[str, str]]:
-        asked = (
+        asked: tuple[Callable[[], None], ...] = (
             self._log,
             self._source,
             *(partial(folder.require, self._probe) for folder in self._folders),

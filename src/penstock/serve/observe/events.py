@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -99,7 +99,9 @@ class Events:
         found = [e for kept in self._kept.values() for e in kept if e.number > after]
         return sorted(found, key=lambda event: event.number)
 
-    async def follow(self, pipeline: str | None, after: int | None) -> AsyncIterator[list[Event]]:
+    async def follow(
+        self, pipeline: str | None, after: int | None
+    ) -> AsyncGenerator[list[Event], None]:
         """Events behind ``after`` as they come, all of them; an empty list now and then, as a sign
         of life. None: begin with the last ones.
         """
