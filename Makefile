@@ -111,7 +111,7 @@ fuzz: setup  ## Search for examples that break a property, TIMES=5 times anew
 		$(BIN)/pytest -q -m hypothesis tests/unit tests/fuzz tests/contract tests/integration || exit 1; done
 
 # Variables given to make reach the command as its environment.
-chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10 COPY=1 TABLES=1 SCHEMA=1 TRUST=1 OBJECTS=1 TRANSFORM=1 INTO=kafka); SEED=17 replays one
+chaos: setup  ## Kill, crash and cut for SEEDS=n seeds (FIRST=k KILLS=10 COPY=1 TABLES=1 SCHEMA=1 TRUST=1 OBJECTS=1 CLUSTER=1 TRANSFORM=1 INTO=kafka); SEED=17 replays one
 	$(BIN)/python -m tests.crash.chaos
 
 sabotage: setup  ## Break every guarantee on a copy of the source: a test has to notice (ONLY=name,name JOBS=2)

@@ -1,6 +1,7 @@
 """What `penstock run` shows to others, without a run: metrics that grow, and the record of a run.
 
-One process for many pipelines: python -m tests.fake_runs FILE… It ends on SIGTERM.
+One process for many pipelines: python -m tests.fake_runs FILE… It ends in order on SIGTERM, fails
+on SIGUSR1, and fails as one whose file is wrong on SIGUSR2.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from penstock.config.metrics_config import ListenAddress
 from penstock.metrics import catalogue as c
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.server import MetricsServer
+from penstock.model.errors import ConfigError, PenstockError
+from penstock.operations.exit_codes import exit_code_of
 from penstock.operations.run_record import recorded_run
 
 _TURN_SECONDS = 0.2
@@ -24,7 +27,15 @@ _TURN_SECONDS = 0.2
 
 def main(files: list[str]) -> None:
     ending = threading.Event()
+    failure: list[PenstockError] = []
+
+    def fail(error: PenstockError) -> None:
+        failure.append(error)
+        ending.set()
+
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
+    signal.signal(signal.SIGUSR1, lambda *_: fail(PenstockError("It failed.")))
+    signal.signal(signal.SIGUSR2, lambda *_: fail(ConfigError("The file is wrong.")))
     dice = random.Random(7)
     with ExitStack() as stack:
         shown = []
@@ -43,6 +54,8 @@ def main(files: list[str]) -> None:
             level = min(4000.0, max(200.0, level + dice.uniform(-300, 300)))
             for metrics in shown:
                 _work(metrics, level, dice)
+        if failure:
+            raise failure[0]
 
 
 def _work(metrics: Metrics, level: float, dice: random.Random) -> None:
@@ -66,4 +79,7 @@ def _work(metrics: Metrics, level: float, dice: random.Random) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except PenstockError as error:
+        sys.exit(exit_code_of(error))

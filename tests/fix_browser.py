@@ -14,50 +14,50 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
+from tests.debian import unpacked
 from tests.fix_pipeline import wait_until
 
 if TYPE_CHECKING:
     # Loaded by those alone who ask for a browser.
     from playwright.sync_api import Browser, Page
 
-SCREENSHOTS = Path(__file__).resolve().parents[1] / ".cache" / "screenshots"
+_CACHE = Path(__file__).resolve().parents[1] / ".cache"
+SCREENSHOTS = _CACHE / "screenshots"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# Without fonts of any kind it shows no text.
+_PACKAGES = ("chromium", "fonts-liberation")
 
 
-def _found() -> str | None:
-    return next((path for name in _NAMES if (path := shutil.which(name))), None)
-
-
-def _installed() -> str:
-    """Debian's Chromium, fetched where there is none and we may; skips where that is impossible."""
-    if _found() is None:
-        if shutil.which("apt-get") is None or os.geteuid() != 0:
-            pytest.skip("there is no Chromium, and apt-get cannot be used to install one")
-        command = "apt-get update -qq && apt-get install -y -qq chromium"
-        done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"Chromium could not be installed: {done.stderr[-300:]}")
-    found = _found()
-    assert found is not None
-    return found
+def _chromium() -> tuple[str, dict[str, str | float | bool]]:
+    """The one that is installed; else Debian's, unpacked below .cache and installed nowhere. And
+    the environment that it needs.
+    """
+    installed = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    if installed is not None:
+        return installed, dict(os.environ)
+    root = unpacked("Chromium", _PACKAGES, _CACHE / "chromium", with_needed=True)
+    libraries = {str(path.parent) for path in (root / "usr" / "lib").rglob("*.so*")}
+    shown = {
+        "LD_LIBRARY_PATH": ":".join(sorted(libraries)),
+        # Fonts and types of files that it brings, before those of the machine.
+        "XDG_DATA_DIRS": f"{root / 'usr' / 'share'}:/usr/local/share:/usr/share",
+    }
+    return str(root / "usr" / "lib" / "chromium" / "chromium"), {**os.environ, **shown}
 
 
 @pytest.fixture(scope="module")
-def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
-    """Tests that are not marked `release` use the one that is there, or are skipped. It goes with
-    its module: as long as Playwright's event loop runs, no other test can have one of its own.
+def browser() -> Iterator[Browser]:
+    """It goes with its module: as long as Playwright's event loop runs, no other test can have one
+    of its own.
     """
-    items = [
-        item for item in request.session.items if "browser" in getattr(item, "fixturenames", ())
-    ]
-    if _found() is None and not any(item.get_closest_marker("release") for item in items):
-        pytest.skip("there is no Chromium; `make test-all` installs one (apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 
+    path, environment = _chromium()
     with sync_playwright() as playwright:
         # Without the sandbox: tests run as root in containers, which have little shared memory.
         made = playwright.chromium.launch(
-            executable_path=_installed(),
+            executable_path=path,
+            env=environment,
             args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
         )
         yield made

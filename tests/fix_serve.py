@@ -44,8 +44,14 @@ class Served:
         return f"/v1/pipelines/{self.name}"
 
     def audited(self) -> str:
-        path = self.parts.service.folder.audit
-        return path.read_text() if path.exists() else ""
+        return _text(self.parts.service.folder.audit)
+
+    def refused(self) -> str:
+        return _text(self.parts.service.folder.refusals)
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 def client(parts: Parts, token: str | None = None) -> TestClient:

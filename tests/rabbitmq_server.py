@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import ipaddress
 import json
 import os
 import shutil
@@ -13,20 +12,17 @@ import subprocess
 import tempfile
 import time
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import pika
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from pika.exceptions import AMQPError
 
 from tests.debian import unpacked
 from tests.loopback_server import free_ports
 from tests.maven import fetching
+from tests.own_certificate import write_certificate
 from tests.tcp_proxy import TcpProxy
 
 _CACHE = Path(__file__).resolve().parents[1] / ".cache" / "rabbitmq"
@@ -224,7 +220,7 @@ class RabbitServer:
                 script.write_text(moved)
 
     def _configure(self) -> None:
-        self._make_certificate()
+        write_certificate(self.certificate, self._folder / "key.pem")
         known = {
             "users": [_user(name, password) for name, password in USERS.items()],
             "vhosts": [{"name": VHOST}, {"name": "/"}],
@@ -245,32 +241,6 @@ class RabbitServer:
         }
         lines = [f"{name} = {value}\n" for name, value in settings.items()]
         (self._folder / "rabbitmq.conf").write_text("".join(lines))
-
-    def _make_certificate(self) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-        here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-        now = datetime.now(UTC)
-        made = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=30))
-            .add_extension(here, critical=False)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(key, hashes.SHA256())
-        )
-        self.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-        (self._folder / "key.pem").write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
 
 
 def _user(name: str, password: str) -> dict[str, str]:

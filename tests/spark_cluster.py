@@ -17,7 +17,7 @@ from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 import psutil
 import pyspark
@@ -58,6 +58,12 @@ class SparkCluster:
     def master(self) -> str:
         return f"spark://127.0.0.1:{self._port}"
 
+    def settings(self, environment: Path | None) -> dict[str, Any]:
+        """The part ``spark`` of a pipeline file; executors get ``environment`` from the driver."""
+        conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
+        archive = {} if environment is None else {"environment": str(environment)}
+        return {"master": self.master, "conf": conf, **archive}
+
     def __enter__(self) -> Self:
         try:
             ensure_java()
@@ -88,6 +94,7 @@ class SparkCluster:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start_master(self) -> None:
+        """Also again after ``kill_master``: it knows workers and applications from before."""
         command = ["org.apache.spark.deploy.master.Master", "--host", "127.0.0.1"]
         ports = ["--port", str(self._port), "--webui-port", str(self._page)]
         self._master = self._start("master", [self._spark_class, *command, *ports])
@@ -107,6 +114,11 @@ class SparkCluster:
         )
         command = ["unshare", "-m", "sh", "-c", f"{mounts} && cd / && {worker}"]
         self.workers.append(self._start(f"worker{number}", command))
+
+    def lose_worker(self) -> None:
+        """A machine is gone, with its executors, and another one comes."""
+        _end(next(worker for worker in self.workers if worker.poll() is None))
+        self.start_worker()
 
     def wait_workers(self, count: int) -> None:
         deadline = time.monotonic() + _START_SECONDS
@@ -173,6 +185,8 @@ class SparkCluster:
                 "SPARK_HOME": str(self._folder / "spark"),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_DAEMON_MEMORY": "256m",
+                "SPARK_DAEMON_JAVA_OPTS": "-Dspark.deploy.recoveryMode=FILESYSTEM"
+                f" -Dspark.deploy.recoveryDirectory={self._folder / 'recovery'}",
             },
             start_new_session=True,
         )

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from obstore.store import LocalStore
 
 from penstock.changelog import chain
 from penstock.changelog.changelog import BARRIERS, ChangeLog, LogIdentity
@@ -15,11 +16,13 @@ from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.segment_run import read_runs
 from penstock.changelog.storage.contract import Storage
 from penstock.changelog.storage.object_check import check_objects
+from penstock.changelog.storage.objects import CHANGE_LOG
 from penstock.changelog.view import LogView
 from penstock.changelog.writer import LogWriter
 from penstock.model.errors import ConfigError, Fenced, LogError, LogUnavailable
 from penstock.model.lsn import Frontier
-from penstock.objects.bucket import opened
+from penstock.objects import bucket
+from penstock.objects.bucket import Bucket, opened
 from penstock.source.postgres.capture.assemble import HEADER, Assembler, Cut
 from tests.objects_proxy import Decide, Fault, Kind
 from tests.objects_server import SECRET, ObjectServer
@@ -207,6 +210,54 @@ def test_a_view_follows_the_log_over_a_takeover(log: ChangeLog) -> None:
     assert view.listing().segments == log.list().segments
     end = log.list().frontier
     assert view.listing(at_least=end).frontier == end
+
+
+def six_segments(log: ChangeLog) -> tuple[SegmentName, ...]:
+    writer, coming = LogWriter(log), Transactions()
+    writer.start_at(START)
+    for _ in range(6):
+        publish(writer, coming.next())
+    return log.list().segments
+
+
+def test_a_removal_that_was_interrupted_harms_nobody(log: ChangeLog) -> None:
+    """Stores delete many at a time in any order: what nobody needs may be there in part."""
+    segments = six_segments(log)
+    log.set_reader("shop", segments[3].frontier)
+    log.segments.delete(str(segments[1]), str(segments[2]))
+    assert log.list().segments == segments[3:]
+    # The next writer takes away what is left of it.
+    again = LogWriter(log)
+    assert again.listing.segments == segments[3:]
+    assert not log.segments.exists(str(segments[0]))
+    again.remove(again.listing.segments[:1])
+    log.segments.delete(str(segments[4]))
+    assert log.list().segments == segments[5:]
+
+
+def test_a_segment_that_is_needed_is_missed(log: ChangeLog) -> None:
+    segments = six_segments(log)
+    log.set_reader("shop", segments[3].frontier)
+    log.set_reader("slow", segments[0].frontier)
+    log.segments.delete(str(segments[2]))
+    with pytest.raises(LogError, match="missing in the middle"):
+        log.list()
+
+
+def test_one_that_is_gone_already_keeps_nothing_else_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 does not tell of it; other stores do, and do nothing more."""
+    store = LocalStore(str(tmp_path))
+    monkeypatch.setattr(bucket, "opened", lambda *_: store)
+    objects = Bucket("s3://shop/log", {}, CHANGE_LOG)
+    for name in "abcd":
+        objects.put(name, b"x")
+    objects.delete("b")
+    with pytest.raises(FileNotFoundError):
+        store.delete(["log/a", "log/b", "log/c", "log/d"])
+    objects.delete("a", "b", "c", "d")
+    assert objects.list() == []
 
 
 # -- what only an object store does --------------------------------------------------------------

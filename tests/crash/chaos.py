@@ -5,6 +5,7 @@ which on), ``KILLS`` (faults a seed), ``SEED`` (this one alone, whatever is reco
 brings the faults over copies of full tables, ``TABLES=1`` lets tables come, go and be copied anew,
 ``SCHEMA=1`` lets them change, with ``TRUST=1`` servers, files, disks and the clock are not what
 they were, with ``OBJECTS=1`` the change log is in an object store, which dies and fails as well,
+with ``CLUSTER=1`` tasks run on a Spark cluster besides, whose master, workers and executors die,
 with ``TRANSFORM=1`` rules change all keys of ten tables that refer to each other.
 These are into Postgres; ``INTO=kafka`` delivers to a Kafka broker, which dies as well,
 ``INTO=kinesis`` to Kinesis, whose records fail, ``INTO=rabbitmq`` to RabbitMQ, which dies, blocks
@@ -28,6 +29,7 @@ from typing import Any
 
 from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import SeedInto, SeedReport, run_seed
+from tests.crash.cluster_seed import run_cluster_seed
 from tests.crash.into_postgres import SERVER_SETTINGS
 from tests.crash.objects_seed import run_objects_seed
 from tests.crash.outage import run_outage
@@ -41,13 +43,14 @@ from tests.fix_postgres import SETTINGS
 _FOLDER = Path(".cache", "chaos")
 _RESULTS = _FOLDER / "results.jsonl"
 _KILLS = 10
-_MODES = ("COPY", "TABLES", "SCHEMA", "TRUST", "OBJECTS", "TRANSFORM")
+_MODES = ("COPY", "TABLES", "SCHEMA", "TRUST", "OBJECTS", "CLUSTER", "TRANSFORM")
 _RUNS = {
     "TABLES=1": run_table_seed,
     "SCHEMA=1": run_schema_seed,
     "TRUST=1": run_trust_seed,
     "OBJECTS=1": run_objects_seed,
     "TRANSFORM=1": run_transform_seed,
+    "CLUSTER=1": run_cluster_seed,
 }
 """What runs a seed, for those modes that have something of their own."""
 _SEEDS = sorted(Path(__file__).parent.glob("*_seed.py"))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import yaml
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import Say, SeedReport, Supervisor, bring
-from tests.crash.fault_schedule import plan_faults
+from tests.crash.fault_schedule import PlannedFault, plan_faults
 from tests.crash.faults import FAULTS as ALL
 from tests.crash.into_postgres import IntoPostgres
 from tests.objects_proxy import Fault, Kind
@@ -42,6 +43,9 @@ class IntoObjects(IntoPostgres):
             "segment_age": "50ms",
         }
         self.pipeline.file.write_text(yaml.safe_dump(content))
+
+
+Objects = TypeVar("Objects", bound=IntoObjects)
 
 
 def _kill_store(injured: IntoObjects, amount: float) -> str:
@@ -125,15 +129,26 @@ def run_objects_seed(
         ObjectServer() as objects,
         IntoObjects(source, target, objects, folder, int(report.seed)) as injured,
     ):
-        supervisor = Supervisor(injured)
-        injured.load.start()
-        injured.start()
-        supervisor.wait_recovered()
-        for number, fault in enumerate(plan_faults(int(report.seed), count, FAULTS)):
-            line = bring(fault, injured, supervisor, FAULTS)
-            report.faults.append(line)
-            say(f"  {number + 1:3} {line}")
-        injured.settle()
-        injured.verify()
-        injured.run.stop()
-        report.judged(injured)
+        bring_all(report, injured, plan_faults(int(report.seed), count, FAULTS), FAULTS, say)
+
+
+def bring_all(
+    report: SeedReport,
+    injured: Objects,
+    plan: Sequence[PlannedFault],
+    faults: Mapping[str, Callable[[Objects, float], str]],
+    say: Say,
+) -> None:
+    """Start, bring each fault once the one before is overcome, and judge in the end."""
+    supervisor = Supervisor(injured)
+    injured.load.start()
+    injured.start()
+    supervisor.wait_recovered()
+    for number, fault in enumerate(plan):
+        line = bring(fault, injured, supervisor, faults)
+        report.faults.append(line)
+        say(f"  {number + 1:3} {line}")
+    injured.settle()
+    injured.verify()
+    injured.run.stop()
+    report.judged(injured)

@@ -7,7 +7,6 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -17,6 +16,7 @@ from penstock.spark.environment import pack
 from tests.crash.penstock_run import PenstockCopy, PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.integration.copied_tables import CopiedTables
+from tests.lacking import lacks
 from tests.objects_server import SECRET, ObjectServer
 from tests.spark_cluster import SparkCluster, why_not
 from tests.threads_engine import Threads
@@ -27,8 +27,6 @@ INSERT INTO items
 SELECT n, (SELECT string_agg(md5(n::text || i), '') FROM generate_series(1, 40) i)
   FROM generate_series(5001, 40000) n
 """
-REASON = why_not()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +38,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def cluster(pipeline: PipelineUnderTest) -> Iterator[SparkCluster]:
+    if (reason := why_not()) is not None:
+        lacks(reason)
     with SparkCluster(pipeline.folder) as cluster:
         yield cluster
 
@@ -70,14 +70,8 @@ def shop(
         destination={"type": "postgres", "url": target_url},
         options=object_server.options,
     )
-    pipeline.also(spark=spark_on(cluster, environment))
+    pipeline.also(spark=cluster.settings(environment))
     return pipeline
-
-
-def spark_on(cluster: SparkCluster, environment: Path | None) -> dict[str, Any]:
-    conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
-    archive = {} if environment is None else {"environment": str(environment)}
-    return {"master": cluster.master, "conf": conf, **archive}
 
 
 @pytest.mark.release
@@ -137,11 +131,13 @@ def test_executors_come_and_go_by_dynamic_allocation(
     """With the work: Spark adds one, one is lost, and an idle one is let go."""
     shop.execute(MORE_ROWS)
     shop.configure(
-        copy={"chunk_bytes": "256KiB", "parallelism": 4},
+        # Spark asks for another executor where tasks wait for more than a second, and less cannot
+        # be set: chunks that are copied sooner bring none.
+        copy={"chunk_bytes": "4MiB", "parallelism": 4},
         destination={"type": "postgres", "url": target_url},
         options=shop.config.change_log.revealed_options,
     )
-    settings = spark_on(cluster, environment)
+    settings = cluster.settings(environment)
     settings["conf"] |= {
         "spark.dynamicAllocation.enabled": "true",
         "spark.dynamicAllocation.shuffleTracking.enabled": "true",
@@ -204,7 +200,7 @@ def test_workers_on_a_second_machine_beside_spark(
         destination={"type": "postgres", "url": target_url},
         options=shop.config.change_log.revealed_options,
     )
-    shop.also(spark=spark_on(cluster, environment))
+    shop.also(spark=cluster.settings(environment))
     elsewhere = tmp_path / "second"
     elsewhere.mkdir()
     file = elsewhere / "pipeline.yaml"
@@ -271,7 +267,7 @@ def test_the_check_says_of_each_executor_what_it_lacks(
     said = check()
     assert said.count("failed   executor on") == 2, said
     assert f"does not see the change log {shop.folder / 'log'}" in said
-    shop.also(spark=spark_on(cluster, None))
+    shop.also(spark=cluster.settings(None))
     said = check()
     assert "failed   executors: no task could run" in said, said
     assert "penstock pack" in said

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +16,11 @@ import typer.main
 from penstock.cli.main import app as command_line
 from penstock.operations.commands import COMMANDS
 from penstock.operations.table_actions import TABLE_ACTIONS
+from penstock.serve.supervise import supervisor
+from penstock.serve.supervise.pipeline_process import start_detached
 from penstock.store import PostgresStore
 from tests.fix_cli import CommandLine
+from tests.fix_pipeline import wait_until
 from tests.fix_serve import HOSTILE, ITEMS, ODD, ORDERS, Served
 
 
@@ -219,6 +227,65 @@ class TestCommands:
             )
             assert answer.status_code == 422
         assert served.parts.service.jobs.of(served.name) == []
+
+    def test_what_is_destroyed_is_not_started_again(
+        self, served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that failed waits for its next start, which would make slot and copies anew."""
+        started: list[Path] = []
+
+        def fail(_views: object, _file: Path, log: Path) -> subprocess.Popen[bytes]:
+            started.append(log)
+            return start_detached([sys.executable, "-c", "raise SystemExit(1)"], log, log)
+
+        monkeypatch.setattr(supervisor, "start_run", fail)
+        service = served.parts.service
+        served.operator.post(f"{served.place}/start")
+
+        def waits() -> bool:
+            service.supervisor.turn()
+            file = service.pipeline(served.name)
+            return service.supervisor.view(file).state == "waiting"
+
+        wait_until(waits, "the run has failed")
+        body = {"kind": "destroy", "confirm": served.name}
+        job = served.operator.post(f"{served.place}/jobs", json=body).json()
+        assert served.operator.post(f"{served.place}/start").status_code == 409
+
+        def ended() -> bool:
+            answer = served.operator.get(f"{served.place}/jobs/{job['id']}").json()
+            service.supervisor.turn()
+            return bool(answer["state"] != "running")
+
+        wait_until(ended, "the pipeline is destroyed")
+        monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: math.inf))
+        begun = len(started)
+        service.supervisor.turn()
+        assert len(started) == begun
+        assert served.reader.get(served.place).json()["process"]["wanted"] == "stopped"
+
+    def test_what_runs_is_not_destroyed(
+        self, served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def play(_views: object, _file: Path, log: Path) -> subprocess.Popen[bytes]:
+            return start_detached(["sleep", "600"], log, log)
+
+        monkeypatch.setattr(supervisor, "start_run", play)
+        process = served.operator.post(f"{served.place}/start").json()
+        body = {"kind": "destroy", "confirm": served.name}
+        answer = served.operator.post(f"{served.place}/jobs", json=body)
+        assert answer.status_code == 409
+        assert "Stop it first" in answer.json()["remedy"]
+        now = served.reader.get(served.place).json()["process"]
+        assert (now["state"], now["wanted"], now["pid"]) == ("running", "running", process["pid"])
+        served.operator.post(f"{served.place}/stop")
+        service = served.parts.service
+
+        def stopped() -> bool:
+            service.supervisor.turn()
+            return service.supervisor.view(service.pipeline(served.name)).state == "stopped"
+
+        wait_until(stopped, "it has stopped")
 
 
 def chain(store: PostgresStore, table: int) -> list[Any]:

@@ -105,7 +105,7 @@ class TestReads:
         "path", ["/table?name=orders", "/schema-history?table=orders", "/dead-letters"]
     )
     def test_it_has_to_be_said_which(self, many: Many, path: str) -> None:
-        answer = many.served.reader.get(f"{many.served.place}{path}")
+        answer = many.served.operator.get(f"{many.served.place}{path}")
         assert answer.status_code == 422
         problem = answer.json()
         assert "has 2 destinations" in problem["detail"]
@@ -113,7 +113,7 @@ class TestReads:
         sign = "&" if "?" in path else "?"
         for name, status in (("warehouse", 200), ("nobody", 422), ("../x", 422)):
             place = f"{many.served.place}{path}{sign}destination={name}"
-            assert many.served.reader.get(place).status_code == status
+            assert many.served.operator.get(place).status_code == status
 
     def test_metrics_of_one(self, many: Many) -> None:
         assert many.get("/metrics", destination="events") == {"points": []}

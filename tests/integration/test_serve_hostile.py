@@ -14,6 +14,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from penstock.model.errors import ConfigError
 from penstock.serve.options import ServeOptions
+from penstock.serve.safety import audit
 from penstock.serve.safety.failures import MOST_FAILURES, Failures
 from penstock.serve.safety.guard import MOST_BODY
 from penstock.serve.safety.identity import Identity
@@ -21,6 +22,7 @@ from penstock.serve.safety.origins import Origins
 from penstock.serve.safety.sessions import SESSION_SECONDS, OneTimeToken, Sessions
 from penstock.serve.safety.tokens import Tokens
 from penstock.serve.server import make_parts
+from penstock.serve.state_folder import StateFolder
 from penstock.store import PostgresStore
 from tests.fix_cli import CommandLine
 from tests.fix_serve import ORIGIN, PORT, Served, client
@@ -34,10 +36,12 @@ class TestRefusals:
         """Whatever a test sends, it is refused and written down, and nothing comes of it."""
         yield
         assert recorded.load_wishes() == {}
-        entries = [json.loads(line) for line in served.audited().splitlines()]
+        entries = [json.loads(line) for line in served.refused().splitlines()]
         assert entries
         assert all(entry["kind"] == "refused" for entry in entries)
-        assert served.token not in served.audited()
+        assert served.token not in served.refused()
+        done = [json.loads(line)["action"] for line in served.audited().splitlines()]
+        assert set(done) <= {"sign in"}
 
     def pause(self, sender: TestClient, served: Served, **headers: str) -> int:
         answer = sender.post(f"{served.place}/tables/pause", json=PAUSE, headers=headers)
@@ -66,6 +70,14 @@ class TestRefusals:
         for path in ("start", "stop", "jobs", "dead-letters/discard"):
             assert served.reader.post(f"{served.place}/{path}", json={}).status_code == 403
 
+    def test_values_of_rows_are_not_for_who_may_only_look(self, served: Served) -> None:
+        for path in ("dead-letters", "dead-letters/1"):
+            answer = served.reader.get(f"{served.place}/{path}")
+            assert answer.status_code == 403
+            assert answer.json()["remedy"]
+        assert served.operator.get(f"{served.place}/dead-letters").status_code == 200
+        assert '"who": "rita"' in served.refused()
+
     def test_another_host(self, served: Served) -> None:
         for host in ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil:8720", "", "[::1"]:
             assert self.pause(served.operator, served, Host=host) == 421
@@ -84,10 +96,6 @@ class TestRefusals:
 
     def test_a_cookie_without_an_origin(self, served: Served) -> None:
         assert self.pause(signed_in(served), served) == 403
-        # Signing in is written down as well.
-        path = served.parts.service.folder.audit
-        kept = [line for line in path.read_text().splitlines() if '"sign in"' not in line]
-        path.write_text("\n".join(kept) + "\n")
 
     def test_a_large_body(self, served: Served) -> None:
         for size in [MOST_BODY + 1, 50 * MOST_BODY]:
@@ -127,6 +135,19 @@ class TestRefusals:
         answer = client(served.parts, served.token).get("/v1/pipelines")
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) > 0
+
+
+def test_a_flood_of_refusals_pushes_no_command_out(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_MOST_BYTES", 10_000)
+    monkeypatch.setattr(audit, "_MOST_REFUSALS", 10**6)
+    served.operator.post(f"{served.place}/stop")
+    path = "/v1/" + 400 * "\xe9"
+    for _ in range(50):
+        assert served.stranger.get(path).status_code == 401
+    assert '"action": "stop"' in served.audited()
+    assert len(served.refused()) < 20_000
 
 
 class TestMalformed:
@@ -324,6 +345,34 @@ class TestPlaces:
         assert proxy.get("/v1/pipelines", headers=headers).status_code == 200
         assert proxy.get("/v1/pipelines").status_code == 401
         assert other.get("/v1/pipelines", headers=headers).status_code == 403
+        parts.service.stop()
+
+    def test_who_guesses_behind_a_proxy_keeps_nobody_else_out(
+        self, penstock: CommandLine, tmp_path: Path
+    ) -> None:
+        state = tmp_path / "state"
+        token = Tokens(StateFolder(state).tokens).create("olga", "operate")
+        options = ServeOptions(
+            (penstock.file,),
+            state,
+            names=("penstock.example",),
+            proxies=frozenset({"10.0.0.9"}),
+            starts=False,
+            page=False,
+        )
+        parts = make_parts(options, PORT)
+        proxy = TestClient(parts.guard, base_url="http://penstock.example", client=("10.0.0.9", 1))
+
+        def ask(text: str, *addresses: str) -> int:
+            headers = {"Authorization": f"Bearer {text}", "X-Forwarded-For": ", ".join(addresses)}
+            return proxy.get("/v1/pipelines", headers=headers).status_code
+
+        # What stands before the last one is what the client says of itself.
+        guesses = [ask("pst_x_y", f"10.1.1.{n}", "192.0.2.7") for n in range(MOST_FAILURES)]
+        assert set(guesses) == {401}
+        assert ask(token, "192.0.2.8", "192.0.2.7") == 429
+        assert ask(token, "192.0.2.7", "192.0.2.8") == 200
+        assert '"from": "192.0.2.7"' in parts.service.folder.refusals.read_text()
         parts.service.stop()
 
     def test_two_servers_on_one_folder(self, served: Served, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.config import load_deliveries
@@ -41,6 +41,8 @@ TABS = (
     ("configuration", "change_log"),
 )
 
+
+_SHOWS_FOCUS = "it => getComputedStyle(it).outlineStyle === 'solid'"
 
 # Conditions are waited for, however busy the machine is.
 expect.set_options(timeout=120_000)
@@ -71,6 +73,57 @@ def test_a_page_shows_and_steers(
     assert page.evaluate("document.images.length") == 0
     watched.expect_clean()
     assert "hunter2" not in page.content()
+    # What cannot be undone takes the name.
+    page.goto(f"{server.base}/pipelines/{name}?tab=configuration")
+    page.get_by_role("button", name="Destroy the pipeline").click()
+    dialog = page.get_by_role("dialog")
+    confirm = dialog.get_by_role("button", name="Destroy")
+    dialog.get_by_label("Name").fill(name[:-1])
+    expect(confirm).to_be_disabled()
+    dialog.get_by_label("Name").fill(name)
+    confirm.click()
+    wait_until(lambda: not recorded.exists(), "the pipeline is destroyed")
+
+
+def test_by_keyboard(
+    penstock: CommandLine, recorded: PostgresStore, serve: Serve, visit: Visit
+) -> None:
+    """From the overview to a table that is copied anew, without a mouse; Escape changes nothing."""
+    page = visit(serve(str(penstock.file), "--no-start")).page
+
+    def tab_to(role: str, name: str) -> Locator:
+        """Press Tab until it is reached, and see that this can be seen."""
+        wanted = page.get_by_role(role, name=name)  # type: ignore[arg-type]
+        expect(wanted).to_be_visible(timeout=60_000)
+        for _ in range(80):
+            page.keyboard.press("Tab")
+            if wanted.evaluate("it => it === document.activeElement"):
+                assert wanted.evaluate(_SHOWS_FOCUS), f"nobody sees that {name} has the focus"
+                return wanted
+        pytest.fail(f"Tab never leads to {name}")
+
+    tab_to("link", recorded.pipeline)
+    page.keyboard.press("Enter")
+    tab_to("checkbox", "Choose public.orders")
+    page.keyboard.press("Space")
+    page.evaluate("document.activeElement.blur()")
+    tab_to("button", "Copy anew")
+    dialog = page.get_by_role("dialog")
+    page.keyboard.press("Enter")
+    expect(dialog).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert recorded.load_wishes() == {}
+    tab_to("button", "Copy anew")
+    page.keyboard.press("Enter")
+    expect(dialog).to_be_visible()
+    confirm = dialog.get_by_role("button", name="Copy anew")
+    for _ in range(10):
+        page.keyboard.press("Tab")
+        if confirm.evaluate("it => it === document.activeElement"):
+            break
+    page.keyboard.press("Enter")
+    wait_until(lambda: recorded.load_wishes() == {ORDERS: "resync"}, "the table is copied anew")
 
 
 @pytest.fixture

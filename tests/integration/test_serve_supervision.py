@@ -109,19 +109,55 @@ def test_stopping_and_starting(house: House) -> None:
     assert house.server(starts=True).view(house.shop).state == "stopped"
 
 
-def test_a_run_of_somebody_else_is_adopted(house: House) -> None:
-    other = subprocess.Popen(
-        [sys.executable, "-m", "tests.fake_runs", str(house.file)], stdout=subprocess.PIPE
-    )
-    assert other.stdout is not None
-    assert other.stdout.readline() == b"ready\n"
+@pytest.fixture
+def other(house: House) -> Iterator[subprocess.Popen[bytes]]:
+    """A run in somebody's terminal."""
+    command = [sys.executable, "-m", "tests.fake_runs", str(house.file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as made:
+        assert made.stdout is not None
+        assert made.stdout.readline() == b"ready\n"
+        yield made
+        made.kill()
+
+
+def test_a_run_of_somebody_else_is_adopted(house: House, other: subprocess.Popen[bytes]) -> None:
     server = house.server(starts=True)
     view = server.view(house.shop)
     assert (view.state, view.pid, view.adopted) == ("running", other.pid, True)
     assert view.metrics is not None
     server.stop_pipeline(house.shop)
     assert other.wait(60) == 0
-    other.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "state", "wanted"),
+    [
+        # Ctrl-C; the file is wrong; it failed; it was killed.
+        (signal.SIGTERM, 0, "stopped", "stopped"),
+        (signal.SIGUSR2, 2, "failed", "running"),
+        (signal.SIGUSR1, 1, "waiting", "running"),
+        (signal.SIGKILL, -signal.SIGKILL, "waiting", "running"),
+    ],
+)
+def test_an_adopted_run_that_ended(
+    house: House,
+    other: subprocess.Popen[bytes],
+    number: signal.Signals,
+    code: int,
+    state: str,
+    wanted: str,
+) -> None:
+    """Nobody tells the server what a process ended with that is not its child."""
+    server = house.server(starts=True)
+    assert server.view(house.shop).adopted
+    other.send_signal(number)
+    assert other.wait(60) == code
+    server.turn()
+    view = server.view(house.shop)
+    assert (view.state, view.wanted) == (state, wanted)
+    server.turn()
+    if state in ("stopped", "failed"):
+        assert server.view(house.shop).pid is None
 
 
 def test_one_that_fails_is_started_again_with_growing_pauses(house: House) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.changelog.retention import Retention, passed_by_all
+from penstock.changelog.retention import Retention, passed_by_all, without_passed_head
 from penstock.changelog.segment_name import SegmentName
 from penstock.model.lsn import Frontier
 
@@ -70,3 +70,25 @@ def test_a_reader_that_comes_back_starts_the_grace_period_again() -> None:
 
 def test_no_grace_means_at_once() -> None:
     assert Retention(0).expired(FOUR, [at(10)], now=5) == FOUR[:1]
+
+
+class TestAnInterruptedRemoval:
+    """Stores delete many at a time in any order; the last one of them is deleted by itself."""
+
+    SEGMENTS = tuple(segment(n, 10 * (n - 1), 10 * n) for n in range(1, 8))
+
+    def left(self, *gone: int) -> list[SegmentName]:
+        return [segment for segment in self.SEGMENTS if segment.sequence not in gone]
+
+    def test_what_is_left_of_it_does_not_count(self) -> None:
+        held = [at(40), at(55)]
+        assert passed_by_all(self.SEGMENTS, held) == list(self.SEGMENTS[:4])
+        assert without_passed_head(self.left(2), held) == list(self.SEGMENTS[2:])
+        assert without_passed_head(self.left(1, 3), held) == list(self.SEGMENTS[3:])
+        assert without_passed_head(self.left(1, 2, 3), held) == list(self.SEGMENTS[3:])
+
+    def test_a_segment_that_somebody_needs_is_missed(self) -> None:
+        for held in ([], [at(39)], [at(40), at(20)]):
+            assert without_passed_head(self.left(3), held) == self.left(3)
+        # Segment 4 may have begun the transaction that 5 ends, as far as names tell.
+        assert without_passed_head(self.left(4), [at(40)]) == self.left(4)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.config.models import PipelineConfig
+from penstock.config.models import PipelineConfig, SparkConfig
 from penstock.spark.preflight import _destination
+from penstock.spark.session import beside_submitted
 
 VERSIONED = {"type": "memory-versioned", "path": "rows"}
 
@@ -35,6 +36,18 @@ def test_it_is_refused_where_what_was_sent_cannot_be_taken_back(written: object)
     assert result.status == "failed"
     assert "spark.speculation is on" in result.detail
     assert "set spark.speculation to false" in result.remedy
+
+
+def test_spark_submit_does_not_turn_it_on() -> None:
+    """By its options, or by a cluster's spark-defaults.conf, which the check knows nothing of."""
+    given = {"spark.speculation": "true", "spark.ui.enabled": "true", "spark.driver.memory": "4g"}
+    ours = beside_submitted(SparkConfig(), given)
+    assert ours["spark.speculation"] == "false"
+    assert "spark.ui.enabled" not in ours
+    assert "spark.driver.memory" not in ours
+    # What the file says counts, and the check has looked at it.
+    asked = SparkConfig.model_validate({"conf": {"spark.speculation": "true"}})
+    assert beside_submitted(asked, {})["spark.speculation"] == "true"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.changelog import chain
+from penstock.changelog.retention import without_passed_head
 from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.storage.contract import Storage
 from penstock.changelog.storage.opened import open_storage
@@ -175,7 +176,8 @@ class ChangeLog:
     # -- segments --------------------------------------------------------------------------------
 
     def list(self) -> Listing:
-        """The chain of segments. A gap in it that stays is an error.
+        """The chain of segments. A gap in it that stays is an error, unless all before it was on
+        its way out.
 
         A listing that runs beside a writer or beside retention can miss some; two that agree did
         not, for files appear and go all the time where that happens.
@@ -187,6 +189,9 @@ class ChangeLog:
                 break
         else:
             return Listing(tuple(segments), sizes, barriers)
+        # First: to a new writer, all behind what a removal left looks like a fenced one's.
+        held = [reader.frontier for reader in self.all_readers().values()]
+        segments = without_passed_head(segments, held)
         segments = chain.without_stale_tail(segments, self.newest_epoch())
         if not chain.has_gap(segments):
             return Listing(tuple(segments), sizes, barriers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from penstock.changelog.segment_name import SegmentName
 from penstock.model.lsn import Frontier
@@ -37,6 +38,21 @@ def passed_by_all(
             break
         passed.append(segment)
     return passed
+
+
+def without_passed_head(
+    segments: Sequence[SegmentName], readers: Iterable[Frontier]
+) -> list[SegmentName]:
+    """The segments behind the last gap, if no reader needs the first of them: a removal that was
+    interrupted leaves some of those before it. All of them where a reader does: then one is lost.
+
+    Of what is removed at a time the last one goes last, so that it tells.
+    """
+    gaps = [i for i, (a, b) in enumerate(pairwise(segments), 1) if b.sequence != a.sequence + 1]
+    if not gaps:
+        return list(segments)
+    behind = segments[gaps[-1] :]
+    return list(behind if behind[0] in passed_by_all(behind, readers) else segments)
 
 
 class Retention:

@@ -56,8 +56,14 @@ class LogWriter:
             return self._held[name]
 
     def remove(self, names: Collection[SegmentName]) -> None:
-        """Delete segments that nobody needs. For any thread."""
-        self._log.segments.delete(*map(str, names))
+        """Delete segments that nobody needs, all of them up to one. For any thread.
+
+        Stores delete many in any order, and may do so in part. The last one is deleted last: while
+        it is there it says that those before it were not needed (``without_passed_head``).
+        """
+        *most, last = sorted(names)
+        self._log.segments.delete(*map(str, most))
+        self._log.segments.delete(str(last))
         with self._lock:
             for name in names:
                 self._total -= self._held.pop(name)

@@ -51,8 +51,7 @@ def check(
     if not views[0].spark.master.startswith("local"):
         from penstock.spark.executor_check import check_executors
 
-        for view in views:
-            results += check_executors(view)
+        results += check_executors(views)
     if as_json:
         say(json.dumps([asdict(result) for result in results], indent=2))
     else:

@@ -11,11 +11,16 @@ from penstock.cli.pipeline_argument import OneDestination, PipelineFile, load_pi
 from penstock.cli.terminal import say
 
 dead_letters_app = typer.Typer(
-    no_args_is_help=True, help="Show and discard rows that the destination refused."
+    no_args_is_help=True, help="Show, bring again and discard rows that the destination refused."
 )
 
 Letter = Annotated[
     int, typer.Argument(metavar="ID", min=1, help="As `dead-letters list` shows it.")
+]
+
+
+Letters = Annotated[
+    list[int], typer.Argument(metavar="ID...", min=1, help="As `dead-letters list` shows them.")
 ]
 
 
@@ -35,7 +40,7 @@ def list_command(
     """List refused rows: which table, where in the stream, and why.
 
     Only the destination postgres with `dead_letter: true` keeps any. To bring such a row again,
-    mend the cause and run `penstock tables resync` for its table: that copies the row as it is now.
+    mend the cause and run `penstock dead-letters retry`: that copies it as it is now.
 
     \b
     Example:
@@ -67,14 +72,26 @@ def show(file: PipelineFile, letter: Letter, only: OneDestination = None) -> Non
     say(json.dumps(get_letter(load_pipeline(file, only), letter).to_json(), indent=2))
 
 
+@dead_letters_app.command("retry")
+def retry(file: PipelineFile, letters: Letters, only: OneDestination = None) -> None:
+    """Bring refused rows again, as they are now: mend the cause first.
+
+    Their tables are copied anew, and the letters go; a row that is refused again is a new letter.
+
+    \b
+    Example:
+      penstock dead-letters retry shop.yaml 17 18
+    """
+    from penstock.operations.dead_letters import retry_letters
+
+    done = retry_letters(load_pipeline(file, only), file, letters)
+    for table in done.tables:
+        say(f"{table.table}: {table.text}")
+    say(done.note)
+
+
 @dead_letters_app.command("discard")
-def discard(
-    file: PipelineFile,
-    letters: Annotated[
-        list[int], typer.Argument(metavar="ID...", min=1, help="As `dead-letters list` shows them.")
-    ],
-    only: OneDestination = None,
-) -> None:
+def discard(file: PipelineFile, letters: Letters, only: OneDestination = None) -> None:
     """Remove refused rows for good. Ids that are not there (any more) are left out.
 
     \b

@@ -34,10 +34,8 @@ from penstock.cli.terminal import show_error
 from penstock.cli.transform import transform_app
 from penstock.cli.webhooks import webhooks_app
 from penstock.debug import DEBUG, is_debug
-from penstock.model.errors import ConfigError, PenstockError
-
-EXIT_FAILED = 1
-EXIT_CONFIG = 2
+from penstock.model.errors import PenstockError
+from penstock.operations.exit_codes import EXIT_FAILED, exit_code_of
 
 app = typer.Typer(
     name="penstock",
@@ -127,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if is_debug():
             raise
         show_error(error.message, error.remedy)
-        sys.exit(EXIT_CONFIG if isinstance(error, ConfigError) else EXIT_FAILED)
+        sys.exit(exit_code_of(error))
     except Exception as error:
         if is_debug():
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -116,8 +116,9 @@ def _run_many(
     with (
         shown_logs(config.name),
         served_metrics(metrics, config.metrics) as url,
-        recorded_run(config, file, url),
+        recorded_run(config, file, url) as forget,
     ):
+        stopping.when_insisted = forget
         what = "" if no_capture else "capture and "
         _log.info(
             "starting %s%s destinations: %s",
@@ -127,8 +128,8 @@ def _run_many(
         many = ManyDeliveries(views, file, metrics, captures=not no_capture)
         failed = many.run(stopping, until_caught_up=until_caught_up)
         _log.info("stopped", extra={"event": "stopped"})
-    if failed:
-        raise typer.Exit(1)
+        if failed:
+            raise typer.Exit(1)
 
 
 def _run_one(
@@ -182,7 +183,8 @@ def _run_one(
             if tie is None:
                 # Who started us is the one to be found.
                 whole = len(config.deliveries) == 1
-                stack.enter_context(recorded_run(config, file, url, whole=whole))
+                record = recorded_run(config, file, url, whole=whole)
+                stopping.when_insisted = stack.enter_context(record)
             if tie is not None and url is not None:
                 tie.say_metrics(url)
             what = "Spark" if no_capture else "Spark and capture"
@@ -213,6 +215,8 @@ class StopOnSignal:
 
     def __init__(self) -> None:
         self._signalled = False
+        self.when_insisted: Callable[[], None] = lambda: None
+        """Called before the second signal ends the process: who stops twice means it."""
 
     def __call__(self) -> bool:
         return self._signalled
@@ -227,6 +231,7 @@ class StopOnSignal:
 
     def _on_signal(self, number: int, _frame: object) -> None:
         if self._signalled:
+            self.when_insisted()
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self._signalled = True

@@ -35,15 +35,9 @@ def check(file: PipelineFile, only: OneDestination = None) -> None:
     Example:
       penstock transform check shop.yaml
     """
-    from penstock.destination.registry import make_destination
-    from penstock.pipeline.copy.schema_copy import check_schema
-    from penstock.source.postgres.preflight.rule_checks import check_transform
+    from penstock.operations.transform_rules import checked_rules
 
-    config = load_pipeline(file, only)
-    _required(config)
-    destination = make_destination(config.destination_type, config.destination_options, config.name)
-    check_schema(config, destination)
-    findings = check_transform(config, merges=destination.capabilities.merges)
+    findings = checked_rules(load_pipeline(file, only))
     for found in findings:
         say(f"{found.status:<8} {found.where}: {found.text}")
         if found.remedy:
@@ -182,16 +176,9 @@ def accept(file: PipelineFile, only: OneDestination = None) -> None:
     Example:
       penstock transform accept shop.yaml
     """
-    from penstock.destination.registry import make_destination
-    from penstock.operations.named_tables import recorded_store
-    from penstock.pipeline.run.filtering import pipeline_filter, pipeline_transform
-    from penstock.pipeline.tables.changed_rules import accept_rules
+    from penstock.operations.transform_rules import accepted_rules
 
-    config = load_pipeline(file, only)
-    destination = make_destination(config.destination_type, config.destination_options, config.name)
-    wanted = pipeline_filter(config, holds_rows=destination.capabilities.merges)
-    with recorded_store(config) as store:
-        names = accept_rules(store, (wanted, pipeline_transform(config)))
+    names = accepted_rules(load_pipeline(file, only))
     say(f"accepted for {', '.join(names)}" if names else "nothing to accept: rules are the same")
 
 
@@ -227,12 +214,6 @@ def reveal(
 
 
 def _required(config: PipelineConfig) -> Transform:
-    from penstock.pipeline.run.filtering import pipeline_transform
+    from penstock.operations.transform_rules import required_transform
 
-    transform = pipeline_transform(config)
-    if transform is None:
-        raise ConfigError(
-            "The pipeline file has no part transform.",
-            remedy="`penstock transform suggest FILE` proposes one.",
-        )
-    return transform
+    return required_transform(config)

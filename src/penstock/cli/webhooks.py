@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -143,18 +142,10 @@ def resume(
 @webhooks_app.command("test")
 def test(file: PipelineFile, subscription: SubscriptionId) -> None:
     """Send one event that says nothing, signed as all others. Exits with 1 if it is not taken."""
-    from penstock.destination.webhooks import managing
-    from penstock.destination.webhooks.delivery.request import EndpointAnswer, Requests
-
-    async def testing(options: WebhooksOptions, kept: Kept) -> EndpointAnswer:
-        requests = Requests(options)
-        try:
-            return await managing.test(options, requests, kept)
-        finally:
-            await requests.close()
+    from penstock.operations.webhook_subscriptions import send_test
 
     with _opened(file) as (options, subscriptions):
-        answer = asyncio.run(testing(options, subscriptions.one(subscription)))
+        answer = send_test(options, subscriptions.one(subscription))
     say("delivered" if answer.verdict == "delivered" else f"not delivered: {answer.why}")
     if answer.verdict != "delivered":
         raise typer.Exit(1)
@@ -229,32 +220,16 @@ def serve(file: PipelineFile) -> None:
 
 
 def _options(file: Path) -> tuple[str, WebhooksOptions]:
-    from penstock.destination.webhooks.options import WebhooksOptions
-    from penstock.model.errors import ConfigError
+    from penstock.operations.webhook_subscriptions import webhooks_view
 
-    views = load_deliveries(file)
-    found = [view for view in views if view.destination_type == "webhooks"]
-    if len(found) != 1:
-        kinds = ", ".join(view.destination_type for view in views)
-        raise ConfigError(
-            f"{file}: one destination is to be webhooks; it has {kinds}",
-            remedy="name a pipeline file with destination.type: webhooks",
-        )
-    return found[0].delivery, WebhooksOptions.model_validate(found[0].destination_options)
+    view, options = webhooks_view(load_deliveries(file), file)
+    return view.delivery, options
 
 
-@contextmanager
-def _opened(file: Path) -> Iterator[tuple[WebhooksOptions, Subscriptions]]:
-    from penstock.destination.webhooks.database import Database
-    from penstock.destination.webhooks.subscriptions import Subscriptions
+def _opened(file: Path) -> AbstractContextManager[tuple[WebhooksOptions, Subscriptions]]:
+    from penstock.operations.webhook_subscriptions import opened_subscriptions
 
-    name, options = _options(file)
-    database = Database(options.url, name, "webhooks")
-    try:
-        database.set_up()
-        yield options, Subscriptions(database)
-    finally:
-        database.close()
+    return opened_subscriptions(load_deliveries(file), file)
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -139,6 +139,10 @@ class UnknownLetter(DestinationError):
     """The destination keeps no refused row of the id that was given."""
 
 
+class UnknownSubscription(DestinationError):
+    """The destination has no subscription of the id that was given."""
+
+
 class DestinationUnavailable(DestinationError):
     """The destination did not answer; another try may succeed."""
 

@@ -146,14 +146,20 @@ class Bucket:
         return True
 
     def delete(self, *names: str) -> None:
-        """It is no error where one is already gone."""
+        """It is no error where one is already gone. Some stores (not S3) tell of one, and what they
+        did with those behind it is not said: then each is deleted by itself, in the order given.
+        """
         if not names:
             return
         with self._asked("delete"):
             try:
                 self._store.delete([self._key(name) for name in names])
-            except FileNotFoundError:
                 return
+            except FileNotFoundError:
+                if len(names) == 1:
+                    return
+        for name in names:
+            self.delete(name)
 
     def exists(self, name: str) -> bool:
         with self._asked("read"):

@@ -34,18 +34,24 @@ COMMANDS = (
     Command("schema history", f"GET {_PIPELINE}/schema-history"),
     Command("dead-letters list", f"GET {_PIPELINE}/dead-letters"),
     Command("dead-letters show", f"GET {_PIPELINE}/dead-letters/{{letter}}"),
+    Command("dead-letters retry", f"POST {_PIPELINE}/dead-letters/retry"),
     Command("dead-letters discard", f"POST {_PIPELINE}/dead-letters/discard"),
+    Command("transform check", f"GET {_PIPELINE}/transform/check"),
+    Command("transform accept", f"POST {_PIPELINE}/transform/accept"),
     *(
-        Command(f"transform {action}", why_not="It is about values, which the API never shows.")
-        for action in ("check", "preview", "suggest", "accept", "reveal")
+        Command(f"transform {action}", why_not="It reads and shows values of rows as they are.")
+        for action in ("preview", "suggest", "reveal")
+    ),
+    Command("webhooks list", f"GET {_PIPELINE}/webhooks"),
+    *(
+        Command(f"webhooks {action}", f"POST {_PIPELINE}/webhooks/{action}")
+        for action in ("pause", "resume", "test", "remove")
     ),
     *(
-        Command(f"webhooks {action}", why_not="The destination webhooks has an API of its own.")
-        for action in (
-            *("add", "list", "pause", "resume", "test", "rotate", "remove"),
-            *("key", "serve"),
-        )
+        Command(f"webhooks {action}", why_not="It tells a secret, which no answer here does.")
+        for action in ("add", "rotate", "key")
     ),
+    Command("webhooks serve", why_not="It is a part of `run`, for a machine that only delivers."),
     Command("log inspect", why_not="It prints rows, which nobody sees who may see the state."),
     Command("destroy", f"POST {_PIPELINE}/jobs"),
     Command("pack", why_not="It makes a file for Spark; no pipeline is involved."),

@@ -1,4 +1,4 @@
-"""Rows that a pipeline's destination refused: listed, looked at, discarded."""
+"""Rows that a pipeline's destination refused: listed, looked at, brought again, discarded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from penstock.model.errors import ConfigError, UnknownLetter
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.config import PipelineConfig
     from penstock.destination.dead_letters import DeadLetter, DeadLetterBox
+    from penstock.operations.outcome import Outcome
 
 
 def list_letters(
@@ -30,6 +33,29 @@ def get_letter(config: PipelineConfig, letter: int) -> DeadLetter:
             remedy="`penstock dead-letters list` shows those that it keeps.",
         )
     return found
+
+
+def retry_letters(config: PipelineConfig, file: Path, letters: Sequence[int]) -> Outcome:
+    """Bring refused rows again as they are now: their tables are copied anew, and the letters go,
+    since a row that is refused again is a new one. The refused values themselves may be long out of
+    date, so they are not sent again.
+
+    Raises UnknownLetter where none of them is there, and PenstockError where tables are not copied.
+    """
+    from penstock.operations.table_copies import resync_tables
+
+    box = _box(config)
+    found = [] if box is None else [box.get(letter) for letter in dict.fromkeys(letters)]
+    there = [letter for letter in found if letter is not None]
+    if box is None or not there:
+        raise UnknownLetter(
+            f"The destination of pipeline {config.name} keeps none of these refused rows.",
+            remedy="`penstock dead-letters list` shows those that it keeps.",
+        )
+    # First: whoever dies in between has letters too many, not rows too few.
+    outcome = resync_tables(config, file, sorted({letter.table for letter in there}))
+    box.discard([letter.id for letter in there])
+    return outcome
 
 
 def discard_letters(config: PipelineConfig, letters: Sequence[int]) -> Sequence[int]:

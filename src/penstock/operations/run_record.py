@@ -1,20 +1,23 @@
 """What a running pipeline leaves for others to find it: its process, and where its metrics are.
 
 One small file a process, in the folder that processes of one machine share. Whoever reads it looks
-whether the process lives: a run that was killed could not take its file away.
+whether the process lives: a run that was killed could not take its file away. One that ended in
+order takes it away; one that failed writes its exit code into it, for whoever looks after it and is
+not its parent.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from penstock.operations.exit_codes import exit_code_of
 from penstock.operations.process_identity import ProcessIdentity
 
 if TYPE_CHECKING:
@@ -23,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One `penstock run` that lives. ``metrics`` is a URL, None where none are served. ``whole``:
-    it runs all destinations of the file.
+    """One `penstock run`. ``metrics`` is a URL, None where none are served. ``whole``: it runs all
+    destinations of the file. ``place`` is the record's own file.
     """
 
     process: ProcessIdentity
@@ -32,38 +35,46 @@ class RunRecord:
     metrics: str | None
     began_at: datetime
     whole: bool
+    place: Path
 
 
 @contextmanager
 def recorded_run(
     config: PipelineConfig, file: Path, metrics: str | None, *, whole: bool = True
-) -> Iterator[None]:
-    """Leave the record until the block ends. `penstock run` calls it.
+) -> Iterator[Callable[[], None]]:
+    """Leave the record until the block ends. `penstock run` calls it. Gives what takes the record
+    away before that, for a run that is told to end at once and cannot finish the block.
 
     A folder that cannot be written ends no pipeline: then nobody finds it, and that is all.
     """
     # Machines and containers that share the folder give their processes the same numbers.
     record = _folder(config) / f"{uuid.uuid4().hex}.json"
-    text = json.dumps(
-        {
-            **ProcessIdentity.own().to_json(),
-            "file": str(file.resolve()),
-            "metrics": metrics,
-            "began_at": datetime.now(UTC).isoformat(),
-            "whole": whole,
-        }
-    )
+    said = {
+        **ProcessIdentity.own().to_json(),
+        "file": str(file.resolve()),
+        "metrics": metrics,
+        "began_at": datetime.now(UTC).isoformat(),
+        "whole": whole,
+    }
     with suppress(OSError):
         # The change log's folder may not be there yet: it is its owner's alone, too.
         record.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         record.parent.mkdir(mode=0o700, exist_ok=True)
         _forget_ended(record.parent)
-        _write_whole(record, text)
-    try:
-        yield
-    finally:
+        _write_whole(record, said)
+
+    def forget() -> None:
         with suppress(OSError):
             record.unlink()
+
+    try:
+        yield forget
+    except Exception as error:
+        with suppress(OSError):
+            _write_whole(record, {**said, "exit_code": exit_code_of(error)})
+        raise
+    else:
+        forget()
 
 
 def running(config: PipelineConfig) -> RunRecord | None:
@@ -76,6 +87,20 @@ def running(config: PipelineConfig) -> RunRecord | None:
         if record is not None and record.whole and record.process.lives:
             found.append(record)
     return min(found, key=lambda record: record.began_at, default=None)
+
+
+def left_code(record: RunRecord) -> int | None:
+    """What a run that does not live any more ended with: 0 in order, None where it was killed. For
+    who knows its record from when it lived, and is not its parent.
+    """
+    try:
+        value = json.loads(record.place.read_text())
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError):
+        return None
+    code = value.get("exit_code") if isinstance(value, dict) else None
+    return code if isinstance(code, int) else None
 
 
 def _folder(config: PipelineConfig) -> Path:
@@ -99,12 +124,13 @@ def _read(path: Path) -> RunRecord | None:
             value["metrics"],
             datetime.fromisoformat(value["began_at"]),
             value.get("whole", True) is True,
+            path,
         )
     return None
 
 
-def _write_whole(path: Path, text: str) -> None:
+def _write_whole(path: Path, value: dict[str, Any]) -> None:
     """So that nobody reads half of it."""
     new = path.with_suffix(".new")
-    new.write_text(text)
+    new.write_text(json.dumps(value))
     new.replace(path)

@@ -9,15 +9,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.config import PipelineConfig
 from penstock.metrics.of_many import NOT_BEGUN
 from penstock.model.errors import PenstockError
-from penstock.operations.dead_letters import discard_letters
+from penstock.operations.dead_letters import discard_letters, retry_letters
 from penstock.operations.outcome import Outcome
 from penstock.operations.table_actions import OF_ALL_DESTINATIONS, TABLE_ACTIONS
 from penstock.operations.table_summaries import TableSummary
+from penstock.operations.transform_rules import accepted_rules
+from penstock.operations.webhook_subscriptions import opened_subscriptions
 from penstock.serve.catalogue import Catalogue, PipelineFile
 from penstock.serve.observe.events import Events
 from penstock.serve.observe.looks import Looks, PipelineLooks
@@ -28,6 +30,11 @@ from penstock.serve.safety.identity import Identity
 from penstock.serve.state_folder import StateFolder
 from penstock.serve.supervise.jobs import JobKind, Jobs, JobView
 from penstock.serve.supervise.supervisor import ProcessView, RunSupervisor
+
+if TYPE_CHECKING:
+    # Loaded by those alone who have such a destination.
+    from penstock.destination.webhooks.options import WebhooksOptions
+    from penstock.destination.webhooks.subscriptions import Subscriptions
 
 T = TypeVar("T")
 
@@ -40,6 +47,10 @@ class UnknownPipeline(PenstockError):
 
 class UnknownJob(PenstockError):
     """The pipeline has no operation of that id."""
+
+
+class NotAllowed(PenstockError):
+    """Who asks may not see it."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +103,9 @@ class Service:
         self.folder = folder
         self.catalogue = Catalogue(places)
         self.events = Events()
-        self.audit = Audit(folder.audit)
+        self.audit = Audit(folder.audit, folder.refusals)
         self.supervisor = RunSupervisor(self.catalogue, folder, self.events, starts=starts)
-        self.sampler = Sampler(self.catalogue, self.supervisor)
+        self.sampler = Sampler(self.catalogue, self.supervisor, folder)
         self.jobs = Jobs(folder.jobs)
         self._looks = Looks()
 
@@ -202,7 +213,15 @@ class Service:
     # -- what can be done ------------------------------------------------------------------------
 
     def start_pipeline(self, actor: Actor, file: PipelineFile) -> ProcessView:
-        return self._command(actor, file, "start", lambda: self.supervisor.start_pipeline(file))
+        def start() -> ProcessView:
+            if any(j.state == "running" and _ends_it(j) for j in self.jobs.of(file.name)):
+                raise PenstockError(
+                    f"Pipeline {file.name} is being destroyed.",
+                    remedy="Start it once that has ended, if it is to begin anew.",
+                )
+            return self.supervisor.start_pipeline(file)
+
+        return self._command(actor, file, "start", start)
 
     def stop_pipeline(self, actor: Actor, file: PipelineFile, *, now: bool = False) -> ProcessView:
         return self._command(
@@ -238,16 +257,47 @@ class Service:
             letters=list(letters),
         )
 
+    def retry_letters(self, actor: Actor, file: PipelineFile, letters: Sequence[int]) -> Outcome:
+        config = file.only(file.destination or None).require_config()
+
+        def act() -> Outcome:
+            try:
+                return retry_letters(config, file.path, letters)
+            finally:
+                self._looks.of(config).tables.forget()
+
+        return self._command(actor, file, "dead-letters retry", act, letters=list(letters))
+
+    def accept_rules(self, actor: Actor, file: PipelineFile) -> Sequence[str]:
+        config = file.only(file.destination or None).require_config()
+        return self._command(actor, file, "transform accept", lambda: accepted_rules(config))
+
+    def on_subscriptions(
+        self,
+        actor: Actor,
+        file: PipelineFile,
+        action: str,
+        act: Callable[[WebhooksOptions, Subscriptions], T],
+        **fields: Any,
+    ) -> T:
+        """Do something to subscriptions of the destination webhooks."""
+
+        def opened() -> T:
+            file.require_config()
+            with opened_subscriptions(file.views, file.path) as (options, subscriptions):
+                return act(options, subscriptions)
+
+        return self._command(actor, file, f"webhooks {action}", opened, **fields)
+
     def start_job(
         self, actor: Actor, file: PipelineFile, kind: JobKind, options: dict[str, int | float]
     ) -> JobView:
-        return self._command(
-            actor,
-            file,
-            kind,
-            lambda: self.jobs.start(file, kind, options, actor.identity.name),
-            **options,
-        )
+        def start() -> JobView:
+            if kind == "destroy" and not file.destination:
+                self.supervisor.keep_stopped(file)
+            return self.jobs.start(file, kind, options, actor.identity.name)
+
+        return self._command(actor, file, kind, start, **options)
 
     def cancel_job(self, actor: Actor, file: PipelineFile, job_id: str) -> JobView:
         """Raises UnknownJob."""
@@ -296,6 +346,11 @@ def unknown_job(pipeline: str, job_id: str) -> UnknownJob:
         f"Pipeline {pipeline} has no operation {job_id[:40]}.",
         remedy="The last twenty are kept; GET …/jobs lists them.",
     )
+
+
+def _ends_it(job: JobView) -> bool:
+    """Whether it takes the whole pipeline away."""
+    return job.kind == "destroy" and not job.destination
 
 
 def _health(process: ProcessView, summary: dict[str, Any]) -> tuple[str, tuple[str, ...]]:

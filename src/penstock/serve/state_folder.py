@@ -76,6 +76,9 @@ class StateFolder:
     def pipeline_log(self, name: str) -> Path:
         return self.path / "pipelines" / f"{name}.log"
 
+    def series(self, name: str, destination: str) -> Path:
+        return self.path / "pipelines" / f"{name}{destination and '.'}{destination}.series"
+
     @property
     def jobs(self) -> Path:
         return self.path / "jobs"
@@ -87,6 +90,10 @@ class StateFolder:
     @property
     def audit(self) -> Path:
         return self.path / "audit.log"
+
+    @property
+    def refusals(self) -> Path:
+        return self.path / "refused.log"
 
 
 def write_private(path: Path, data: bytes) -> None:

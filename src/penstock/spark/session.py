@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from penstock.spark.jvm import JVM_GONE, end_jvm, log_options, start_context
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Set where spark-submit has started this process, and the JVM before it."""
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_SPECULATION = "spark.speculation"
 # The JVM plans batches and carries pointers; no row passes through it. Compiling its code twice
 # over and collecting garbage on several threads would cost more than either gains. Left alone, its
 # heap begins with a 64th of the machine's memory, all of which is touched before it collects once.
@@ -42,7 +43,7 @@ def default_settings() -> dict[str, str]:
         "spark.ui.retainedJobs": "20",
         "spark.ui.retainedStages": "20",
         "spark.ui.showConsoleProgress": "false",
-        "spark.speculation": "false",
+        _SPECULATION: "false",
         "spark.driver.memory": "1g",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -90,12 +91,24 @@ def start_session(name: str, config: SparkConfig) -> SparkSession:
     return SparkSession.getActiveSession() or SparkSession(context)
 
 
+def beside_submitted(config: SparkConfig, given: Mapping[str, str]) -> dict[str, str]:
+    """What is set beside what spark-submit was given, by its options or its defaults: what that
+    does not have, and speculation, which is the pipeline's affair. The preflight looks at the file
+    alone, and refuses it there where tasks send at once.
+    """
+    ours = default_settings() | dict(config.conf)
+    missing = {
+        name: value
+        for name, value in ours.items()
+        if name not in given and not name.startswith("spark.driver.")
+    }
+    return missing | {_SPECULATION: ours[_SPECULATION]}
+
+
 def _submitted_session(config: SparkConfig) -> SparkSession:
     SparkContext._ensure_initialized()
     conf = SparkConf()  # knows, from now on, what spark-submit was given
-    for name, value in (default_settings() | dict(config.conf)).items():
-        if not name.startswith("spark.driver."):
-            conf.setIfMissing(name, value)
+    conf.setAll(list(beside_submitted(config, dict(conf.getAll())).items()))
     with _own_sigint():
         return SparkSession.builder.config(conf=conf).getOrCreate()
 

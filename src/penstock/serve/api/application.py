@@ -6,7 +6,15 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from penstock.serve.api import event_routes, job_routes, pipeline_routes, problems, table_routes
+from penstock.serve.api import (
+    event_routes,
+    job_routes,
+    pipeline_routes,
+    problems,
+    rule_routes,
+    subscription_routes,
+    table_routes,
+)
 from penstock.serve.api.problems import Problem
 from penstock.serve.api.requests import Replays
 from penstock.serve.service import Service
@@ -31,7 +39,10 @@ def make_application(service: Service) -> FastAPI:
     app.state.service = service
     app.state.replays = Replays()
     problems.install(app)
-    for routes in (pipeline_routes, table_routes, job_routes, event_routes):
+    for routes in (
+        *(pipeline_routes, table_routes, job_routes, event_routes),
+        *(rule_routes, subscription_routes),
+    ):
         app.include_router(routes.router)
     _describe(app)
     return app

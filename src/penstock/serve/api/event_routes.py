@@ -67,7 +67,7 @@ async def stream_all(service: ServiceOf, last_event_id: LastId = None) -> Stream
 
 def _stream(events: Events, pipeline: str | None, after: int | None) -> StreamingResponse:
     async def lines() -> AsyncIterator[str]:
-        async for found in events.follow(pipeline, after or 0):
+        async for found in events.follow(pipeline, after):
             # A comment keeps the connection, and shows a proxy that it lives.
             yield ": alive\n\n"
             for event in found:

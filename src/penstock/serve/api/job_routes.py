@@ -13,7 +13,14 @@ from penstock.operations.dead_letters import get_letter, list_letters
 from penstock.serve.api import answers
 from penstock.serve.api import models as m
 from penstock.serve.api.problems import declared
-from penstock.serve.api.requests import CommandOf, OneOf, PipelineOf, ServiceOf
+from penstock.serve.api.requests import (
+    CommandOf,
+    IdentityOf,
+    OneOf,
+    PipelineOf,
+    SeesRows,
+    ServiceOf,
+)
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.supervise.jobs import JobKind
 
@@ -90,9 +97,10 @@ def list_jobs(service: ServiceOf, file: PipelineOf) -> m.JobList:
     responses=declared(404),
     tags=["operations"],
 )
-def show_job(service: ServiceOf, file: PipelineOf, job: JobId) -> m.JobModel:
-    """How far it is, and what it found."""
-    return answers.job(service.job(file, job))
+def show_job(service: ServiceOf, identity: IdentityOf, file: PipelineOf, job: JobId) -> m.JobModel:
+    """How far it is, and what it found. Which rows differ is shown to the role operate alone."""
+    found = service.job(file, job)
+    return answers.job(found if identity.may_operate else found.without_rows())
 
 
 @router.delete(
@@ -112,6 +120,7 @@ def cancel_job(command: CommandOf, file: PipelineOf, job: JobId) -> m.JobModel:
     response_model=m.DeadLetterList,
     operation_id="list_dead_letters",
     responses=declared(404, 409, 503),
+    dependencies=[SeesRows],
     tags=["dead letters"],
 )
 def list_dead_letters(
@@ -120,7 +129,7 @@ def list_dead_letters(
     after: Annotated[int, Query(ge=0, le=2**63 - 1)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> m.DeadLetterList:
-    """Rows that the destination refused and keeps."""
+    """Rows that the destination refused and keeps. Needs the role operate: they have values."""
     # PostgreSQL's text holds no such character, so no table is called so.
     if table is not None and "\x00" in table:
         return m.DeadLetterList(letters=[], next=None)
@@ -136,11 +145,30 @@ def list_dead_letters(
     response_model=DeadLetter,
     operation_id="show_dead_letter",
     responses=declared(404, 409, 503),
+    dependencies=[SeesRows],
     tags=["dead letters"],
 )
 def show_dead_letter(file: OneOf, letter: LetterId) -> DeadLetter:
-    """One of them, with its values."""
+    """One of them, with its values. Needs the role operate."""
     return get_letter(file.require_config(), letter)
+
+
+@router.post(
+    "/dead-letters/retry",
+    response_model=m.OutcomeModel,
+    operation_id="retry_dead_letters",
+    responses=declared(404, 409, 503),
+    tags=["dead letters"],
+)
+def retry(command: CommandOf, file: PipelineOf, request: m.DiscardRequest) -> m.OutcomeModel:
+    """Bring their rows again as they are now, by copying their tables anew; the letters go. A row
+    that is refused again is a new one.
+    """
+    of = file.only(request.destination)
+    return command.once(
+        request,
+        lambda: answers.outcome(command.service.retry_letters(command.actor, of, request.ids)),
+    )
 
 
 @router.post(

@@ -180,6 +180,69 @@ class Discarded(BaseModel):
     discarded: list[int]
 
 
+class RuleFindingModel(BaseModel):
+    """What was found of a table and, where it is about one, of a column."""
+
+    status: str
+    table: str
+    column: str
+    text: str
+    remedy: str
+
+
+class RuleFindings(BaseModel):
+    """``passed``: whether nothing failed; warnings do not count."""
+
+    passed: bool
+    findings: list[RuleFindingModel]
+
+
+class AcceptRequest(_Taken):
+    destination: DestinationText | None = None
+
+
+class Accepted(BaseModel):
+    """The tables whose rules had changed."""
+
+    tables: list[str]
+
+
+class SubscriptionModel(BaseModel):
+    """One receiver, as `penstock webhooks list --json` has it; never with its secrets."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    url: str
+    state: str
+    reason: str | None
+    behind_bytes: int
+    delivered: int
+    dead_letters: int
+    last_error: str | None
+
+
+class SubscriptionList(BaseModel):
+    subscriptions: list[SubscriptionModel]
+
+
+class SubscriptionRequest(_Taken):
+    subscription: Annotated[str, Field(pattern=r"^sub_[0-9a-f]{1,64}$")]
+
+
+class ResumeRequest(SubscriptionRequest):
+    skip: bool = Field(
+        default=False, description="For one that is disabled: go on with what comes from now on."
+    )
+
+
+class Tested(BaseModel):
+    """Whether the receiver took an event that says nothing, and else why not."""
+
+    delivered: bool
+    why: str
+
+
 class JobRequest(_Taken):
     """``destination`` is one of several, for all kinds but `init`. ``confirm`` is for `destroy`:
     the pipeline's name, or that of the destination which is given up alone. The other options are

@@ -93,7 +93,7 @@ def metrics(
     minutes: Annotated[int, Query(ge=1, le=1440)] = 60,
     points: Annotated[int, Query(ge=2, le=1000)] = 300,
 ) -> m.MetricSeries:
-    """Rates, lags and times of batches over the last minutes, as far as the server has run; of one
+    """Rates, lags and times of batches over the last minutes, as far as a server has run; of one
     destination, or of all together.
     """
     series = service.sampler.series(file.name, file.destination)

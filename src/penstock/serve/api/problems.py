@@ -20,11 +20,12 @@ from penstock.model.errors import (
     SourceUnavailable,
     StoreUnavailable,
     UnknownLetter,
+    UnknownSubscription,
     UnknownTable,
 )
-from penstock.serve.service import UnknownJob, UnknownPipeline
+from penstock.serve.service import NotAllowed, UnknownJob, UnknownPipeline
 
-_NOT_FOUND = (UnknownPipeline, UnknownJob, UnknownLetter, UnknownTable)
+_NOT_FOUND = (UnknownPipeline, UnknownJob, UnknownLetter, UnknownSubscription, UnknownTable)
 _AWAY = (SourceUnavailable, StoreUnavailable, DestinationUnavailable, LogUnavailable)
 
 _log = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ def status_of(error: PenstockError) -> int:
         return 404
     if isinstance(error, _AWAY):
         return 503
+    if isinstance(error, NotAllowed):
+        return 403
     return 422 if isinstance(error, ConfigError) else 409
 
 

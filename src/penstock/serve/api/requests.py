@@ -20,7 +20,7 @@ from penstock.serve.api.models import DestinationText
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.safety.guard import IDENTITY
 from penstock.serve.safety.identity import Identity
-from penstock.serve.service import Actor, Service
+from penstock.serve.service import Actor, NotAllowed, Service
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -110,6 +110,19 @@ def _command(
     )
 
 
+def _sees_rows(request: Request, service: ServiceOf) -> Identity:
+    """For routes that show values of rows, or where they are sent to: the role read is for how
+    pipelines stand.
+    """
+    identity = _identity(request)
+    if not identity.may_operate:
+        address = request.client.host if request.client else ""
+        text = f"{identity.name} may see how pipelines stand, not what they carry."
+        service.audit.refused(address, request.method, request.url.path, text, identity.name)
+        raise NotAllowed(text, remedy="Ask for a token with the role operate.")
+    return identity
+
+
 def _pipeline(
     service: ServiceOf,
     pipeline: Annotated[str, Path(pattern=r"^[a-z0-9_]{1,40}$", description="Its name.")],
@@ -132,12 +145,16 @@ def _one(file: ChosenOf) -> PipelineFile:
 
 
 ServiceOf = Annotated[Service, Depends(_service)]
+IdentityOf = Annotated[Identity, Depends(_identity)]
 CommandOf = Annotated[CommandRequest, Depends(_command)]
 PipelineOf = Annotated[PipelineFile, Depends(_pipeline)]
 """With all its destinations."""
 
 ChosenOf = Annotated[PipelineFile, Depends(_chosen)]
 """With the destination that the request names; with all where it names none."""
+
+SeesRows = Depends(_sees_rows)
+"""A dependency of routes that show values of rows: refuses who may only look."""
 
 OneOf = Annotated[PipelineFile, Depends(_one)]
 """With one destination; where there are several, the request has to name it."""

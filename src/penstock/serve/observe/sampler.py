@@ -14,7 +14,8 @@ from urllib.request import ProxyHandler, build_opener
 from penstock.cadence import paced
 from penstock.metrics.summary import TIMES, TOTALS, of_destination
 from penstock.serve.catalogue import Catalogue
-from penstock.serve.observe.series import Series
+from penstock.serve.observe.series import Series, SeriesFile
+from penstock.serve.state_folder import StateFolder
 from penstock.serve.supervise.supervisor import RunSupervisor
 
 SAMPLE_SECONDS = paced(2.0)
@@ -31,9 +32,13 @@ class Sampler:
     ``destination``, what it said of one of several.
     """
 
-    def __init__(self, catalogue: Catalogue, supervisor: RunSupervisor) -> None:
+    def __init__(
+        self, catalogue: Catalogue, supervisor: RunSupervisor, folder: StateFolder
+    ) -> None:
+        self._folder = folder
         self._catalogue = catalogue
         self._supervisor = supervisor
+        self._lock = threading.Lock()
         self._series: dict[tuple[str, str], Series] = {}
         self._summaries: dict[str, dict[str, Any]] = {}
         self._ending = threading.Event()
@@ -50,7 +55,12 @@ class Sampler:
             self._thread.join(5.0)
 
     def series(self, name: str, destination: str = "") -> Series:
-        return self._series.setdefault((name, destination), Series())
+        with self._lock:
+            found = self._series.get((name, destination))
+            if found is None:
+                kept = SeriesFile(self._folder.series(name, destination))
+                found = self._series[name, destination] = Series(kept)
+            return found
 
     def summary(self, name: str, destination: str = "") -> dict[str, Any] | None:
         whole = self._summaries.get(name)

@@ -1,13 +1,22 @@
-"""Metrics over time in bounded memory: an hour in steps of seconds, a day in steps of minutes."""
+"""Metrics over time, bounded: an hour in steps of seconds, a day in steps of minutes. The day is on
+disk as well, so that a server which starts anew goes on where the one before it ended.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
+import os
+import sys
 import threading
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import Any
+
+from penstock.serve.state_folder import write_private
 
 COLUMNS = (
     "received_per_second",
@@ -24,10 +33,16 @@ COLUMNS = (
 """What each point holds beside its time."""
 
 _WIDTH = 1 + len(COLUMNS)
+_ROW_BYTES = 8 * _WIDTH
+# Another version of Penstock may have other columns.
+_HEADER = f"penstock series 1 {sys.byteorder} at {' '.join(COLUMNS)}\n".encode()
 _FINE_POINTS = 1_800
 _COARSE_SECONDS = 60.0
 _COARSE_POINTS = 1_440
 _MOST_GAP = 30.0
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,14 +83,72 @@ class _Ring:
         return [(self._next + index) % count for index in range(count)]
 
 
-class Series:
-    """One pipeline's points. May be used by any thread."""
+class SeriesFile:
+    """The minutes of one series on disk: rows of numbers of fixed width, appended, and written anew
+    with the last day alone when there are twice as many. What is not such rows is begun anew: it is
+    history, and nobody waits for it.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> list[list[float]]:
+        """Those of the last day, oldest first."""
+        try:
+            data = self._path.read_bytes()
+        except OSError:
+            return []
+        if not data.startswith(_HEADER):
+            return []
+        numbers = array("d")
+        # A server that died may have left a part of a row.
+        whole = (len(data) - len(_HEADER)) // _ROW_BYTES * _ROW_BYTES
+        numbers.frombytes(data[len(_HEADER) : len(_HEADER) + whole])
+        rows = [
+            numbers[start : start + _WIDTH].tolist() for start in range(0, len(numbers), _WIDTH)
+        ]
+        # Times grow: what does not was written by a machine that had another time, or is damaged.
+        kept: list[list[float]] = []
+        for row in rows[-_COARSE_POINTS:]:
+            if all(map(math.isfinite, row)) and (not kept or row[0] > kept[-1][0]):
+                kept.append(row)
+        return kept
+
+    def add(self, row: list[float]) -> None:
+        """A disk that is full costs the chart's past, not its present."""
+        try:
+            if not self._has_room():
+                rows = array("d", chain.from_iterable(self.read()))
+                write_private(self._path, _HEADER + rows.tobytes())
+            with self._path.open("ab") as file:
+                file.write(array("d", row).tobytes())
+        except OSError as error:
+            _log.warning("charts cannot be kept: %s", error, extra={"event": "series_not_kept"})
+
+    def _has_room(self) -> bool:
+        """Whether a row can be appended: to whole rows of our own that are not too many."""
+        try:
+            with self._path.open("rb") as file:
+                is_ours = file.read(len(_HEADER)) == _HEADER
+                rows, rest = divmod(file.seek(0, os.SEEK_END) - len(_HEADER), _ROW_BYTES)
+        except FileNotFoundError:
+            return False
+        return is_ours and rest == 0 and rows < 2 * _COARSE_POINTS
+
+
+class Series:
+    """One pipeline's points. May be used by any thread. ``kept`` outlives the server: what is in it
+    is shown, and each minute is added to it.
+    """
+
+    def __init__(self, kept: SeriesFile | None = None) -> None:
         self._lock = threading.Lock()
         self._fine, self._coarse = _Ring(_FINE_POINTS), _Ring(_COARSE_POINTS)
         self._minute: list[list[float]] = []
         self._last: tuple[float, Mapping[str, Any]] | None = None
+        self._kept = kept
+        for row in kept.read() if kept is not None else ():
+            self._coarse.add(row)
         self.latest: Point | None = None
 
     def add(self, at: float, summary: Mapping[str, Any]) -> None:
@@ -93,8 +166,10 @@ class Series:
             self._fine.add(row)
             self.latest = Point(at, values)
             if self._minute and at - self._minute[0][0] >= _COARSE_SECONDS:
-                self._coarse.add(_mean(self._minute))
-                self._minute = []
+                minute, self._minute = _mean(self._minute), []
+                self._coarse.add(minute)
+                if self._kept is not None:
+                    self._kept.add(minute)
             self._minute.append(row)
 
     def ended(self) -> None:

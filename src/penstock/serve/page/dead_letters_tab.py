@@ -28,19 +28,19 @@ async def show_dead_letters(person: Acting, file: PipelineFile) -> None:
     if config is None:
         ui.label("The pipeline file cannot be used.").classes("ps-soft")
         return
+    if not person.may_operate:
+        ui.label("Refused rows have values: they are shown to the role operate.").classes("ps-soft")
+        return
     with ui.row().classes("items-center gap-2"):
         again = ui.button("Look again", icon="refresh").props("no-caps flat")
         discard = ui.button("Discard", icon="delete").props("no-caps flat")
-        resync = ui.button("Copy their tables anew", icon="sync").props("no-caps flat")
-        for button in (discard, resync):
-            button.set_visibility(person.may_operate)
+        retry = ui.button("Copy their tables anew", icon="sync").props("no-caps flat")
     table = ui.table(columns=_COLUMNS, rows=[], row_key="id", pagination=20)
     table.classes("ps-table w-full").props("flat wrap-cells")
     table.add_slot(
         "no-data", '<div class="q-pa-md">No refused rows are kept at the destination.</div>'
     )
-    if person.may_operate:
-        make_selectable(table, "id")
+    make_selectable(table, "id")
 
     async def refresh() -> None:
         letters = await person.read(lambda: list_letters(config, most=_MOST))
@@ -72,21 +72,24 @@ async def show_dead_letters(person: Acting, file: PipelineFile) -> None:
             await refresh()
 
     async def copy_anew() -> None:
+        ids = [row["id"] for row in table.selected]
         names = sorted({row["table"] for row in table.selected})
         if not names:
             ui.notify("Choose rows first.")
             return
-        text = "Mend the cause first. Rows at the destination are replaced by a new copy."
+        text = (
+            "Mend the cause first. Rows at the destination are replaced by a new copy, and these "
+            "letters go; a row that is refused again is a new one."
+        )
         if await confirm(f"Copy {', '.join(names[:3])} anew?", text, "Copy anew"):
-            done = await person.act(
-                lambda: person.service.tables_action(person.actor, file, "resync", names)
-            )
+            done = await person.act(lambda: person.service.retry_letters(person.actor, file, ids))
             if done is not None:
                 ui.notify("; ".join(f"{entry.table}: {entry.text}" for entry in done.tables))
+            await refresh()
 
     again.on_click(refresh)
     discard.on_click(throw_away)
-    resync.on_click(copy_anew)
+    retry.on_click(copy_anew)
     await refresh()
 
 

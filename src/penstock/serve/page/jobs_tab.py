@@ -73,7 +73,8 @@ def _show(person: Acting, file: PipelineFile, kind: JobKind, label: str, text: s
 def _latest(person: Acting, file: PipelineFile, kind: JobKind) -> JobView | None:
     of = (kind, file.destination)
     jobs = person.service.jobs.of(file.name)
-    return next((job for job in jobs if (job.kind, job.destination) == of), None)
+    found = next((job for job in jobs if (job.kind, job.destination) == of), None)
+    return found if found is None or person.may_operate else found.without_rows()
 
 
 def _show_job(job: JobView | None) -> None:

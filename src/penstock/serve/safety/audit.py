@@ -1,4 +1,8 @@
-"""Who did what: one JSON line for every command, and for every request that was refused."""
+"""Who did what: one JSON line for every command, and for every request that was refused.
+
+They are two files. Anybody who can connect can be refused, as often as they like: what people did
+must not be pushed out by that.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +24,19 @@ _log = logging.getLogger(__name__)
 
 
 class Audit:
-    """Appends to a file that its owner alone can read; the one before it is kept beside it."""
+    """Appends to files that their owner alone can read; of each, the one before it is kept beside
+    it.
+    """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, commands: Path, refusals: Path) -> None:
+        self._commands, self._refused = commands, refusals
         self._lock = threading.Lock()
         self._second, self._refusals = 0, 0
 
     def command(self, who: str, role: str, address: str, action: str, **fields: Any) -> None:
         """Somebody asked for a change; ``outcome`` in the fields says what became of it."""
         entry = {"kind": "command", "who": who, "role": role, "from": address, "action": action}
-        self._write({**entry, **fields})
+        self._write(self._commands, {**entry, **fields})
 
     def refused(self, address: str, method: str, path: str, reason: str, who: str = "") -> None:
         """A request that was not let in."""
@@ -42,6 +48,7 @@ class Audit:
             if self._refusals > _MOST_REFUSALS:
                 return
         self._write(
+            self._refused,
             {
                 "kind": "refused",
                 "who": who,
@@ -49,18 +56,18 @@ class Audit:
                 "method": method[:20],
                 "path": path[:_MOST_TEXT],
                 "reason": reason,
-            }
+            },
         )
 
-    def _write(self, entry: dict[str, Any]) -> None:
+    def _write(self, path: Path, entry: dict[str, Any]) -> None:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"at": at, **entry}, default=str, ensure_ascii=True) + "\n"
         with self._lock:
             try:
-                if self._path.exists() and self._path.stat().st_size > _MOST_BYTES:
-                    self._path.replace(self._path.with_suffix(".log.1"))
+                if path.exists() and path.stat().st_size > _MOST_BYTES:
+                    path.replace(path.with_suffix(".log.1"))
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-                descriptor = os.open(self._path, flags, 0o600)
+                descriptor = os.open(path, flags, 0o600)
                 try:
                     os.write(descriptor, line.encode())
                 finally:

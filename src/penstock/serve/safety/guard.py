@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qs, quote
 
@@ -125,6 +126,8 @@ class Guard:
             raise _Refused(
                 HTTPStatus.FORBIDDEN, "Requests are taken from the declared proxy alone."
             )
+        if trust.proxies:
+            request.believe_proxy()
         if len(request.headers("host")) != 1 or not trust.origins.is_host(request.header("host")):
             raise _Refused(
                 HTTPStatus.MISDIRECTED_REQUEST,
@@ -282,6 +285,18 @@ class _Request:
         client = scope.get("client")
         self.peer: str = client[0] if client else ""
         self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+
+    def believe_proxy(self) -> None:
+        """Take the address that the proxy itself added, the last one, for the client's: whoever
+        guesses behind a proxy is not everybody behind it. The others are what the client says.
+        """
+        said = ",".join(self.headers("x-forwarded-for")).rpartition(",")[2].strip()
+        try:
+            self.peer = str(ip_address(said))
+        except ValueError:
+            # The proxy says nothing of its clients: they are one.
+            return
+        self.scope["client"] = (self.peer, 0)
 
     @property
     def target_length(self) -> int:

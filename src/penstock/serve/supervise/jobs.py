@@ -16,7 +16,7 @@ import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -60,6 +60,15 @@ class JobView:
     error: str = ""
     remedy: str = ""
     destination: str = ""
+
+    def without_rows(self) -> JobView:
+        """The same without values of rows, for who may see the state alone: what a comparison found
+        has the keys of rows that differ.
+        """
+        if self.kind != "verify" or not isinstance(self.report, dict):
+            return self
+        tables = [{**table, "differences": []} for table in self.report.get("tables", ())]
+        return replace(self, report={**self.report, "tables": tables})
 
 
 class Jobs:

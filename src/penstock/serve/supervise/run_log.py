@@ -8,6 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from penstock.serve.state_folder import write_private
+
 _MOST_BYTES = 8 * 2**20
 _KEPT_BYTES = 2 * 2**20
 _MOST_AT_ONCE = 2**20
@@ -51,15 +53,20 @@ class RunLog:
         return []
 
     def shorten(self) -> None:
-        """Keep the last part alone, where it has grown. Called while no process writes."""
-        if self._size() <= _MOST_BYTES:
+        """Begin it anew where it has grown; its last part is kept beside it. Called between two
+        reads, also while the process writes: that appends, wherever the file's end is. A line that
+        comes between the last look at the file and its end is lost.
+        """
+        if self._position <= _MOST_BYTES or self._position < self._size():
             return
-        with suppress(OSError):
-            with self._path.open("rb") as file:
-                file.seek(-_KEPT_BYTES, os.SEEK_END)
-                kept = file.read().partition(b"\n")[2]
-            self._path.write_bytes(kept)
-            self._position, self._rest = len(kept), b""
+        with suppress(OSError), self._path.open("rb") as file:
+            file.seek(-_KEPT_BYTES, os.SEEK_END)
+            kept = file.read().partition(b"\n")[2]
+            write_private(self._path.with_suffix(".log.1"), kept)
+            if self._position == self._size():
+                os.truncate(self._path, 0)
+                # What is left of a line goes on at the new beginning.
+                self._position = 0
 
     def _notice_error(self, entries: list[dict[str, Any]]) -> None:
         for entry in entries:

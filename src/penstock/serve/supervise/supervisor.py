@@ -20,8 +20,9 @@ from typing import Literal
 from penstock.backoff import Backoff
 from penstock.cadence import paced
 from penstock.model.errors import ConfigError, PenstockError
+from penstock.operations.exit_codes import EXIT_CONFIG
 from penstock.operations.process_identity import ProcessIdentity
-from penstock.operations.run_record import running
+from penstock.operations.run_record import RunRecord, left_code, running
 from penstock.serve.catalogue import Catalogue, PipelineFile
 from penstock.serve.observe.events import Events
 from penstock.serve.state_folder import StateFolder, read_json, write_json
@@ -32,8 +33,8 @@ TURN_SECONDS = paced(1.0)
 _INSIST_SECONDS = 0.3
 _FIRST_PAUSE = paced(1.0)
 _LONGEST_PAUSE = paced(300.0)
-# What `penstock run` exits with where its file is wrong: another try would not help.
-_EXIT_CONFIG = 2
+# In order, or at once after a second signal: somebody stopped it.
+_STOPPED = (0, -signal.SIGINT, -signal.SIGTERM)
 
 Wanted = Literal["running", "stopped"]
 ProcessState = Literal["running", "stopping", "stopped", "waiting", "failed", "invalid"]
@@ -69,6 +70,7 @@ class _Kept:
     log: RunLog
     process: ProcessIdentity | None = None
     child: subprocess.Popen[bytes] | None = None
+    record: RunRecord | None = None
     began_at: datetime | None = None
     metrics: str | None = None
     backoff: Backoff = field(
@@ -155,6 +157,21 @@ class RunSupervisor:
                 kept.stopping = True
             return self._view(file, kept)
 
+    def keep_stopped(self, file: PipelineFile) -> None:
+        """Want what does not run to stay so, before it is destroyed: one that failed would be
+        started again meanwhile. Raises PenstockError where it runs.
+        """
+        with self._lock:
+            kept = self._of(file)
+            self._look(file, kept)
+            if kept.process is not None:
+                raise PenstockError(
+                    f"Pipeline {file.name} runs as process {kept.process.pid}.",
+                    remedy="Stop it first, and try again once it has stopped.",
+                )
+            kept.due, kept.gave_up = None, False
+            self._want(file, kept, "stopped")
+
     def view(self, file: PipelineFile) -> ProcessView:
         with self._lock:
             return self._view(file, self._of(file))
@@ -174,8 +191,8 @@ class RunSupervisor:
                 self._look(file, kept)
                 if file.config is not None and kept.wanted == "running":
                     self._keep_running(file, kept)
-            for line in kept.log.read():
-                self._events.add(file.name, line)
+                self._read_log(file, kept)
+                kept.log.shorten()
 
     def _keep_running(self, file: PipelineFile, kept: _Kept) -> None:
         if kept.process is not None or kept.gave_up:
@@ -189,7 +206,6 @@ class RunSupervisor:
 
     def _begin(self, file: PipelineFile, kept: _Kept) -> None:
         file.require_config()
-        kept.log.shorten()
         kept.child = start_run(file.views, file.path, self._folder.pipeline_log(file.name))
         kept.process = ProcessIdentity.of(kept.child.pid)
         kept.began_at, kept.adopted, kept.stopping, kept.due = datetime.now(UTC), False, False, None
@@ -200,7 +216,7 @@ class RunSupervisor:
         """Notice a process that ended, and one that somebody else started."""
         if kept.process is not None and not self._lives(kept):
             self._ended(file, kept)
-        if file.config is None or (kept.process is not None and kept.metrics is not None):
+        if file.config is None or (kept.process is not None and kept.record is not None):
             # What lives has said all that its record says.
             return
         record = running(file.config)
@@ -212,6 +228,8 @@ class RunSupervisor:
             kept.adopted, kept.stopping, kept.due = True, False, None
             self._write(file, kept)
             self._tell(file, "process_adopted", f"runs as process {record.process.pid}")
+        if kept.process == record.process:
+            kept.record = record
 
     def _lives(self, kept: _Kept) -> bool:
         if kept.child is not None:
@@ -219,20 +237,19 @@ class RunSupervisor:
         return kept.process is not None and kept.process.lives
 
     def _ended(self, file: PipelineFile, kept: _Kept) -> None:
-        for line in kept.log.read():
-            self._events.add(file.name, line)
-        code = None if kept.child is None else kept.child.returncode
+        self._read_log(file, kept)
+        code = _exit_code(file, kept)
         how = "" if code is None else f" with exit code {code}"
         said = "" if kept.adopted else kept.log.last_error
-        kept.process, kept.child, kept.metrics = None, None, None
+        kept.process, kept.child, kept.record, kept.metrics = None, None, None, None
         if kept.stopping or kept.wanted == "stopped":
             kept.stopping, kept.error = False, ""
             self._tell(file, "process_stopped", "stopped")
-        elif code == 0:
+        elif code in _STOPPED:
             # Somebody else's signal: it was asked to stop, and did.
             kept.wanted = "stopped"
             self._tell(file, "process_stopped", "stopped by a signal")
-        elif code == _EXIT_CONFIG:
+        elif code == EXIT_CONFIG:
             kept.gave_up, kept.error = True, said
             self._tell(file, "process_failed", f"ended{how}: {said}", level="error")
         else:
@@ -245,6 +262,11 @@ class RunSupervisor:
             text = f"ended{how}; starts again in {pause:.0f} s" + (f": {said}" if said else "")
             self._tell(file, "process_failed", text, level="error")
         self._write(file, kept)
+
+    def _read_log(self, file: PipelineFile, kept: _Kept) -> None:
+        while lines := kept.log.read():
+            for line in lines:
+                self._events.add(file.name, line)
 
     # -- what is kept ----------------------------------------------------------------------------
 
@@ -315,3 +337,13 @@ class RunSupervisor:
     def _tell(self, file: PipelineFile, event: str, text: str, *, level: str = "info") -> None:
         self._events.tell(file.name, event, text, level=level)
         _log.info("pipeline %s: %s", file.name, text, extra={"event": event})
+
+
+def _exit_code(file: PipelineFile, kept: _Kept) -> int | None:
+    """What the process ended with; None where nobody can say, as of one that was killed."""
+    if kept.child is not None:
+        return kept.child.returncode
+    if kept.record is None or file.config is None or running(file.config) is not None:
+        # A run that started since has cleared the records of those that ended.
+        return None
+    return left_code(kept.record)

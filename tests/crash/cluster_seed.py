@@ -1,0 +1,111 @@
+"""One seed of chaos on a Spark cluster whose workers share nothing with the driver but the network
+and the object store with the change log: master, workers, executors and driver die.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import yaml
+
+from penstock.embedded.postgres import EmbeddedPostgres
+from penstock.spark.environment import pack
+from tests.crash.chaos_seed import Say, SeedReport
+from tests.crash.fault_schedule import plan_faults
+from tests.crash.objects_seed import FAULTS as OF_OBJECTS
+from tests.crash.objects_seed import IntoObjects, bring_all
+from tests.objects_server import ObjectServer
+from tests.spark_cluster import SparkCluster
+
+_LONGEST_SECONDS = 6.0
+
+
+class IntoCluster(IntoObjects):
+    """The same, with tasks on the cluster's executors."""
+
+    def __init__(
+        self,
+        servers: tuple[EmbeddedPostgres, EmbeddedPostgres],
+        objects: ObjectServer,
+        cluster: SparkCluster,
+        folder: Path,
+        seed: int,
+    ) -> None:
+        super().__init__(*servers, objects, folder, seed)
+        self.cluster = cluster
+        archive = folder / "penstock_env.tar.gz"
+        pack(archive)
+        content = yaml.safe_load(self.pipeline.file.read_text())
+        content["spark"] = cluster.settings(archive)
+        self.pipeline.file.write_text(yaml.safe_dump(content))
+
+
+def _kill_master(injured: IntoCluster, amount: float) -> str:
+    """Executors go on without it; it has to know them when it is back."""
+    injured.cluster.kill_master()
+    seconds = amount * _LONGEST_SECONDS
+    time.sleep(seconds)
+    injured.cluster.start_master()
+    return f"away for {seconds:.1f} s"
+
+
+def _lose_worker(injured: IntoCluster, _amount: float) -> str:
+    injured.cluster.lose_worker()
+    return ""
+
+
+def _kill_executor(injured: IntoCluster, _amount: float) -> str:
+    return _killed(injured.cluster.live_executors()[:1])
+
+
+def _kill_executors(injured: IntoCluster, _amount: float) -> str:
+    return _killed(injured.cluster.live_executors())
+
+
+def _killed(executors: list[psutil.Process]) -> str:
+    for executor in executors:
+        with suppress(psutil.NoSuchProcess):
+            executor.kill()
+    return f"{len(executors)} executors"
+
+
+FAULTS: dict[str, Callable[[IntoCluster, float], str]] = {
+    "master killed": _kill_master,
+    "machine lost": _lose_worker,
+    "executor killed": _kill_executor,
+    "all executors killed": _kill_executors,
+    "another machine lost": _lose_worker,
+    **{
+        name: OF_OBJECTS[name]
+        for name in ("driver killed", "capture killed", "stale driver", "store killed")
+    },
+}
+
+
+def run_cluster_seed(
+    report: SeedReport,
+    count: int,
+    servers: tuple[EmbeddedPostgres, EmbeddedPostgres],
+    folder: Path,
+    say: Say = print,
+) -> None:
+    """Bring ``count`` faults over a pipeline on the cluster.
+
+    Fails unless it gets up after each, nobody sees half a transaction, and both databases hold the
+    same rows in the end.
+    """
+    with (
+        ObjectServer() as objects,
+        SparkCluster(folder) as cluster,
+        IntoCluster(servers, objects, cluster, folder, int(report.seed)) as injured,
+    ):
+        try:
+            plan = plan_faults(int(report.seed), count, FAULTS)
+            bring_all(report, injured, plan, FAULTS, say)
+        except BaseException as error:
+            error.add_note(cluster.said())
+            raise
