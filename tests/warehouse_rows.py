@@ -152,11 +152,12 @@ def _elements(value: Any) -> Iterator[str | None]:
 
 def _element(value: Any) -> str | None:
     """As text, however it was written."""
+    found = value
     if isinstance(value, str):
         try:
-            value = _loaded(value)
+            found = _loaded(value)
         except json.JSONDecodeError:
             return {"t": "true", "f": "false"}.get(value, value)
-    if value is None:
+    if found is None:
         return None
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return str(found) if isinstance(found, str) else json.dumps(found, sort_keys=True)
