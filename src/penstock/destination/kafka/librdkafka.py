@@ -1,4 +1,4 @@
-"""librdkafka's producer by its public C functions, without an object a message (ADR 16).
+"""librdkafka's producer by its public C functions, without an object a message (ADR 18).
 
 Settings, transactions and errors are as confluent_kafka has them; the library is the one that it
 brings.
