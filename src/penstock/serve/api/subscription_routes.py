@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from penstock.destination.webhooks.subscriptions import Subscriptions
 
 T = TypeVar("T", bound=BaseModel)
+Route = TypeVar("Route", bound=Callable[..., Any])
 
 router = APIRouter(prefix="/v1/pipelines/{pipeline}/webhooks", tags=["webhooks"])
 
 _ANSWERS = declared(404, 409, 503)
 
 
-def _post(action: str, model: type[BaseModel]) -> Any:
+def _post(action: str, model: type[BaseModel]) -> Callable[[Route], Route]:
     return router.post(
         f"/{action}",
         response_model=model,
