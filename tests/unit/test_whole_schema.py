@@ -307,7 +307,7 @@ def test_what_pg_dump_knows_nothing_of_is_refused(others: dict[str, object], wha
     config = whole(**others)
     with (
         pytest.raises(ConfigError, match=what) as refused,
-        opened_destination(config, cast(Any, None)),
+        opened_destination(config, cast(Any, None), cast(Any, None)),
     ):
         pytest.fail("it was opened")
     assert "destination.schema to tables" in refused.value.remedy

@@ -8,10 +8,10 @@ import sys
 
 if "run" in sys.orig_argv:
     from contextlib import nullcontext
+    from typing import Any
 
     import penstock.spark.engine
     from tests.threads_engine import ThreadsEngine
 
-    penstock.spark.engine.starting_engine = (  # type: ignore[assignment]
-        lambda _config: nullcontext(ThreadsEngine)
-    )
+    engines: Any = penstock.spark.engine
+    engines.starting_engine = lambda _config: nullcontext(ThreadsEngine)

@@ -20,20 +20,19 @@ if TYPE_CHECKING:
     from penstock.destination.webhooks.subscriptions import Subscriptions
 
 T = TypeVar("T", bound=BaseModel)
-Route = TypeVar("Route", bound=Callable[..., Any])
 
 router = APIRouter(prefix="/v1/pipelines/{pipeline}/webhooks", tags=["webhooks"])
 
 _ANSWERS = declared(404, 409, 503)
 
 
-def _post(action: str, model: type[BaseModel]) -> Callable[[Route], Route]:
-    return router.post(
-        f"/{action}",
-        response_model=model,
-        operation_id=f"{action}_subscription",
-        responses=_ANSWERS,
-    )
+def _post(action: str, model: type[BaseModel]) -> dict[str, Any]:
+    return {
+        "path": f"/{action}",
+        "response_model": model,
+        "operation_id": f"{action}_subscription",
+        "responses": _ANSWERS,
+    }
 
 
 @router.get(
@@ -72,7 +71,7 @@ def _shown(kept: Kept) -> m.SubscriptionModel:
     return shown(m.SubscriptionModel, kept.to_json())
 
 
-@_post("pause", m.SubscriptionModel)
+@router.post(**_post("pause", m.SubscriptionModel))
 def pause(
     command: CommandOf, file: PipelineOf, request: m.SubscriptionRequest
 ) -> m.SubscriptionModel:
@@ -81,7 +80,7 @@ def pause(
     return _steer(command, file, "pause", request, lambda _, of: _shown(of.pause(name)))
 
 
-@_post("resume", m.SubscriptionModel)
+@router.post(**_post("resume", m.SubscriptionModel))
 def resume(command: CommandOf, file: PipelineOf, request: m.ResumeRequest) -> m.SubscriptionModel:
     """Go on where it stood."""
     name, skip = request.subscription, request.skip
@@ -90,7 +89,7 @@ def resume(command: CommandOf, file: PipelineOf, request: m.ResumeRequest) -> m.
     )
 
 
-@_post("test", m.Tested)
+@router.post(**_post("test", m.Tested))
 def test(command: CommandOf, file: PipelineOf, request: m.SubscriptionRequest) -> m.Tested:
     """Send one event that says nothing, signed as all others."""
 
@@ -101,7 +100,7 @@ def test(command: CommandOf, file: PipelineOf, request: m.SubscriptionRequest) -
     return _steer(command, file, "test", request, send)
 
 
-@_post("remove", m.SubscriptionList)
+@router.post(**_post("remove", m.SubscriptionList))
 def remove(
     command: CommandOf, file: PipelineOf, request: m.SubscriptionRequest
 ) -> m.SubscriptionList:
