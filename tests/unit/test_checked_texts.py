@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.destination.families.warehouse.checked_texts import CheckedTexts, Limits
+from penstock.destination.families.warehouse.checked_texts import CheckedTexts, TypeLimits
 from penstock.destination.families.warehouse.csv_files import csv_lines, gzipped
 
 SMALL = CheckedTexts(
@@ -17,7 +17,7 @@ SMALL = CheckedTexts(
     has_uuid=False,
     has_unsigned=False,
     is_endless=False,
-    limits=Limits(text=4, binary=2, document=24, string=8, scale=37),
+    limits=TypeLimits(text=4, binary=2, document=24, string=8, scale=37),
     infinity="inf",
 )
 

@@ -46,7 +46,8 @@ def test_help_and_version(option: str) -> None:
 def test_a_pipeline_file(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WAREHOUSE_URL", "STORE_URL"):
         monkeypatch.setenv(name, "postgresql://localhost/warehouse")
-    monkeypatch.setenv("SEARCH_PASSWORD", "x")
+    for name in ("SEARCH_PASSWORD", "CLICKHOUSE_PASSWORD"):
+        monkeypatch.setenv(name, "x")
     monkeypatch.setenv("PENSTOCK_WEBHOOKS_KEY", base64.urlsafe_b64encode(bytes(32)).decode())
     monkeypatch.setenv("PENSTOCK_WEBHOOKS_TOKEN", "a token of some length")
     file = tmp_path / "shop.yaml"

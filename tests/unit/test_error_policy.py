@@ -31,6 +31,7 @@ STOPPED: list[type[PenstockError]] = [
     errors.PipelineBusy,
     errors.UnknownTable,
     errors.UnknownLetter,
+    errors.UnknownSubscription,
 ]
 OTHERWISE: dict[type[PenstockError], Action] = {
     errors.BatchAgain: Action.AGAIN,

@@ -76,7 +76,7 @@ def test_a_master_that_is_away_is_one_result_and_leaves_nothing(
     def fail(*_: object) -> None:
         raise ConnectionError("nobody there")
 
-    monkeypatch.setattr(executor_check, "make_session", fail)
+    monkeypatch.setattr(executor_check, "start_session", fail)
     views = [config(tmp_path)]
     (result,) = check_executors(views)
     assert "no session could be started: nobody there" in result.detail

@@ -96,13 +96,18 @@ def test_a_place_that_no_destination_has_is_an_error(
     "entry", distribution("penstock").entry_points.select(group=DESTINATIONS), ids=lambda e: e.name
 )
 def test_a_destination_declares_the_places_that_its_code_passes(entry: EntryPoint) -> None:
-    # A module penstock.destination.NAME, or a package.
+    # A module penstock.destination.NAME, or a package; and what its class has from a family.
     own = Path(destination.__file__).with_name(entry.module.split(".")[2])
-    files = [*own.rglob("*.py")] if own.is_dir() else [own.with_suffix(".py")]
+    files = {*own.rglob("*.py")} if own.is_dir() else {own.with_suffix(".py")}
+    declared = entry.load()
+    inherited = {sys.modules[base.__module__].__file__ or "" for base in declared.__mro__[:-1]}
+    files |= {Path(file) for file in inherited}
     passed = {
-        name for file in files for name in re.findall(r'\bfailpoint\("(.*?)"\)', file.read_text())
+        name.replace("{self.name}", entry.name)
+        for file in files
+        for name in re.findall(r'\bfailpoint\(f?"(.*?)"\)', file.read_text())
     }
-    assert passed == set(entry.load().failpoints)
+    assert passed == set(declared.failpoints)
     assert all(name.startswith(f"{entry.name}.") for name in passed)
 
 

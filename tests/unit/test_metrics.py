@@ -43,6 +43,8 @@ def test_what_prometheus_reads_has_the_names_kinds_and_labels_of_the_catalogue(
     metrics.replayed(Written(seconds={"read": 1.0}))
     metrics.replayed(Written(filtered=Counter({("t", "row"): 1})))
     metrics.tables({"ready": 1})
+    metrics.registry.add(c.WEBHOOK_FAILED, reason="away")
+    metrics.registry.set(c.WEBHOOK_SUBSCRIPTIONS, 1, state="active")
     text = metrics.registry.exposition().decode()
     families = {family.name: family for family in text_string_to_metric_families(text)}
     assert families.keys() == {metric.name.removesuffix("_total") for metric in CATALOGUE}

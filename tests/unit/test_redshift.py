@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from penstock.destination.families.target import Target
-from penstock.destination.families.warehouse.dialect import StagedFile
+from penstock.destination.families.warehouse.dialect import WarehouseFile
 from penstock.destination.redshift.dialect import RedshiftDialect
 from penstock.destination.redshift.options import RedshiftOptions
 from tests.redshift_lint import complaints
@@ -74,7 +74,7 @@ def test_tables_lie_as_the_file_says() -> None:
 
 
 def test_files_are_named_by_a_manifest_and_null_by_the_file() -> None:
-    statement = _dialect(region="eu-west-1").load_file(ORDERS, StagedFile("00ff.csv.gz", ()))
+    statement = _dialect(region="eu-west-1").load_file(ORDERS, WarehouseFile("00ff.csv.gz", ()))
     assert statement == (
         'COPY "sales"."orders" ("id", "code", "at") FROM'
         " 's3://bucket/stage/shop/00ff.csv.gz.manifest'"
@@ -82,7 +82,7 @@ def test_files_are_named_by_a_manifest_and_null_by_the_file() -> None:
         " NULL AS '00ff' DATEFORMAT 'auto' TIMEFORMAT 'auto' COMPUPDATE OFF STATUPDATE OFF"
     )
     assert "IAM_ROLE default" in str(
-        _dialect(iam_role="default").load_file(ORDERS, StagedFile("a", ()))
+        _dialect(iam_role="default").load_file(ORDERS, WarehouseFile("a", ()))
     )
 
 

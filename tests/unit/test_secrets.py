@@ -21,6 +21,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("src/penstock/destination/rabbitmq/options.py", "5baa61e4"): "shows where a password stands",
     ("src/penstock/spark/table_read_settings.py", "5baa61e4"): "shows where a password stands",
     ("tests/contract/test_iceberg.py", "5459f7a2"): "must not be shown",
+    ("tests/unit/test_snowflake.py", "83a5b8a7"): "must not be shown",
     ("tests/golden/debezium/messages/numbers_precise.jsonl", "84f79784"): "a number",
     ("tests/golden/debezium/messages/numbers_precise.jsonl", "ba9e6aa4"): "a number",
     ("tests/golden/debezium/regenerate.py", "71f8e797"): "of a server that asks for none",

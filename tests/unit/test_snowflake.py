@@ -9,7 +9,7 @@ import sqlglot
 from pydantic import ValidationError
 
 from penstock.destination.families.target import Target
-from penstock.destination.families.warehouse.dialect import StagedFile
+from penstock.destination.families.warehouse.dialect import WarehouseFile
 from penstock.destination.snowflake.dialect import SnowflakeDialect
 from penstock.destination.snowflake.options import SnowflakeOptions
 
@@ -47,7 +47,7 @@ def test_rows_are_staged_in_a_table_that_stays() -> None:
         'CREATE OR REPLACE TRANSIENT TABLE "PENSTOCK"."SHOP$7" (c0 NUMBER(19,0), c1 VARCHAR,'
         " b0 NUMBER(19,0), m0 NUMBER(19,0), op VARCHAR, place NUMBER(19,0), row_ BOOLEAN)"
     )
-    staged = DIALECT.staged(ORDERS, StagedFile("00ff.csv.gz", (("c0", "int8"), ("op", "op"))))
+    staged = DIALECT.staged(ORDERS, WarehouseFile("00ff.csv.gz", (("c0", "int8"), ("op", "op"))))
     (copied,) = staged.make
     assert copied.startswith(
         'COPY INTO "PENSTOCK"."SHOP$7" (c0, op) FROM @LAKE.PUBLIC.STAGE/shop/'

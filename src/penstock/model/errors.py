@@ -21,6 +21,7 @@ PenstockError
 │   └── UnknownTable       the pipeline has no table of that name
 └── DestinationError       the destination refused
     ├── UnknownLetter      it keeps no refused row of that id
+    ├── UnknownSubscription  it has no subscription of that id
     ├── DestinationUnavailable  it did not answer: worth another try
     ├── BatchAgain         it asks for the same batch once more, and knows why
     └── TableRefused       it refused a row of one table: the others can go on

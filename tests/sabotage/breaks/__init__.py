@@ -16,6 +16,7 @@ from tests.sabotage.breaks import (
     rows,
     schema,
     search,
+    serve,
     source,
     transformers,
     trust,
@@ -41,4 +42,5 @@ BREAKS: tuple[Break, ...] = (
     *transformers.BREAKS,
     *many.BREAKS,
     *webhooks.BREAKS,
+    *serve.BREAKS,
 )

@@ -196,6 +196,24 @@ BREAKS = (
         noticed_by=(("unit/test_chain.py", "TestBetween::test_missing_transactions_are_an_error"),),
     ),
     Break(
+        name="what-a-removal-left-counts",
+        guarantee="Old segments go without a trace",
+        without="What is left of a removal that was interrupted is taken for a log with a gap.",
+        file="changelog/retention.py",
+        edits=(
+            (
+                "return list(behind if behind[0] in passed_by_all(behind, readers) else segments)",
+                "return list(segments)",
+            ),
+        ),
+        noticed_by=(
+            (
+                "unit/test_retention.py",
+                "TestAnInterruptedRemoval::test_what_is_left_of_it_does_not_count",
+            ),
+        ),
+    ),
+    Break(
         name="retention-by-the-fastest-reader",
         guarantee="Nothing is lost",
         without="Segments are removed that a slower reader still needs.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.decode.typed import arrow_type
-from penstock.destination.families.change_tables.latest import Dialect
+from penstock.destination.families.change_tables.latest import LatestDialect
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS, EngineTypes
 from penstock.destination.families.target import Target
 from penstock.model.plain_type import plain_pg_type
@@ -85,7 +85,7 @@ def old_value(column: str, plain: str) -> str:
     return f"CAST({text} AS {sql_type(plain)})"
 
 
-DIALECT = Dialect(
+DIALECT = LatestDialect(
     quoted,
     old_value,
     is_unset=lambda column: f"list_contains(coalesce(_unset, []), {literal(column)})",

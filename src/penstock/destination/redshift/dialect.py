@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.destination.families.target import Target
-from penstock.destination.families.warehouse.checked_texts import CheckedTexts, Limits
-from penstock.destination.families.warehouse.dialect import Dialect, Staged, StagedFile
+from penstock.destination.families.warehouse.checked_texts import CheckedTexts, TypeLimits
+from penstock.destination.families.warehouse.dialect import Dialect, Staged, WarehouseFile
 from penstock.destination.families.warehouse.object_stage import own_null
 from penstock.destination.redshift.options import RedshiftOptions, RedshiftTable
 
@@ -22,7 +22,7 @@ TYPES = CheckedTexts(
     has_unsigned=False,
     is_endless=False,
     # A row of a file has 4 MB at most, and binary data takes two characters a byte.
-    limits=Limits(text=65_535, binary=1_024_000, document=4_000_000, string=65_535, scale=37),
+    limits=TypeLimits(text=65_535, binary=1_024_000, document=4_000_000, string=65_535, scale=37),
 )
 _ROWS = "penstock_rows"
 _SQL: Mapping[str, str] = {
@@ -169,16 +169,16 @@ class RedshiftDialect(Dialect):
 
     # -- files -----------------------------------------------------------------------------------
 
-    def staged(self, target: Target, file: StagedFile) -> Staged:
+    def staged(self, target: Target, file: WarehouseFile) -> Staged:
         columns = ", ".join(f"{name} {self.sql_type(held)}" for name, held in file.columns)
         listed = [name for name, _ in file.columns]
         make = f"CREATE TEMP TABLE {_ROWS} ({columns})", self._copy(_ROWS, listed, file)
         return Staged(_ROWS, make, (f"DROP TABLE {_ROWS}",))
 
-    def load_file(self, target: Target, file: StagedFile) -> str | None:
+    def load_file(self, target: Target, file: WarehouseFile) -> str | None:
         return self._copy(self.table(target), self.columns(target), file)
 
-    def _copy(self, table: str, columns: Sequence[str], file: StagedFile) -> str:
+    def _copy(self, table: str, columns: Sequence[str], file: WarehouseFile) -> str:
         """Of a manifest: a file that is missing there fails, and no other begins with its name."""
         region = f" REGION {self.literal(self._options.region)}" if self._options.region else ""
         role = self._options.iam_role

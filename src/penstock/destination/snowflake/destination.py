@@ -22,7 +22,7 @@ class SnowflakeDestination(WarehouseDestination):
     capabilities = Capabilities(
         mode="merge", exactly_once=True, remembers=True, atomic=True, batch_age=300.0
     )
-    failpoints = ("snowflake.copy_loaded",)
+    failpoints = ("snowflake.merged", "snowflake.committed", "snowflake.copy_loaded")
     options: SnowflakeOptions
 
     @cached_property

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.destination.families.target import Target
-from penstock.destination.families.warehouse.checked_texts import CheckedTexts, Limits, scale_of
-from penstock.destination.families.warehouse.dialect import Dialect, Staged, StagedFile
+from penstock.destination.families.warehouse.checked_texts import CheckedTexts, TypeLimits, scale_of
+from penstock.destination.families.warehouse.dialect import Dialect, Staged, WarehouseFile
 from penstock.destination.families.warehouse.staged_rows import ROW, WORD
 
 _MEGABYTE = 2**20
@@ -21,7 +21,7 @@ TYPES = CheckedTexts(
     has_uuid=False,
     has_unsigned=False,
     is_endless=False,
-    limits=Limits(text=16 * _MEGABYTE, binary=8 * _MEGABYTE, document=16 * _MEGABYTE, scale=37),
+    limits=TypeLimits(text=16 * _MEGABYTE, binary=8 * _MEGABYTE, document=16 * _MEGABYTE, scale=37),
     infinity="inf",
 )
 _SCHEMA = "PENSTOCK"
@@ -178,7 +178,7 @@ class SnowflakeDialect(Dialect):
     def drop_staging(self, target: Target) -> tuple[str, ...]:
         return (f"DROP TABLE IF EXISTS {self._staging(target)}",)
 
-    def staged(self, target: Target, file: StagedFile) -> Staged:
+    def staged(self, target: Target, file: WarehouseFile) -> Staged:
         table = self._staging(target)
         columns = ", ".join(name for name, _ in file.columns)
         copied = (

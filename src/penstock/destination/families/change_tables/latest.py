@@ -16,7 +16,7 @@ from penstock.destination.families.target import Target
 
 
 @dataclass(frozen=True)
-class Dialect:
+class LatestDialect:
     """How an engine writes what engines do not write alike.
 
     ``quoted``: a name. ``old_value(column, plain)``: a column of the old image in ``_old``, in its
@@ -32,7 +32,7 @@ class Dialect:
     wide: str
 
 
-def latest_query(table: str, source: Target, dialect: Dialect) -> str:
+def latest_query(table: str, source: Target, dialect: LatestDialect) -> str:
     """The rows of ``source``, which has a key, out of its change table. ``table`` is its name in
     the engine.
     """
@@ -91,7 +91,7 @@ JOIN changes c ON c.place = e.place AND {_same("c", "e", keys)}
 GROUP BY {_of("f", roots)}, f.r_life"""
 
 
-def _last_sent(dialect: Dialect, value: str, unset: str, name: str) -> str:
+def _last_sent(dialect: LatestDialect, value: str, unset: str, name: str) -> str:
     found = f"max_by({dialect.boxed(f'c.{value}')}, c.place) FILTER (WHERE NOT c.{unset})"
     return f"{dialect.unboxed(found)} AS {name}"
 

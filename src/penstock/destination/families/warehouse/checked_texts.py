@@ -25,7 +25,7 @@ _NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Limits:
+class TypeLimits:
     """The most bytes of a text, of binary data, of a JSON document, and of a string inside of one;
     the most digits behind a decimal's point.
     """
@@ -41,7 +41,7 @@ class Limits:
 class CheckedTexts(EngineTypes):
     """``infinity`` is how the warehouse writes what Postgres calls Infinity. Arrays are JSON."""
 
-    limits: Limits = Limits()
+    limits: TypeLimits = TypeLimits()
     infinity: str = "Infinity"
 
     def arrow(self, plain: str) -> pa.DataType:

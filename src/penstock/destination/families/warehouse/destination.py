@@ -22,7 +22,7 @@ from penstock.destination.families.staged_merge.typed_columns import ColumnTypin
 from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.dialect import Dialect
 from penstock.destination.families.warehouse.ledger import WarehouseLedger
-from penstock.destination.families.warehouse.merging import TableMerge
+from penstock.destination.families.warehouse.merging import WarehouseMerge
 from penstock.destination.families.warehouse.object_stage import CsvFiles, ObjectStage, stage_owner
 from penstock.destination.families.warehouse.options import WarehouseOptions
 from penstock.destination.families.warehouse.session import WarehouseSession, one_each
@@ -261,8 +261,8 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
             self._merge(target).load_file(chunk.file, columns, over=chunk.again)
         failpoint(f"{self.name}.copy_loaded")
 
-    def _merge(self, target: Target) -> TableMerge:
-        return TableMerge(self.session, self.dialect, target, self._put)
+    def _merge(self, target: Target) -> WarehouseMerge:
+        return WarehouseMerge(self.session, self.dialect, target, self._put)
 
     def _put(self, rows: pa.Table) -> str:
         """A file that is removed once the transaction has ended, however it does."""

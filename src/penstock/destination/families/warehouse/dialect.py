@@ -16,7 +16,7 @@ _INTEGERS = ("int2", "int4", "int8", "oid", "xid", "cid")
 
 
 @dataclass(frozen=True)
-class StagedFile:
+class WarehouseFile:
     """A file of the stage: its name, its columns with their types there, and where it is."""
 
     name: str
@@ -184,9 +184,9 @@ class Dialect(ABC):
     # -- files -----------------------------------------------------------------------------------
 
     @abstractmethod
-    def staged(self, target: Target, file: StagedFile) -> Staged: ...
+    def staged(self, target: Target, file: WarehouseFile) -> Staged: ...
 
-    def load_file(self, target: Target, file: StagedFile) -> str | None:
+    def load_file(self, target: Target, file: WarehouseFile) -> str | None:
         """A statement that adds the rows of a file to a table, which has the same columns; None
         where they have to be staged first.
         """

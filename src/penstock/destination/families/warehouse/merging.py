@@ -15,7 +15,7 @@ from penstock.destination.families.kept_tables import Key
 from penstock.destination.families.staged_merge.joined_rows import Mask, MergedRows
 from penstock.destination.families.staged_merge.task_writer import PARK
 from penstock.destination.families.target import Target
-from penstock.destination.families.warehouse.dialect import Dialect, StagedFile
+from penstock.destination.families.warehouse.dialect import Dialect, WarehouseFile
 from penstock.destination.families.warehouse.session import WarehouseSession, one_each
 from penstock.destination.families.warehouse.staged_rows import (
     GONE,
@@ -23,7 +23,7 @@ from penstock.destination.families.warehouse.staged_rows import (
     PARTIAL,
     PUT,
     ROW,
-    StagedRows,
+    WarehouseRows,
     counted_rows,
     going_rows,
     mask_of,
@@ -36,7 +36,7 @@ _WHOLE = "penstock_whole"
 
 
 @dataclass(frozen=True)
-class TableMerge:
+class WarehouseMerge:
     """Merges into one table, inside of a transaction. ``put`` writes a file into the stage."""
 
     session: WarehouseSession
@@ -102,7 +102,7 @@ class TableMerge:
         lacking[[int(place) for (place,) in found]] = True
         return lacking
 
-    def _leave_and_come(self, relation: str, staged: StagedRows, *, is_replay: bool) -> None:
+    def _leave_and_come(self, relation: str, staged: WarehouseRows, *, is_replay: bool) -> None:
         if staged.partial:
             picked = ", ".join(
                 f"{value} AS c{index}" for index, value in enumerate(self._kept(staged))
@@ -120,7 +120,7 @@ class TableMerge:
             self.session.run(self._insert(f"{_WHOLE} r"))
             self.session.run(f"DROP TABLE {_WHOLE}")
 
-    def _merge_at_once(self, relation: str, staged: StagedRows, *, is_replay: bool) -> None:
+    def _merge_at_once(self, relation: str, staged: WarehouseRows, *, is_replay: bool) -> None:
         """Rows are found by the key before; one that is new has none, so it is never found."""
         names = self.dialect.columns(self.target)
         kept = ", ".join(
@@ -137,7 +137,7 @@ class TableMerge:
         if not is_replay and found != staged.rows.num_rows:
             raise self._not_there(staged.rows.num_rows - found)
 
-    def _kept(self, staged: StagedRows) -> list[str]:
+    def _kept(self, staged: WarehouseRows) -> list[str]:
         """The values of rows, of which those that are unset stay what they are."""
         names, there = self.dialect.columns(self.target), staged.rows.column_names
         found = []
@@ -181,18 +181,18 @@ class TableMerge:
         return self.dialect.table(self.target)
 
     @contextmanager
-    def _staged(self, staged: StagedRows) -> Iterator[str]:
+    def _staged(self, staged: WarehouseRows) -> Iterator[str]:
         name = self.put(staged.rows)
         with self._relation(self._file(name, staged.rows.column_names)) as relation:
             yield relation
 
-    def _file(self, name: str, columns: Sequence[str]) -> StagedFile:
+    def _file(self, name: str, columns: Sequence[str]) -> WarehouseFile:
         types = self.dialect.types
         held = tuple((column, staged_type(column, self.target, types)) for column in columns)
-        return StagedFile(name, held)
+        return WarehouseFile(name, held)
 
     @contextmanager
-    def _relation(self, file: StagedFile) -> Iterator[str]:
+    def _relation(self, file: WarehouseFile) -> Iterator[str]:
         staged = self.dialect.staged(self.target, file)
         one_each(staged.make, self.session)
         yield staged.relation

@@ -24,7 +24,7 @@ NEW, PUT, PARTIAL, GONE = "n", "w", "p", "g"
 
 
 @dataclass(frozen=True)
-class StagedRows:
+class WarehouseRows:
     """``c…`` are columns, ``b…`` those of the key before, ``m…`` words of bits for unset columns;
     ``op`` is what a row does, ``place`` its number.
 
@@ -57,7 +57,7 @@ def mask_of(index: int) -> tuple[str, int]:
     return f"m{index // WORD}", 1 << index % WORD
 
 
-def staged_rows(rows: MergedRows) -> StagedRows:
+def staged_rows(rows: MergedRows) -> WarehouseRows:
     """Rows of a table with a key; those that are parked whatever is there are left out."""
     is_parked = rows.op == PARK
     is_partial = rows.is_partial & ~is_parked & (rows.op != DELETE)
@@ -80,7 +80,7 @@ def staged_rows(rows: MergedRows) -> StagedRows:
     table = pa.table(columns).filter(pa.array(~is_parked))
     leaves = int((~is_new & ~is_parked).sum())
     comes = int(((is_new | (op == PUT)) & ~is_parked).sum())
-    return StagedRows(table, leaves, comes, int(is_partial.sum()))
+    return WarehouseRows(table, leaves, comes, int(is_partial.sum()))
 
 
 def counted_rows(rows: MergedRows, count: Ints) -> pa.Table:
@@ -91,11 +91,11 @@ def counted_rows(rows: MergedRows, count: Ints) -> pa.Table:
     return pa.table({f"c{index}": column.take(pick) for index, column in enumerate(rows.columns)})
 
 
-def going_rows(rows: MergedRows) -> StagedRows:
+def going_rows(rows: MergedRows) -> WarehouseRows:
     """Each row of which some go, once."""
     is_going = (rows.count < 0).astype(np.int64)
     place = pa.array(np.flatnonzero(is_going))
-    return StagedRows(counted_rows(rows, is_going).append_column("place", place))
+    return WarehouseRows(counted_rows(rows, is_going).append_column("place", place))
 
 
 def _null_where(mask: Mask, column: pa.Array) -> pa.Array:

@@ -71,7 +71,7 @@ class Load:
             yield first, lines_of(None if self.is_handed else self.part, self.rows, first, last)
 
 
-class Staging:
+class StagingLoader:
     """Copies rows into staging tables; those that the server refuses are found one by one."""
 
     def __init__(self, conn: Connection, loads: Sequence[Load], letters_of: str | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from penstock.decode.copy_text import split_lines
 from penstock.destination.postgres.sessions.session import Connection
 from penstock.destination.postgres.staging.handover import Handed
-from penstock.destination.postgres.staging.loads import Load, Staging
+from penstock.destination.postgres.staging.loads import Load, StagingLoader
 from penstock.destination.postgres.staging.receipt import Part, StagedBatch
 from penstock.destination.postgres.staging.stage import Stage
 from penstock.destination.postgres.staging.staged_rows import Mask, StagedRows
@@ -48,7 +48,7 @@ def restage(
         stage = stages[part.table]
         rows = HandedRows(stage, part.handed)
         load = Load(stage, part.part, rows, 0, len(rows), None)
-        (found,) = Staging(conn, [load], letters_of).run()
+        (found,) = StagingLoader(conn, [load], letters_of).run()
         return found
 
     runs = (replace(run, parts=tuple(map(staged, run.parts))) for run in batch.runs)

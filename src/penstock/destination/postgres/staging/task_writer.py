@@ -21,7 +21,7 @@ from penstock.destination.postgres.sessions.session import (
     session_name,
 )
 from penstock.destination.postgres.staging.handover import HandoverPlace
-from penstock.destination.postgres.staging.loads import Key, Load, Staging, lines_of
+from penstock.destination.postgres.staging.loads import Key, Load, StagingLoader, lines_of
 from penstock.destination.postgres.staging.receipt import Part, StagedBatch, StagedRun, Truncated
 from penstock.destination.postgres.staging.stage import Stage
 from penstock.destination.postgres.staging.staged_rows import (
@@ -86,7 +86,7 @@ class PostgresWriter(TaskWriter):
             # What could not be handed over is among them.
             left = [load.staged() for load in left]
             session = kept_session(self.url, "task", self._connect)
-            staged = Staging(session, left, self.pipeline if self.dead_letter else None).run()
+            staged = StagingLoader(session, left, self.pipeline if self.dead_letter else None).run()
             parts |= {load.key: part for load, part in zip(left, staged, strict=True)}
         failpoint("postgres.staged")
         return StagedRun(tuple(truncates), tuple(parts[load.key] for load in loads))
