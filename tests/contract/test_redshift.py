@@ -116,6 +116,10 @@ def test_another_driver_takes_over_in_the_middle_of_a_commit(adapter: StandInAda
     changes = insert_items(builder, 0, 2)
     receipt = stale.writer().write([changes])
     current = opened(adapter)
+    # By the number alone: that its files are gone, too, is another matter.
+    assert isinstance(stale, RedshiftDestination)
+    with pytest.raises(Fenced, match="taken over"):
+        stale.ledger.write(stale._driver, {"a note": "of a stale driver"})
     with pytest.raises(Fenced, match="taken over"):
         stale.commit([receipt], Watermarks(builder.frontier))
     deliver(current, builder.frontier, [changes])
