@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock import failpoints
+from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Destination, Rows, SchemaChange
 from penstock.destination.families.target import Target
 from penstock.destination.snowflake import session
@@ -196,7 +197,7 @@ def test_a_driver_dies_at_each_failpoint(
     """Before the commit nothing is kept, after it everything; the next driver goes on from there.
     A process of its own would not reach the stand-in: the driver ends by an error.
     """
-    builder, written = ChangeBuilder(), []
+    builder, written = ChangeBuilder(), list[ChangeSet]()
     opened(adapter).close()
     for name in passed_failpoints("snowflake"):
         if not name.startswith("snowflake."):
