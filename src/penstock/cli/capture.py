@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.arrow_alone import keep_pandas_out
 from penstock.cli.pipeline_argument import PipelineFile, load_deliveries
 from penstock.model.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.config import PipelineConfig
     from penstock.model.watermarks import Watermarks
-
-
-class _WithoutPandas(MetaPathFinder):
-    """Keeps pyarrow from importing pandas when it makes its first array from NumPy.
-
-    Capture has no use for it, and would start a second later and 60 MB larger. A None in
-    sys.modules is not enough: compiled modules take it for the module.
-    """
-
-    def find_spec(
-        self, fullname: str, path: object = None, target: object = None
-    ) -> ModuleSpec | None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError("capture does without pandas", name=fullname)
-        return None
 
 
 def capture(
@@ -52,7 +35,7 @@ def capture(
       penstock init shop.yaml
       penstock capture shop.yaml
     """
-    sys.meta_path.insert(0, _WithoutPandas())
+    keep_pandas_out()
     from penstock.changelog.changelog import ChangeLog
     from penstock.config.kafka_source import KafkaPipelineConfig
     from penstock.source.capture.sessions import report_failure

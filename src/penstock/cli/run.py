@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.arrow_alone import keep_pandas_out
 from penstock.cli.logs import shown_logs
 from penstock.cli.pipeline_argument import (
     OneDestination,
@@ -141,6 +142,7 @@ def _run_one(
     no_capture: bool,
     feed: Path | None,
 ) -> None:
+    keep_pandas_out()
     from penstock.changelog.changelog import ChangeLog
     from penstock.cli.copy_bars import CopyBars
     from penstock.cli.run_report import RunReport

@@ -1,4 +1,4 @@
-"""Spark's Python worker daemon, with the three costs removed that every task would pay, and whose
+"""Spark's Python worker daemon, with the costs removed that every task would pay, and whose
 workers give back what a large task took.
 
 Named by ``spark.python.daemon.module``. Workers are forked from this process, so what is imported
@@ -15,6 +15,8 @@ import sys
 import zipimport
 from collections.abc import Callable
 from typing import Any
+
+from penstock.arrow_alone import keep_pandas_out
 
 # What a task has to leave behind before it is worth the time to give it back.
 _LARGE_BYTES = 16 * 1024 * 1024
@@ -114,6 +116,7 @@ def resident_bytes() -> int:
 
 def main() -> None:
     _keep_zip_directories()
+    keep_pandas_out()
     import pyspark.daemon
     import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker
