@@ -223,6 +223,12 @@ class TableChanges:
         """For each new image: true where the column was not sent. It is null in ``new_text``."""
         return self._group.new.unset(column)[self._new]
 
+    def new_lines(self) -> pa.Array | None:
+        """The new images as lines of COPY, all columns in order; None where that is not to be had
+        at once, without the columns.
+        """
+        return self._group.new.lines(self._new)
+
     def old_text(self, column: int) -> pa.Array:
         return _slice(self._group.old.text(column), self._old)
 

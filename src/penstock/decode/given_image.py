@@ -80,6 +80,9 @@ class GivenImage:
             return self._rest.unset(given)
         return np.zeros(len(given.text), bool) if given.unset is None else given.unset
 
+    def lines(self, rows: slice) -> pa.Array | None:
+        return None
+
     def pick(
         self, rows: Ints | slice, columns: Sequence[int] | None, owners: Sequence[Owner]
     ) -> GivenImage:

@@ -34,6 +34,11 @@ class Image(Protocol):
     def unset(self, column: int) -> Mask:
         """Where the column was not sent because it did not change."""
 
+    def lines(self, rows: slice) -> pa.Array | None:
+        """Some of the images as lines of COPY, all columns in order; None where that is not to be
+        had at once.
+        """
+
     def pick(
         self, rows: Ints | slice, columns: Sequence[int] | None, owners: Sequence[Owner]
     ) -> Image:

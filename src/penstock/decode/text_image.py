@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.decode.image import Mask, Owner, placed
+from penstock.decode.plain_lines import plain_lines
 from penstock.decode.typed import TypedColumn, decode_text
 from penstock.model.errors import DecodeError
 from penstock.model.table_schema import PgType
@@ -54,6 +55,9 @@ class TextImage:
         """Where column ``column`` was not sent because it did not change."""
         unset: Mask = self._columns.kind[column] == tuples.UNSET
         return unset
+
+    def lines(self, rows: slice) -> pa.Array | None:
+        return plain_lines(self._data, _pick(self._columns, slice(None), rows))
 
     def pick(
         self, rows: Ints | slice, columns: Sequence[int] | None, owners: Sequence[Owner]

@@ -140,6 +140,12 @@ class NetRows:
         pick, _ = self._pick(column)
         return values.take(pa.array(pick))
 
+    def plain_lines(self, places: Sequence[int]) -> pa.Array | None:
+        """These columns as lines of COPY; None where that is not to be had without the columns."""
+        if self._fold is not None or [*places] != [*range(len(self._changes.table.columns))]:
+            return None
+        return self._changes.new_lines()
+
     def unset(self, column: int) -> Mask | None:
         """Where the column is to stay what it was before; None where that is nowhere."""
         if self._fold is None:

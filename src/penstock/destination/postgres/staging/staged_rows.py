@@ -45,11 +45,15 @@ class StagedRows(ABC):
 
     @property
     def names(self) -> list[str]:
-        return list(self._all)
+        return list(self._columns)
 
     def columns(self, first: int, last: int) -> list[Column]:
         """The rows ``first`` up to ``last`` of each column."""
-        return [_some(column, first, last) for column in self._all.values()]
+        return [_some(column, first, last) for column in self._columns.values()]
+
+    def plain_lines(self) -> pa.Array | None:
+        """The lines of COPY for the target, if they can be had without the columns."""
+        return None
 
     @property
     def only_adds(self) -> bool:
@@ -60,7 +64,7 @@ class StagedRows(ABC):
         """The rows ``first`` up to ``last`` of the columns that the target has."""
         return [
             _some(column, first, last)
-            for name, column in self._all.items()
+            for name, column in self._columns.items()
             if name[0] == "c" and name[1:].isdigit()
         ]
 
@@ -88,8 +92,16 @@ class StagedRows(ABC):
             for index, column in enumerate(stage.columns)
         }
 
+    def read(self) -> None:
+        """Make the columns, unless that is done. Raises DecodeError."""
+        _ = self._columns
+
+    @property
+    def _columns(self) -> dict[str, Column]:
+        return self._all
+
     def _text(self, name: str, row: int) -> str | None:
-        column = self._all.get(name)
+        column = self._columns.get(name)
         if column is None or isinstance(column, str):
             return column
         text: str | None = column[row].as_py()
@@ -117,14 +129,32 @@ class KeyedRows(StagedRows):
             if any(mask is not None for mask in self._unset):
                 numbers = [str(index + 1) for index in range(len(places))]
                 self._all["unset"], self._incomplete = array_texts(numbers, self._unset, len(rows))
+        self._rows = rows
+        self._stage_key = stage.key
+        self._places = places
+        self._is_made = False
+
+    def plain_lines(self) -> pa.Array | None:
+        return self._rows.plain_lines(self._places)
+
+    @property
+    def _columns(self) -> dict[str, Column]:
+        """Made when they are asked for: with plain lines nobody does."""
+        if not self._is_made:
+            self._make()
+            self._is_made = True
+        return self._all
+
+    def _make(self) -> None:
+        rows = self._rows
         # Of a row that went only its key counts; the other columns of the staging table stay null.
         only_keys = bool((rows.op == DELETE).all())
-        for index, place in enumerate(places):
-            if index in stage.key or not only_keys:
+        for index, place in enumerate(self._places):
+            if index in self._stage_key or not only_keys:
                 self._all[f"c{index + 1}"] = rows.text(place)
         if (rows.op == REKEY).any():
-            for index, place in enumerate(key):
-                self._all[f"k{index + 1}"] = rows.old_key(place)
+            for index, column in enumerate(self._stage_key):
+                self._all[f"k{index + 1}"] = rows.old_key(self._places[column])
 
     @property
     def only_adds(self) -> bool:

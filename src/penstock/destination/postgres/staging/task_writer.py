@@ -161,6 +161,10 @@ class PostgresWriter(TaskWriter):
         try:
             with unreadable_alone(stages[0].oid, stages[0].source):
                 rows = self._fold(stages[0], places, tables)
+                is_handed = self._hands_over(stages, rows)
+                lines = rows.plain_lines() if is_handed else None
+                if lines is None:
+                    rows.read()
         except TableRefused:
             if len(tables) == 1:
                 raise
@@ -168,9 +172,7 @@ class PostgresWriter(TaskWriter):
             for changes in tables:
                 yield from self._loads(part, [changes])
             return
-        is_handed = self._hands_over(stages, rows)
-        lines = None
-        if len(tables) > 1:
+        if lines is None and len(tables) > 1:
             lines = lines_of(None if is_handed else part, rows, 0, len(rows))
         for stage, (first, last) in zip(stages, pairwise(rows.bounds), strict=True):
             if last > first:
