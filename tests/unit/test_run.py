@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.changelog import chain
+from penstock.changelog import chain, segment_run
 from penstock.changelog.chain import Pointer
 from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment import Segment
@@ -158,6 +158,19 @@ def test_a_segment_that_is_gone_is_named() -> None:
     log.segments.delete(pointer.segment)
     with pytest.raises(LogError, match=pointer.segment):
         list(read_runs(log, [pointer]))
+
+
+def test_a_run_ends_before_its_bytes_can_no_longer_be_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = memory_log()
+    capture(log, _three_inserts().messages(), [3])
+    listing = log.list()
+    pointers = chain.between(listing.segments, listing.sizes, START.commit_lsn, 1 << 60)
+    assert len(pointers) == 3
+    assert [run.rows.num_rows for run in read_runs(log, pointers)] == [3]
+    monkeypatch.setattr(segment_run, "_MOST_BYTES", pointers[0].size + pointers[1].size)
+    assert [run.rows.num_rows for run in read_runs(log, pointers)] == [2, 1]
 
 
 def _three_inserts() -> History:

@@ -11,9 +11,12 @@ from penstock.changelog.chain import Pointer
 from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment import SCHEMA, Segment, place
 from penstock.model.table_schema import TableSchema
+from penstock.pgoutput.tuples import pad
 
 # Enough for the fixed cost of a decode to vanish, small enough to bound a task's memory.
 RUN_BYTES = 32 * 1024 * 1024
+# Bytes of all payloads are counted in 32 bits.
+_MOST_BYTES = 2**31 - 2**10
 
 
 def read_runs(
@@ -29,6 +32,9 @@ def read_runs(
         piece = take(log.read(pointer.segment), pointer)
         if piece.rows.num_rows == 0:
             continue
+        if held and size + pointer.size > _MOST_BYTES:
+            yield join(held)
+            held, size = [], 0
         held.append(piece)
         size += pointer.size
         if size >= run_bytes:
@@ -68,8 +74,26 @@ def join(segments: list[Segment]) -> Segment:
         if rows is not segment.rows:
             rows = _replace_truncates(rows, segment, tables)
         batches.append(_remap(rows, "origin", origin_numbers, np.int16))
-    joined = pa.Table.from_batches(batches, SCHEMA).combine_chunks().to_batches()
-    return Segment(joined[0], tuple(tables), tuple(origins))
+    names = SCHEMA.names[:-1]
+    (joined,) = pa.Table.from_batches(batches, SCHEMA).select(names).combine_chunks().to_batches()
+    payload = _joined_payloads([batch.column("payload") for batch in batches])
+    rows = pa.RecordBatch.from_arrays([*joined.columns, payload], schema=SCHEMA)
+    return Segment(rows, tuple(tables), tuple(origins))
+
+
+def _joined_payloads(payloads: list[pa.Array]) -> pa.Array:
+    """All of them behind each other, with the room behind them that decoding wants: so the bytes
+    need not be copied once more there.
+    """
+    offsets, pieces, size = [np.zeros(1, np.int32)], [], 0
+    for payload in payloads:
+        _, bounds, data = payload.buffers()
+        own = np.frombuffer(bounds, np.int32)[payload.offset : payload.offset + len(payload) + 1]
+        pieces.append(memoryview(data)[own[0] : own[-1]])
+        offsets.append(own[1:] - own[0] + np.int32(size))
+        size += len(pieces[-1])
+    found = [None, pa.py_buffer(np.concatenate(offsets)), pa.py_buffer(pad(*pieces))]
+    return pa.Array.from_buffers(pa.binary(), sum(map(len, payloads)), found)
 
 
 def _replace_truncates(

@@ -306,7 +306,10 @@ def decode_changes(
     ].astype(np.int64)
     base, top = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
     raw = payload.buffers()[2]
-    data = tuples.pad(memoryview(raw)[base:top] if raw is not None else b"")
+    if raw is not None and raw.size - top >= tuples.PADDING:
+        data = np.frombuffer(raw, np.uint8)[base : top + tuples.PADDING]
+    else:
+        data = tuples.pad(memoryview(raw)[base:top] if raw is not None else b"")
     start, end = offsets[:-1] - base, offsets[1:] - base
     if (end <= start).any():
         raise DecodeError("a change without bytes")

@@ -50,11 +50,14 @@ class RowTuples:
     old_is_full: npt.NDArray[np.bool_]
 
 
-def pad(data: bytes | memoryview) -> Bytes:
-    """``data`` as an array with room for reads that start at its very end."""
-    array = np.empty(len(data) + PADDING, np.uint8)
-    array[: len(data)] = np.frombuffer(data, np.uint8)
-    array[len(data) :] = 0
+def pad(*pieces: bytes | memoryview) -> Bytes:
+    """All pieces as one array, with room for reads that start at its very end."""
+    array = np.empty(sum(map(len, pieces)) + PADDING, np.uint8)
+    at = 0
+    for piece in pieces:
+        array[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+        at += len(piece)
+    array[at:] = 0
     return array
 
 

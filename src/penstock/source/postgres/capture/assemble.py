@@ -117,7 +117,7 @@ class Assembler:
     def cut(self, collected: Collected | None = None) -> Cut:
         """What was collected (by default: now) as a segment. One at a time, in order."""
         collected = collected or self.collect()
-        data = pad(b"".join(collected.chunks))
+        data = pad(*collected.chunks)
         sizes = np.concatenate([*collected.sizes, np.zeros(0, np.int64)])
         ends = np.cumsum(sizes)
         heads = ends - sizes
