@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -331,24 +332,32 @@ def decode_changes(
         raise DecodeError("a change names a table definition that its segment does not have")
     if len(stamps.origin) and not (-1 <= stamps.origin.min() <= stamps.origin.max() < len(origins)):
         raise DecodeError("a change names an origin that its segment does not have")
-    events = _Events(data, start, end, version, stamps, tables, origins)
+    payloads = _Payloads(data, op, start, end)
+    events = _Events(payloads, version, stamps, tables, origins)
     return ChangeSet(
-        tuple(_by_table(data, op, start, end, version, stamps, tables, origins)),
+        tuple(_by_table(payloads, version, stamps, tables, origins)),
         tuple(events.truncate_events(np.flatnonzero(op == ord("T")))),
         tuple(events.message_events(np.flatnonzero(op == ord("M")))),
     )
 
 
+class _Payloads(NamedTuple):
+    """The messages' bytes, one after the other; where each begins and ends, and its kind."""
+
+    data: Bytes
+    op: Bytes
+    start: Ints
+    end: Ints
+
+
 def _by_table(
-    data: Bytes,
-    op: Bytes,
-    start: Ints,
-    end: Ints,
+    payloads: _Payloads,
     version: Ints,
     stamps: _Stamps,
     tables: Sequence[TableSchema],
     origins: Sequence[str],
 ) -> Iterator[TableChanges]:
+    data, op, start, end = payloads
     layouts: dict[Layout, int] = {}
     layout_of = np.array(
         [layouts.setdefault(_layout(table), len(layouts)) for table in tables] or [0], np.int64
@@ -385,16 +394,14 @@ class _Events:
 
     def __init__(
         self,
-        data: Bytes,
-        start: Ints,
-        end: Ints,
+        payloads: _Payloads,
         version: Ints,
         stamps: _Stamps,
         tables: Sequence[TableSchema],
         origins: Sequence[str],
     ) -> None:
-        self._data, self._start, self._end, self._version = data, start, end, version
-        self._stamps, self._tables, self._origins = stamps, tables, origins
+        self._payloads, self._version, self._stamps = payloads, version, stamps
+        self._tables, self._origins = tables, origins
 
     def truncate_events(self, rows: Ints) -> Iterator[TruncateEvent]:
         for row in rows.tolist():
@@ -422,7 +429,8 @@ class _Events:
             )
 
     def _parse(self, row: int) -> messages.Message:
-        return messages.parse_message(self._data[self._start[row] : self._end[row]].tobytes())
+        data, _, start, end = self._payloads
+        return messages.parse_message(data[start[row] : end[row]].tobytes())
 
     def _stamp(self, row: int) -> Stamp:
         stamps = self._stamps

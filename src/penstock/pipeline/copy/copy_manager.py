@@ -82,15 +82,7 @@ class CopyManager:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-copies", daemon=True)
         self._pool = ThreadPoolExecutor(settings.parallelism + 2, "penstock-copy")
-        self._units = CopyUnits(
-            context,
-            work,
-            settings,
-            self._state,
-            self._retries,
-            self._pool,
-            tables.qualified_name,
-        )
+        self._units = CopyUnits(context, work, settings, self._state, self._retries, self._pool)
 
     # -- its life --------------------------------------------------------------------------------
 

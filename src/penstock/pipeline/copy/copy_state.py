@@ -69,6 +69,9 @@ class CopyState:
         the store knows of, so that their targets may be what they were before it.
         """
 
+    def table_name(self, oid: int) -> str:
+        return self._tables.qualified_name(oid)
+
     def phase(self, *kinds: type[TableState]) -> list[int]:
         states = self._store.get_table_states()
         return [oid for oid, state in states.items() if isinstance(state, kinds)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from penstock.failpoints import failpoint
@@ -42,12 +42,11 @@ class CopyUnits:
         state: CopyState,
         retries: CopyRetries,
         pool: ThreadPoolExecutor,
-        table_name: Callable[[int], str],
     ) -> None:
         self._store = context.store
         self._engine = context.engine
         self._metrics = context.metrics
-        self._table_name = table_name
+        self._table_name = state.table_name
         self._source = work.source
         self._copies = work.target.copies
         self._settings = settings

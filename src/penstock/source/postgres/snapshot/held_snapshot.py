@@ -20,8 +20,9 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -97,29 +98,36 @@ def xmin_age(conn: psycopg.Connection[Any], held: HeldSnapshot) -> int | None:
     return None if row is None else row[0]
 
 
+@dataclass(frozen=True)
+class HolderCommand:
+    """How a holder is started. ``application`` is what others see in pg_stat_activity."""
+
+    application: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
 class Keeper:
     """Drivers' side of one holder at a time. Not for several threads at once.
 
-    ``application`` is what others see in pg_stat_activity. What a new snapshot waits for is logged.
+    What a new snapshot waits for is logged.
     """
 
     def __init__(
         self,
         url: ConnectionUrl,
         record: SnapshotRecord,
+        command: HolderCommand,
         *,
-        application: str,
-        arguments: list[str],
-        environment: dict[str, str],
         max_age: float,
         keep_seconds: float | None = None,
     ) -> None:
         """``keep_seconds`` is how often a driver has to be heard; None where it need not be."""
         self.record = record
         self._url = url
-        self._application = application
-        self._arguments = [*arguments, "--max-age", str(max_age)]
-        self._environment = environment
+        self._application = command.application
+        self._arguments = [*command.arguments, "--max-age", str(max_age)]
+        self._environment = command.environment
         self._keep_seconds = keep_seconds
         self._next_keep = 0.0
         self._held: HeldSnapshot | None = None
@@ -270,12 +278,14 @@ class SnapshotKeeper(Keeper):
         super().__init__(
             config.source.url,
             SnapshotRecord(snapshot_folder(config, folder)),
-            application=f"penstock {config.delivery} snapshot",
-            arguments=[
-                *("--pipeline", str(file), "--folder", folder),
-                *("--orphan-seconds", str(orphan_seconds)),
-            ],
-            environment={},
+            HolderCommand(
+                f"penstock {config.delivery} snapshot",
+                (
+                    *("--pipeline", str(file), "--folder", folder),
+                    *("--orphan-seconds", str(orphan_seconds)),
+                ),
+                {},
+            ),
             max_age=max_age,
             keep_seconds=orphan_seconds / _HEARD_TIMES,
         )
@@ -303,12 +313,14 @@ class ProcessSnapshotKeeper(Keeper):
         super().__init__(
             url,
             SnapshotRecord(FolderStorage(str(folder))),
-            application="penstock snapshot",
-            arguments=[
-                *("--folder", str(folder)),
-                *("--owner", str(owner), "--idle-seconds", str(idle_seconds)),
-                *("--grace-seconds", str(grace_seconds)),
-            ],
-            environment={URL_VARIABLE: url.reveal()},
+            HolderCommand(
+                "penstock snapshot",
+                (
+                    *("--folder", str(folder)),
+                    *("--owner", str(owner), "--idle-seconds", str(idle_seconds)),
+                    *("--grace-seconds", str(grace_seconds)),
+                ),
+                {URL_VARIABLE: url.reveal()},
+            ),
             max_age=max_age,
         )
