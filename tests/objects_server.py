@@ -9,10 +9,10 @@ import sys
 import tempfile
 import time
 import uuid
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 import boto3
 from botocore.config import Config
@@ -63,8 +63,25 @@ class ObjectServer:
         """A new one, as a URL. In one bucket: each has volumes of its own, and these are few."""
         return f"s3://{_BUCKET}/{uuid.uuid4().hex[:12]}"
 
+    def everything(self) -> dict[str, bytes]:
+        """The content of all objects, by their names."""
+        with closing(self._client()) as client:
+            pages = client.get_paginator("list_objects_v2").paginate(Bucket=_BUCKET)
+            names = [each["Key"] for page in pages for each in page.get("Contents", [])]
+            found = {}
+            for name in names:
+                with suppress(client.exceptions.NoSuchKey):  # removed meanwhile
+                    found[name] = client.get_object(Bucket=_BUCKET, Key=name)["Body"].read()
+            return found
+
     def _make_bucket(self) -> None:
-        client = boto3.client(
+        with closing(self._client()) as client:
+            with suppress(client.exceptions.BucketAlreadyOwnedByYou):
+                client.create_bucket(Bucket=_BUCKET)
+            client.put_object(Bucket=_BUCKET, Key="ready", Body=b"yes")
+
+    def _client(self) -> Any:
+        return boto3.client(
             "s3",
             endpoint_url=f"http://127.0.0.1:{self._s3}",
             aws_access_key_id=KEY,
@@ -72,10 +89,6 @@ class ObjectServer:
             region_name="eu-central-1",
             config=Config(retries={"total_max_attempts": 1}),
         )
-        with suppress(client.exceptions.BucketAlreadyOwnedByYou):
-            client.create_bucket(Bucket=_BUCKET)
-        client.put_object(Bucket=_BUCKET, Key="ready", Body=b"yes")
-        client.close()
 
     def start(self) -> None:
         """Start it, or start it again after ``kill``: its objects are there again."""

@@ -3,86 +3,63 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import ExitStack
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
 import yaml
 
+from penstock.changelog.changelog import ChangeLog
 from tests.fix_pipeline import PipelineUnderTest, wait_until
-from tests.kafka_server import KafkaServer
-from tests.kinesis_server import KinesisServer
-from tests.rabbitmq_server import USERS, RabbitServer
+from tests.integration.secret_destinations import (
+    KINDS,
+    SECRETS,
+    WITHOUT,
+    Given,
+    Surroundings,
+    with_password,
+)
 from tests.shown_places import shown_by
 
 pytestmark = pytest.mark.slow
 
-SOURCE, DESTINATION = "pl4nted-s0urce", "pl4nted-dest1nation"
-SECRETS = (SOURCE, DESTINATION, USERS["penstock"])
+SOURCE = "pl4nted-s0urce"
 
 
-def with_password(url: str, password: str) -> str:
-    """The test servers ask for none, so that any will do."""
-    return re.sub(r"//([^:@/]*)(:[^@/]*)?@", rf"//\1:{password}@", url)
-
-
-def destinations(
-    request: pytest.FixtureRequest, folder: Path
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """A destination's part of the pipeline file, and what goes into the environment."""
-    kind = request.param
-    if kind == "postgres":
-        url = with_password(request.getfixturevalue("target_url"), DESTINATION)
-        return {"type": kind, "url": "${SECRET_TARGET}"}, {"SECRET_TARGET": url}
-    if kind == "kafka":
-        server: KafkaServer = request.getfixturevalue("kafka_server")
-        # Not asked for on the plain listener, and sent to tasks all the same.
-        client = {"sasl.password": "${SECRET_KAFKA}", "sasl.username": "somebody"}
-        return (
-            {"type": kind, "brokers": server.brokers, "client": client},
-            {"SECRET_KAFKA": DESTINATION},
-        )
-    if kind == "kinesis":
-        kinesis: KinesisServer = request.getfixturevalue("kinesis_server")
-        return (
-            {"type": kind, **kinesis.destination},
-            {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": DESTINATION},
-        )
-    if kind == "rabbitmq":
-        rabbit: RabbitServer = request.getfixturevalue("rabbit_server")
-        given = {**rabbit.destination, "password": "${SECRET_RABBIT}", "declare": True}
-        return (
-            {"type": kind, **given, "unroutable": "count"},
-            {"SECRET_RABBIT": USERS["penstock"]},
-        )
-    return {"type": kind, **({"path": str(folder / "out")} if kind == "files" else {})}, {}
+def test_every_destination_is_looked_at() -> None:
+    assert {*KINDS, *WITHOUT} == {each.name for each in entry_points(group="penstock.destinations")}
 
 
 @pytest.fixture(
-    params=[
-        "postgres",
-        *(
-            pytest.param(kind, marks=pytest.mark.release)
-            for kind in ("kafka", "kinesis", "rabbitmq", "files", "stdout")
-        ),
-    ]
+    params=["postgres", *(pytest.param(each, marks=pytest.mark.release) for each in [*KINDS][1:])]
 )
-def running(
-    request: pytest.FixtureRequest, pipeline: PipelineUnderTest
-) -> Iterator[subprocess.Popen[str]]:
+def given(request: pytest.FixtureRequest, pipeline: PipelineUnderTest) -> Iterator[Given]:
+    with ExitStack() as stack:
+        around = Surroundings(request, pipeline.folder, stack)
+        found = KINDS[request.param](around)
+        found.destination["type"] = request.param
+        yield found
+
+
+@pytest.fixture
+def running(given: Given, pipeline: PipelineUnderTest) -> Iterator[subprocess.Popen[str]]:
     """`penstock run`, with Spark's page on, while it streams."""
-    destination, environment = destinations(request, pipeline.folder)
     pipeline.execute("CREATE TABLE items (id int PRIMARY KEY)", "INSERT INTO items VALUES (1)")
-    pipeline.configure(destination=destination, copy=True)
+    if given.objects is not None:
+        pipeline.log = ChangeLog(given.objects.place(), given.objects.direct_options)
+    log_options: dict[str, Any] = {"options": given.log_options} if given.log_options else {}
+    pipeline.configure(
+        destination=given.destination, copy=True, batch={"max_age": "1s"}, **log_options
+    )
     pipeline.also(spark={"master": "local[1, 4]", "conf": {"spark.ui.enabled": True}})
     content = yaml.safe_load(pipeline.file.read_text())
     content["source"]["url"] = "${SECRET_SOURCE}"
     pipeline.file.write_text(yaml.safe_dump(content))
-    environment["SECRET_SOURCE"] = with_password(pipeline.url, SOURCE)
+    environment = {**given.environment, "SECRET_SOURCE": with_password(pipeline.url, SOURCE)}
     with (pipeline.folder / "output").open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "penstock", "--log-level", "debug", "run", str(pipeline.file)],
@@ -117,15 +94,17 @@ def _delivered(pipeline: PipelineUnderTest, after: Any) -> bool:
 
 
 def test_planted_secrets_are_found_nowhere(
-    running: subprocess.Popen[str], pipeline: PipelineUnderTest
+    running: subprocess.Popen[str], given: Given, pipeline: PipelineUnderTest
 ) -> None:
     places = shown_by(running.pid)
     files = [path for path in pipeline.folder.rglob("*") if path.is_file()]
-    assert any(path.suffix == ".arrow" for path in files)
     places |= {str(file): file.read_bytes() for file in files}
+    if given.objects is not None:
+        places |= given.objects.everything()
+    assert any(place.endswith(".arrow") for place in places)
     with_secret = [
         place
         for place, content in places.items()
-        if any(secret.encode() in content for secret in SECRETS)
+        if any(secret.encode() in content for secret in (SOURCE, *SECRETS))
     ]
     assert with_secret == []
