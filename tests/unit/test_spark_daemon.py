@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
+from penstock.spark import daemon
 from penstock.spark.daemon import (
     answering_at_once,
     freezing_modules,
@@ -43,19 +43,54 @@ def test_what_a_task_imports_is_never_visited_again(monkeypatch: pytest.MonkeyPa
     assert len(kept) == 100
 
 
-def test_what_a_large_task_took_is_given_back() -> None:
-    taken = []
+class Tasks:
+    """Each takes so many pieces and frees nearly all: the C library keeps what lies between."""
 
-    def task() -> int:
-        kept = pa.array(np.ones(8_000_000))
-        taken.append(resident_bytes())
-        del kept
-        return 7
+    def __init__(self) -> None:
+        self._kept: list[object] = []
+        self.peak = 0
 
-    before = resident_bytes()
-    assert giving_back(task)() == 7
-    assert taken[0] - before > 40_000_000
-    assert resident_bytes() - before < 40_000_000
+    def __call__(self, _connection: socket.socket, pieces: int) -> int:
+        taken = [np.ones(_PIECE // 8) for _ in range(pieces)]
+        self.peak = resident_bytes()
+        self._kept += taken[::50]
+        return pieces
+
+
+# Less than what the C library takes from the system by itself, and gives back when it is freed.
+_PIECE = 96_000
+
+
+@pytest.mark.parametrize(
+    ("sizes", "soon", "much", "is_given_back"),
+    [
+        ([800], False, 2**40, True),
+        (range(100, 801, 100), False, 2**40, True),
+        ([800], True, 2**40, False),
+        ([800], True, 2**25, True),
+    ],
+    ids=["idle", "idle, after little each time", "busy", "much"],
+)
+def test_what_tasks_leave_is_given_back(
+    sizes: Sequence[int],
+    soon: bool,
+    much: int,
+    is_given_back: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(daemon, "_IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(daemon, "_MUCH_BYTES", much)
+    tasks = Tasks()
+    run = giving_back(tasks)
+    one, other = socket.socketpair()
+    with one, other:
+        if soon:
+            other.send(b"the next task")
+        for size in sizes:
+            assert run(one, size) == size
+        peak = tasks.peak
+        run(one, 0)
+    assert (peak - tasks.peak > 400 * _PIECE) is is_given_back
 
 
 def test_a_task_s_socket_acknowledges_at_once() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import select
 import socket
 import sys
 import zipimport
@@ -18,8 +19,11 @@ from typing import Any
 
 from penstock.arrow_alone import keep_pandas_out
 
-# What a task has to leave behind before it is worth the time to give it back.
+# What tasks have to leave behind before it is worth the time to give it back: to a worker that has
+# had nothing to do for so many seconds, and to any.
 _LARGE_BYTES = 16 * 1024 * 1024
+_IDLE_SECONDS = 1.0
+_MUCH_BYTES = 256 * 1024 * 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -82,27 +86,38 @@ def answering_at_once(run_task: Callable[..., int]) -> Callable[..., int]:
 
 
 def giving_back(run_task: Callable[..., int]) -> Callable[..., int]:
-    """``run_task``, after which memory that a large task took is the system's again.
+    """``run_task``, before which memory that earlier tasks took and left is the system's again.
 
-    Arrow and the C library keep what was freed for the next time. A worker lives as long as the
-    pipeline: without this it stays as large as its largest batch made it.
+    Arrow and the C library keep what was freed for the next time. That is well while tasks follow
+    each other: to give it back and fetch it again costs more than many tasks do. A worker lives as
+    long as the pipeline, so it is given back where no task has come for a while, and where it is
+    much. Compared is with the least that this worker had, or small rests would add up for ever.
     """
     import pyarrow as pa
 
     pool = pa.default_memory_pool()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    least = 0
 
-    def run(*arguments: Any) -> int:
-        before = resident_bytes()
-        code = run_task(*arguments)
-        if resident_bytes() - before > _LARGE_BYTES:
+    def run(connection: socket.socket, *arguments: Any) -> int:
+        nonlocal least
+        least = least or resident_bytes()
+        left = resident_bytes() - least
+        if left > _MUCH_BYTES or (left > _LARGE_BYTES and not _comes(connection)):
             gc.collect()
             pool.release_unused()
             if trim is not None:
                 trim(0)
-        return code
+            least = resident_bytes()
+        return run_task(connection, *arguments)
 
     return run
+
+
+def _comes(connection: socket.socket) -> bool:
+    """Whether the next task comes soon."""
+    readable, _, _ = select.select([connection], [], [], _IDLE_SECONDS)
+    return bool(readable)
 
 
 def resident_bytes() -> int:

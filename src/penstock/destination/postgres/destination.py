@@ -237,6 +237,7 @@ class PostgresDestination(
 
     def writer(self) -> PostgresWriter:
         self._lane = LANES[(LANES.index(self._lane) + 1) % len(LANES)]
+        self._handover.empty(self._lane)
         place = self._handover.place(self._lane) if self._choice.next() else None
         return self._writer(self._lane, self._stages[self._lane], place)
 
@@ -267,7 +268,7 @@ class PostgresDestination(
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         batch = StagedBatch.from_bytes(receipts)
         progress = Progress(self._held.epoch, watermarks)
-        stages = self._stages[batch.lane]
+        stages, was_handed = self._stages[batch.lane], batch.is_handed
 
         def merge(conn: Connection, thorough: bool) -> None:
             self._merge(conn, stages, batch, progress, thorough=thorough)
@@ -282,7 +283,13 @@ class PostgresDestination(
             self._choice.committed(len(receipts), batch)
             self._tidy(batch, conn)
 
-        self._commit(progress, merge, tidy, "committing a batch", before_thorough=stage)
+        try:
+            self._commit(progress, merge, tidy, "committing a batch", before_thorough=stage)
+        finally:
+            # Also of one that failed: it is made again from the log. A batch of nothing has no
+            # lane, and tasks of the next one may be at work.
+            if was_handed:
+                self._handover.empty(batch.lane)
 
     def _commit(
         self,
