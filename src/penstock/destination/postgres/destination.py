@@ -49,6 +49,7 @@ from penstock.destination.postgres.sessions.session import (
 from penstock.destination.postgres.sessions.session_pool import SessionPool
 from penstock.destination.postgres.staging.handover import Handover, HandoverPlace
 from penstock.destination.postgres.staging.handover_choice import HandoverChoice
+from penstock.destination.postgres.staging.known_stages import KnownStages
 from penstock.destination.postgres.staging.receipt import StagedBatch, total
 from penstock.destination.postgres.staging.restaging import restage
 from penstock.destination.postgres.staging.sections import change_tables, refusals, stages_after
@@ -137,7 +138,7 @@ class PostgresDestination(
         self._targets: dict[int, TargetTable] = {}
         self._lane = LANES[0]
         # Replaced, never changed: other threads read them while tables are prepared.
-        self._stages: dict[int, dict[int, Stage]] = {lane: {} for lane in (*LANES, CATCHUP_LANE)}
+        self._stages = {lane: KnownStages({}) for lane in (*LANES, CATCHUP_LANE)}
         self._lost: frozenset[int] = frozenset()
         """Tables whose staging tables may be gone: the server has lost commits."""
         self._catching_up: set[int] = set()
@@ -228,7 +229,7 @@ class PostgresDestination(
         self._lost -= {stage.oid for stage in new}
         for lane in lanes:
             made = {stage.oid: stage for stage in stages[lane]}
-            self._stages[lane] = {**self._stages[lane], **made}
+            self._stages[lane] = KnownStages({**self._stages[lane], **made})
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -536,7 +537,8 @@ class PostgresDestination(
             self._copies.drop(table, target, stages)
         self._targets = {o: target for o, target in self._targets.items() if o != table.oid}
         for lane, kept in self._stages.items():
-            self._stages[lane] = {o: stage for o, stage in kept.items() if o != table.oid}
+            left = {o: stage for o, stage in kept.items() if o != table.oid}
+            self._stages[lane] = KnownStages(left)
 
     def notes(self, table: int) -> Sequence[str]:
         """Which indexes and constraints of a table the destination could not make, and why."""
