@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -91,6 +92,28 @@ def test_what_tasks_leave_is_given_back(
         peak = tasks.peak
         run(one, 0)
     assert (peak - tasks.peak > 400 * _PIECE) is is_given_back
+
+
+_TWICE = """
+import resource
+import numpy as np
+from penstock.spark.daemon import keep_freed_memory
+
+keep_freed_memory()
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(2_500_000)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_what_was_freed_is_there_for_the_next_one() -> None:
+    """In a process of its own, which is left with it."""
+    found = subprocess.run(
+        [sys.executable, "-c", _TWICE], capture_output=True, text=True, check=True
+    )
+    first, second = map(int, found.stdout.split())
+    assert second < first / 2, "its pages came from the system again"
 
 
 def test_a_task_s_socket_acknowledges_at_once() -> None:
