@@ -372,7 +372,7 @@ class PostgresDestination(
 
     def section_writer(self, changes: Sequence[SchemaChange]) -> PostgresWriter:
         lane = LANES[0]
-        stages = self._stages[lane]
+        stages: Mapping[int, Stage] = self._stages[lane]
         if changes:
             with self._pool.session() as conn, destination_errors("preparing a schema change"):
                 changes = [self._at_target(change) for change in changes]
