@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from penstock.changelog import chain
 from penstock.changelog.barrier import BarrierWatch
 from penstock.changelog.batch_size import BatchSize
 from penstock.changelog.chain import Batch
 from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.changelog.feed import TakeTold
-from penstock.changelog.gathering import Gathering
 from penstock.changelog.schema_points import SchemaPoints
 from penstock.changelog.view import LogView
 from penstock.model.lsn import Frontier
@@ -35,27 +32,18 @@ class LogBatches:
         self._view = LogView(log, told, sees_barriers=True)
         self._barriers = BarrierWatch(log, delivery)
         self._schema_points = SchemaPoints(log)
-        self._gathering = Gathering()
 
     def next(self) -> Batch | None:
-        """What comes next; None where there is nothing, or more is to come first. Raises
-        LogError.
-        """
+        """What comes next; None where there is nothing. Raises LogError."""
         listing = self._view.listing()
         limit = self._limit(listing)
         size = self._size.next(chain.waiting_bytes(listing.segments, listing.sizes, self.frontier))
         batch = chain.next_batch(
             listing.segments, listing.sizes, self.frontier, size.allowed, limit
         )
-        if batch is None or (limit is None and self._gathers(batch, listing)):
-            return None
-        self.frontier, self._size = batch.frontier, size
+        if batch is not None:
+            self.frontier, self._size = batch.frontier, size
         return batch
-
-    def _gathers(self, batch: Batch, listing: Listing) -> bool:
-        newest = listing.segments[-1]
-        size = sum(pointer.size for pointer in batch.pointers)
-        return self._gathering.waits(size, newest, listing.sizes[newest], time.monotonic())
 
     def _limit(self, listing: Listing) -> int | None:
         """What a batch must not pass: a schema change, which the driver brings itself, and the
