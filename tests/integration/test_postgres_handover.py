@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -170,6 +171,40 @@ def test_rows_that_are_gone_before_the_commit_are_asked_for_again(
     assert (ids(target), destination.committed()) == ([], None)
     deliver(destination, builder.frontier, [run])
     assert ids(target) == ["1"]
+
+
+@pytest.mark.parametrize("then", ["straight in", "staged after all", "refused"])
+def test_nothing_of_a_batch_lies_about_once_it_is_over(
+    target: Target, builder: ChangeBuilder, then: str
+) -> None:
+    destination = opened(target)
+    if then == "staged after all":
+        target.execute("INSERT INTO items VALUES (1, 'in the way')")
+    if then == "refused":
+        target.execute("ALTER TABLE items ADD CHECK (v <> 'a')")
+    write(builder, 1)
+    receipt = destination.writer().write([builder.cut()])
+    files = {Path(part.handed.file) for part in parts(receipt) if part.handed}
+    assert files
+    assert all(file.exists() for file in files)
+    with suppress(TableRefused):
+        destination.commit([receipt], Watermarks(builder.frontier))
+    assert (destination.committed() is None) is (then == "refused")
+    assert not any(file.exists() for file in files)
+
+
+def test_a_batch_of_nothing_takes_no_other_s_rows(target: Target, builder: ChangeBuilder) -> None:
+    """It is committed while tasks work on the next one."""
+    destination, start = opened(target), builder.frontier
+    for number in (1, 2):
+        write(builder, number)
+    run = builder.cut()
+    for _lane in range(2):
+        receipt = destination.writer().write([run])
+        destination.commit([], Watermarks(start))
+        assert all(Path(part.handed.file).exists() for part in parts(receipt) if part.handed)
+    destination.commit([receipt], Watermarks(builder.frontier))
+    assert ids(target) == ["1", "2"]
 
 
 def test_rows_that_are_cut_short_are_asked_for_again(

@@ -18,6 +18,8 @@ from penstock.changelog.writer import LogWriter
 from penstock.model.errors import SourceUnavailable
 from penstock.model.lsn import Frontier
 from penstock.pgoutput.messages import Begin, Commit, Insert
+from penstock.source.capture import keeper
+from penstock.source.postgres.capture import session
 from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
 from tests.pgoutput_bytes import encode, xlog_data
@@ -202,6 +204,37 @@ def test_segments_of_a_quiet_line_do_not_follow_too_closely(log: ChangeLog) -> N
     """A quarter of their age lies between two."""
     capture(log, FedStream(FIRST, SECOND, THIRD), turns=20, age=_AGE)
     assert len(log.list().segments) == 1
+
+
+class Trickle(FedStream):
+    """One transaction after another, whose reader follows or is away."""
+
+    def __init__(self, log: ChangeLog, *, followed: bool) -> None:
+        super().__init__(FIRST)
+        self._log, self._followed = log, followed
+
+    def wait(self, _seconds: float, _extra: int | None) -> bool:
+        time.sleep(0.002)
+        if self._followed:
+            self._log.set_reader("shop", self._log.list().frontier or START)
+        return True
+
+    def receive(self) -> list[memoryview]:
+        (at,) = self.waiting
+        self.waiting.append(Frontier(at.commit_lsn + 0x100, at.end_lsn + 0x100))
+        return super().receive()
+
+
+@pytest.mark.parametrize("followed", [True, False])
+def test_a_log_that_nobody_follows_gets_no_small_segments(
+    log: ChangeLog, followed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reader may be away for days."""
+    monkeypatch.setattr(FolderStorage, "pace", replace(FOLDER, quiet=0.0))
+    monkeypatch.setattr(keeper, "_TURN_SECONDS", 0.001)
+    close = session._CLOSE_SEGMENTS
+    capture(log, Trickle(log, followed=followed), turns=10 * close, age=_AGE)
+    assert (log.list().segments[-1].sequence > 2 * close) is followed
 
 
 def test_on_object_storage_each_segment_has_its_age() -> None:

@@ -63,6 +63,18 @@ def test_a_lane_is_empty_when_its_turn_comes_again(folder: Path) -> None:
         first.read()
 
 
+def test_a_batch_that_is_over_leaves_nothing(folder: Path) -> None:
+    handover = Handover()
+    handover.empty(0)
+    place, other = place_of(handover), left(place_of(handover, 1), b"b\n")
+    left(place, b"a\n")
+    handover.empty(0)
+    found = {path.name for path in folder.rglob("*") if path.is_file()}
+    assert found == {"lock", "mark", Path(other.file).name}
+    # A task that outlived its batch stages.
+    assert not place.is_here()
+
+
 def test_a_folder_goes_with_its_driver_and_those_of_dead_ones_before(folder: Path) -> None:
     living, dead = Handover(), folder / "penstock-rows-dead"
     place = place_of(living)

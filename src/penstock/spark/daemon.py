@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import select
 import socket
 import sys
 import zipimport
@@ -18,8 +19,14 @@ from typing import Any
 
 from penstock.arrow_alone import keep_pandas_out
 
-# What a task has to leave behind before it is worth the time to give it back.
+# What tasks have to leave behind before it is worth the time to give it back: to a worker that has
+# had nothing to do for so many seconds, and to any.
 _LARGE_BYTES = 16 * 1024 * 1024
+_IDLE_SECONDS = 1.0
+_MUCH_BYTES = 256 * 1024 * 1024
+# glibc's numbers for what is chosen; from the last size on a piece is never kept.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_MOST_PIECE_BYTES = 32 * 1024 * 1024
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -81,28 +88,51 @@ def answering_at_once(run_task: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
-def giving_back(run_task: Callable[..., int]) -> Callable[..., int]:
-    """``run_task``, after which memory that a large task took is the system's again.
+def keep_freed_memory() -> None:
+    """Let the C library keep what is freed for what comes next, in this process and its children.
 
-    Arrow and the C library keep what was freed for the next time. A worker lives as long as the
-    pipeline: without this it stays as large as its largest batch made it.
+    By itself it gives large pieces back each time, and the system fills them with zeros anew: a
+    tenth of what a task costs. ``giving_back`` says when.
+    """
+    choose = getattr(ctypes.CDLL(None), "mallopt", None)
+    if choose is not None:
+        choose(_MMAP_THRESHOLD, _MOST_PIECE_BYTES)
+        choose(_TRIM_THRESHOLD, _MUCH_BYTES)
+
+
+def giving_back(run_task: Callable[..., int]) -> Callable[..., int]:
+    """``run_task``, before which memory that earlier tasks took and left is the system's again.
+
+    Arrow and the C library keep what was freed for the next time. That is well while tasks follow
+    each other: to give it back and fetch it again costs more than many tasks do. A worker lives as
+    long as the pipeline, so it is given back where no task has come for a while, and where it is
+    much. Compared is with the least that this worker had, or small rests would add up for ever.
     """
     import pyarrow as pa
 
     pool = pa.default_memory_pool()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    least = 0
 
-    def run(*arguments: Any) -> int:
-        before = resident_bytes()
-        code = run_task(*arguments)
-        if resident_bytes() - before > _LARGE_BYTES:
+    def run(connection: socket.socket, *arguments: Any) -> int:
+        nonlocal least
+        least = least or resident_bytes()
+        left = resident_bytes() - least
+        if left > _MUCH_BYTES or (left > _LARGE_BYTES and not _comes(connection)):
             gc.collect()
             pool.release_unused()
             if trim is not None:
                 trim(0)
-        return code
+            least = resident_bytes()
+        return run_task(connection, *arguments)
 
     return run
+
+
+def _comes(connection: socket.socket) -> bool:
+    """Whether the next task comes soon."""
+    readable, _, _ = select.select([connection], [], [], _IDLE_SECONDS)
+    return bool(readable)
 
 
 def resident_bytes() -> int:
@@ -127,6 +157,7 @@ def main() -> None:
     import penstock.spark.table_reader
     import penstock.spark.task  # noqa: F401 (likewise)
 
+    keep_freed_memory()
     gc.collect()
     gc.freeze()
     pyspark.daemon.worker = answering_at_once(freezing_modules(giving_back(pyspark.daemon.worker)))

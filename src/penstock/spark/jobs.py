@@ -59,8 +59,9 @@ def run_tasks(
     if not tasks:
         return []
     with jvm_needed(), failures_told():
-        each = spark.sparkContext.parallelize(tasks, len(tasks))
-        return each.mapPartitions(_Run(run)).collect()
+        context, places = spark.sparkContext, list(range(len(tasks)))
+        # As mapPartitions and collect, without a closure of RDD's that the JVM would look through.
+        return context.runJob(context.parallelize(tasks, len(tasks)), _Run(run), places)
 
 
 @contextmanager

@@ -153,4 +153,27 @@ BREAKS = (
             ),
         ),
     ),
+    Break(
+        name="small-segments-for-nobody",
+        guarantee="A backlog is bounded and drains",
+        without="While the destination is away, a trickle of changes makes 40 segments a second.",
+        file="source/postgres/capture/session.py",
+        edits=(
+            (" if self._is_quiet and self._is_followed else ends", " if self._is_quiet else ends"),
+        ),
+        noticed_by=(
+            (
+                "unit/test_capture_session.py",
+                "test_a_log_that_nobody_follows_gets_no_small_segments",
+            ),
+        ),
+    ),
+    Break(
+        name="worker-memory-creeps",
+        guarantee="A backlog is bounded and drains",
+        without="A worker keeps what each task leaves, as long as that is little.",
+        file="spark/daemon.py",
+        edits=(("least = least or resident_bytes()", "least = resident_bytes()"),),
+        noticed_by=(("unit/test_spark_daemon.py", "test_what_tasks_leave_is_given_back"),),
+    ),
 )

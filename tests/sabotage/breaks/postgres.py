@@ -121,6 +121,19 @@ BREAKS = (
         ),
     ),
     Break(
+        name="handed-rows-lie-about",
+        guarantee="What is on disk is its owner's alone",
+        without="Rows that were handed over stay in a file when their batch is over.",
+        file="destination/postgres/destination.py",
+        edits=(("            if was_handed:\n", "            if not was_handed:\n"),),
+        noticed_by=(
+            (
+                "integration/test_postgres_handover.py",
+                "test_nothing_of_a_batch_lies_about_once_it_is_over",
+            ),
+        ),
+    ),
+    Break(
         name="handed-rows-visible-early",
         guarantee="Once, in tables",
         without="Rows that were handed over are committed before the position.",

@@ -49,6 +49,7 @@ from penstock.destination.postgres.sessions.session import (
 from penstock.destination.postgres.sessions.session_pool import SessionPool
 from penstock.destination.postgres.staging.handover import Handover, HandoverPlace
 from penstock.destination.postgres.staging.handover_choice import HandoverChoice
+from penstock.destination.postgres.staging.known_stages import KnownStages
 from penstock.destination.postgres.staging.receipt import StagedBatch, total
 from penstock.destination.postgres.staging.restaging import restage
 from penstock.destination.postgres.staging.sections import change_tables, refusals, stages_after
@@ -137,7 +138,7 @@ class PostgresDestination(
         self._targets: dict[int, TargetTable] = {}
         self._lane = LANES[0]
         # Replaced, never changed: other threads read them while tables are prepared.
-        self._stages: dict[int, dict[int, Stage]] = {lane: {} for lane in (*LANES, CATCHUP_LANE)}
+        self._stages = {lane: KnownStages({}) for lane in (*LANES, CATCHUP_LANE)}
         self._lost: frozenset[int] = frozenset()
         """Tables whose staging tables may be gone: the server has lost commits."""
         self._catching_up: set[int] = set()
@@ -228,7 +229,7 @@ class PostgresDestination(
         self._lost -= {stage.oid for stage in new}
         for lane in lanes:
             made = {stage.oid: stage for stage in stages[lane]}
-            self._stages[lane] = {**self._stages[lane], **made}
+            self._stages[lane] = KnownStages({**self._stages[lane], **made})
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -237,6 +238,7 @@ class PostgresDestination(
 
     def writer(self) -> PostgresWriter:
         self._lane = LANES[(LANES.index(self._lane) + 1) % len(LANES)]
+        self._handover.empty(self._lane)
         place = self._handover.place(self._lane) if self._choice.next() else None
         return self._writer(self._lane, self._stages[self._lane], place)
 
@@ -267,7 +269,7 @@ class PostgresDestination(
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         batch = StagedBatch.from_bytes(receipts)
         progress = Progress(self._held.epoch, watermarks)
-        stages = self._stages[batch.lane]
+        stages, was_handed = self._stages[batch.lane], batch.is_handed
 
         def merge(conn: Connection, thorough: bool) -> None:
             self._merge(conn, stages, batch, progress, thorough=thorough)
@@ -282,7 +284,13 @@ class PostgresDestination(
             self._choice.committed(len(receipts), batch)
             self._tidy(batch, conn)
 
-        self._commit(progress, merge, tidy, "committing a batch", before_thorough=stage)
+        try:
+            self._commit(progress, merge, tidy, "committing a batch", before_thorough=stage)
+        finally:
+            # Also of one that failed: it is made again from the log. A batch of nothing has no
+            # lane, and tasks of the next one may be at work.
+            if was_handed:
+                self._handover.empty(batch.lane)
 
     def _commit(
         self,
@@ -364,7 +372,7 @@ class PostgresDestination(
 
     def section_writer(self, changes: Sequence[SchemaChange]) -> PostgresWriter:
         lane = LANES[0]
-        stages = self._stages[lane]
+        stages: Mapping[int, Stage] = self._stages[lane]
         if changes:
             with self._pool.session() as conn, destination_errors("preparing a schema change"):
                 changes = [self._at_target(change) for change in changes]
@@ -529,7 +537,8 @@ class PostgresDestination(
             self._copies.drop(table, target, stages)
         self._targets = {o: target for o, target in self._targets.items() if o != table.oid}
         for lane, kept in self._stages.items():
-            self._stages[lane] = {o: stage for o, stage in kept.items() if o != table.oid}
+            left = {o: stage for o, stage in kept.items() if o != table.oid}
+            self._stages[lane] = KnownStages(left)
 
     def notes(self, table: int) -> Sequence[str]:
         """Which indexes and constraints of a table the destination could not make, and why."""

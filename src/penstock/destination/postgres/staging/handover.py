@@ -153,13 +153,18 @@ class Handover:
 
         Batches take turns with lanes: what lies in this one belongs to a batch that is over.
         """
+        self.empty(lane)
         try:
             folder = self._open() / str(lane)
-            shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError:
             return None
         return HandoverPlace(str(folder), self._mark)
+
+    def empty(self, lane: int) -> None:
+        """Remove what lies in a lane, once its batch is over: rows are not left lying about."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder / str(lane), ignore_errors=True)
 
     def close(self) -> None:
         folder, lock, self._folder, self._lock = self._folder, self._lock, None, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,9 @@ _STATUS_SECONDS = 5.0
 _BUSY_SECONDS = 0.005
 # A line that brings less than this in one go is quiet: to wait would make no segment large.
 _QUIET_BYTES = 64 * 1024
+# A reader that lacks no more than so many segments is close behind. One that follows lacks some
+# four at 1,000 changes a second, and is asked five times a second where it is.
+_CLOSE_SEGMENTS = 64
 _LOCK_SECONDS = paced(1.0)
 
 
@@ -89,6 +93,8 @@ class CaptureSession:
         self._apart = settings.segment_age * log.segments.pace.quiet
         self._next_quiet = time.monotonic() + self._apart
         """Until then a quiet line does not end a segment."""
+        self._ends: deque[int] = deque(maxlen=_CLOSE_SEGMENTS)
+        """Where the log ended before each of the last segments."""
         self._shared_tables: dict[int, str] = {}
         self._started = time.time()
         self._next_feedback = self._next_status = self._next_lock = 0.0
@@ -176,10 +182,19 @@ class CaptureSession:
     def _ends_at(self, oldest: float) -> float:
         """When the segment ends that begins with what came at ``oldest``, if it stays small. What a
         quiet line has brought is published at once, but for segments that follow each other too
-        closely.
+        closely, and where nobody waits for it.
         """
         ends = oldest + self._settings.segment_age
-        return min(ends, self._next_quiet) if self._is_quiet else ends
+        return min(ends, self._next_quiet) if self._is_quiet and self._is_followed else ends
+
+    @property
+    def _is_followed(self) -> bool:
+        """Whether a reader is close behind. While all of them are away, small segments help nobody
+        and pile up.
+        """
+        if len(self._ends) < _CLOSE_SEGMENTS:
+            return True
+        return any(reader.end_lsn >= self._ends[0] for reader in self._keeper.readers.frontiers)
 
     @property
     def _is_ahead(self) -> bool:
@@ -194,6 +209,8 @@ class CaptureSession:
             return
         self._oldest = None
         self._next_quiet = time.monotonic() + self._apart
+        if (held := self._publisher.frontier) is not None:
+            self._ends.append(held.end_lsn)
         self._publisher.publish()
 
     def _share_tables(self, tables: dict[int, TableSchema]) -> None:
