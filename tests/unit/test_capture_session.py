@@ -15,7 +15,7 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.storage.folder import FolderStorage
 from penstock.changelog.storage.pace import FOLDER, OBJECTS
 from penstock.changelog.writer import LogWriter
-from penstock.model.errors import SourceUnavailable
+from penstock.model.errors import Fenced, SourceUnavailable
 from penstock.model.lsn import Frontier
 from penstock.pgoutput.messages import Begin, Commit, Insert
 from penstock.source.postgres.capture.assemble import Assembler
@@ -119,6 +119,25 @@ def test_what_is_only_in_memory_is_not_confirmed(
     assert received == START.end_lsn, "it was received, and no segment holds it"
     assert log.list().frontier == FIRST
     assert last == in_the_end.end_lsn
+
+
+def test_what_was_written_after_a_takeover_is_not_confirmed(
+    log: ChangeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new writer has not seen it, and goes on before it: it does not count."""
+    write = FolderStorage.write
+
+    def take_over_first(storage: FolderStorage, name: str, data: Any, *, durable: bool) -> None:
+        if name.endswith(".arrow"):
+            monkeypatch.setattr(FolderStorage, "write", write)
+            assert LogWriter(log).frontier is None
+        write(storage, name, data, durable=durable)
+
+    monkeypatch.setattr(FolderStorage, "write", take_over_first)
+    stream = FedStream(FIRST)
+    with pytest.raises(Fenced):
+        capture(log, stream, turns=3, confirm_log=True)
+    assert set(stream.confirmed) == {START.end_lsn}
 
 
 def test_a_full_log_takes_nothing_before_its_readers_go_on(log: ChangeLog) -> None:

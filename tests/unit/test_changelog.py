@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from tests.stream_model import (
     VERSIONS,
     Change,
     History,
+    LateStorage,
     build,
     describe,
     histories,
@@ -142,6 +144,82 @@ def test_crashes_and_retention_lose_and_repeat_nothing(
         assert reader.changes == history.changes
 
 
+late_action = st.one_of(
+    action,
+    st.tuples(st.just("die"), st.just(0)),
+    st.tuples(st.just("arrive"), st.integers(0, 3)),
+    st.tuples(st.just("arrive"), st.integers(0, 3)),
+)
+GO_ON = [("receive", 4), ("publish", 0)]
+DIE = [("receive", 4), ("die", 0)]
+READ = [("read all", 0), ("read all", 1)]
+COME = [("expire", 0), ("arrive", 0)]
+
+
+@settings(max_examples=150)
+@given(histories(8), st.lists(late_action, max_size=40))
+# All that stands beside the late one is removed but the last, which readers hold.
+@example(
+    build([ONE_INSERT] * 3),
+    [*GO_ON, *DIE, *GO_ON, *GO_ON, *READ, *COME],
+)
+# The same, and they do not.
+@example(
+    build([ONE_INSERT] * 3),
+    [*GO_ON, *DIE, *GO_ON, *READ, *GO_ON, *COME],
+)
+# It stands right before what holds the same.
+@example(
+    build([ONE_INSERT] * 2),
+    [*GO_ON, *READ, *DIE, *GO_ON, *COME, *READ],
+)
+def test_what_arrives_late_is_never_read_and_stops_nobody(
+    history: History, actions: list[tuple[str, int]]
+) -> None:
+    """A writer dies with a segment on its way, is replaced, and the segment arrives: at once, or
+    when all around it is removed.
+    """
+    log = memory_log(LateStorage)
+    assert isinstance(log.segments, LateStorage)
+    session = Session(log, history)
+    readers = [Reader(log), Reader(log)]
+    for what, number in actions:
+        if what == "receive":
+            session.receive(number)
+        elif what == "publish":
+            session.publish()
+        elif what in ("crash", "die"):
+            promised = session.writer.frontier or START
+            log.segments.is_slow = what == "die"
+            session.publish()
+            log.segments.is_slow = False
+            held, session = session, Session(log, history)
+            assert session.start == (promised if what == "die" else held.writer.frontier)
+        elif what == "arrive":
+            log.segments.arrive(number)
+        elif what == "read":
+            readers[number].read(max_bytes=1)
+        elif what == "read all":
+            while readers[number].read(max_bytes=4000):
+                pass
+        else:
+            while number and any(reader.read(max_bytes=4000) for reader in readers):
+                pass
+            for name, reader in enumerate(readers):
+                log.set_reader(f"reader{name}", reader.frontier)
+            listing = session.writer.listing
+            passed = passed_by_all(listing.segments, [reader.frontier for reader in readers])
+            if passed:
+                session.writer.remove(passed)
+        for reader in readers:
+            assert reader.changes == history.committed_up_to(reader.frontier.commit_lsn)
+    session.finish()
+    for reader in readers:
+        while reader.read(max_bytes=1):
+            pass
+        assert reader.changes == history.changes
+
+
 @settings(max_examples=60)
 @given(histories(6), st.integers(0, 20), st.integers(1, 20), st.booleans())
 def test_a_stale_writer_that_slips_through_the_fence_changes_nothing(
@@ -158,8 +236,7 @@ def test_a_stale_writer_that_slips_through_the_fence_changes_nothing(
     if newer_first:
         session.receive(before)
         session.publish()
-        stale.publish()
-    else:
+    with suppress(Fenced):
         stale.publish()
     session.finish()
     reader = Reader(log)
