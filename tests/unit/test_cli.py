@@ -12,14 +12,17 @@ import pytest
 import typer
 
 from penstock.changelog.changelog import ChangeLog, LogIdentity
+from penstock.changelog.storage.folder import FolderStorage
+from penstock.changelog.storage.object_check import check_objects
 from penstock.cli import check as check_command
 from penstock.cli.destroy import remove_change_log
 from penstock.cli.main import app, main
-from penstock.config import PipelineConfig
+from penstock.config import PipelineConfig, load_pipeline
 from penstock.model.errors import LogError, SourceError
 from penstock.model.lsn import Frontier
 from penstock.model.quantity_text import bytes_text
 from penstock.source.postgres.preflight.all_checks import CheckResult
+from penstock.spark import executor_check
 from penstock.spark import preflight as checks
 
 COMMANDS = [command.name for command in app.registered_commands]
@@ -238,6 +241,31 @@ class TestRemovingTheChangeLog:
         with pytest.raises(LogError, match=r"holds more than a change log \(thesis\.txt\)"):
             remove_change_log(config)
         assert log.reader("shop") is not None
+
+    def test_they_do_before_anything_is_removed(
+        self, unreachable: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        log = load_pipeline(unreachable).change_log.path
+        Path(log).mkdir(parents=True)
+        (Path(log) / "thesis.txt").touch()
+        assert exit_code("destroy", str(unreachable), "--yes") == 1
+        said = capsys.readouterr().err
+        assert "holds more than a change log (thesis.txt); nothing was removed" in said
+
+    def test_what_a_check_left_that_was_killed_goes_too(
+        self, config: PipelineConfig, log: ChangeLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(FolderStorage, "delete", lambda *_: None)
+        check_objects(log.root)
+
+        def killed(_probe: object) -> list[CheckResult]:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(executor_check, "_asked", killed)
+        with pytest.raises(KeyboardInterrupt):
+            executor_check.check_executors([config])
+        assert len([name for name in log.root.entries() if name.startswith("check")]) == 2
+        assert remove_change_log(config) == [f"change log {log.root.path}"]
 
 
 @pytest.mark.parametrize(
