@@ -154,6 +154,22 @@ def test_check_shows_a_table_in_a_terminal(
     assert "→ ALTER x" in text
 
 
+def test_spark_submit_starts_one_destination_at_a_time(
+    unreachable: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of them would share its one JVM, which has room for one Spark context."""
+    one, several = (
+        "destination: {type: discard}",
+        "destinations: {a: {type: discard}, b: {type: discard}}",
+    )
+    unreachable.write_text(unreachable.read_text().replace(one, several))
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert exit_code("run", str(unreachable)) == 2
+    said = capsys.readouterr().err
+    assert "several destinations (a, b), and spark-submit starts one driver" in said
+    assert "--only NAME" in said
+
+
 def test_destroy_asks_first(
     unreachable: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
