@@ -92,7 +92,7 @@ BREAKS = (
         file="changelog/chain.py",
         edits=(("if name.last <= begins:", "if begins:"),),
         noticed_by=(
-            ("unit/test_changelog.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
+            ("unit/test_log_life.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
             ("unit/test_chain.py", "TestChain::test_nor_does_it_when_what_replaced_it_is_removed"),
         ),
     ),
@@ -104,7 +104,7 @@ BREAKS = (
         file="changelog/retention.py",
         edits=(("late_writes and before.epoch < first.epoch", "False"),),
         noticed_by=(
-            ("unit/test_changelog.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
+            ("unit/test_log_life.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
             ("unit/test_retention.py", "TestALateWrite::test_it_stops_nobody"),
         ),
     ),
