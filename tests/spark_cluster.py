@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from contextlib import suppress
@@ -30,6 +31,16 @@ _START_SECONDS = 120.0
 _LOOK_SECONDS = 0.1
 
 
+def _own_environment() -> list[Path]:
+    """The driver's virtual environment, where it has one."""
+    return [Path(sys.prefix)] if sys.prefix != sys.base_prefix else []
+
+
+def _outside(*folders: Path) -> list[Path]:
+    """Those that are not hidden with the checkout."""
+    return [path for each in folders if not (path := each.resolve()).is_relative_to(_ROOT)]
+
+
 def why_not() -> str | None:
     """Why no worker can be isolated here; None where it can."""
     tried = subprocess.run(
@@ -47,7 +58,7 @@ class SparkCluster:
     def __init__(self, hidden: Path, workers: int = 2) -> None:
         """``hidden`` is a folder of the driver's that workers must not see."""
         self._folder = Path(tempfile.mkdtemp(prefix="penstock-spark-", dir="/var/tmp"))
-        self._hidden = (_ROOT, hidden)
+        self._hidden = [_ROOT, *_outside(hidden, *_own_environment())]
         self._port, self._page = free_ports(2)
         self._count = workers
         self.workers: list[subprocess.Popen[bytes]] = []

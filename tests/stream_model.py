@@ -332,6 +332,9 @@ class MemoryStorage(FolderStorage):
         data = self.files.get(name)
         return None if data is None else pa.py_buffer(data)
 
+    def read_bytes(self, name: str) -> bytes | None:
+        return self.files.get(name)
+
     def write(self, name: str, data: bytes | memoryview | pa.Buffer, *, durable: bool) -> None:
         del durable
         self.files[name] = bytes(data)
@@ -353,8 +356,33 @@ class MemoryStorage(FolderStorage):
         """Nothing here is ever half written."""
 
 
-def memory_log() -> ChangeLog:
+class LateStorage(MemoryStorage):
+    """As an object store: what a writer sent may arrive long after it died."""
+
+    can_tear = False
+    has_late_writes = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.is_slow = False
+        """Whether what is written now is still on its way."""
+        self.on_its_way: list[tuple[str, bytes]] = []
+
+    def write(self, name: str, data: bytes | memoryview | pa.Buffer, *, durable: bool) -> None:
+        if self.is_slow:
+            self.on_its_way.append((name, bytes(data)))
+        else:
+            super().write(name, data, durable=durable)
+
+    def arrive(self, index: int) -> None:
+        """Let one of those arrive that are on their way, if there are any."""
+        if self.on_its_way:
+            name, data = self.on_its_way.pop(index % len(self.on_its_way))
+            self.files[name] = data
+
+
+def memory_log(kind: type[MemoryStorage] = MemoryStorage) -> ChangeLog:
     log = ChangeLog("memory")
-    log.root, log.segments = MemoryStorage("root"), MemoryStorage("segments")
-    log.readers, log.epochs = MemoryStorage("readers"), MemoryStorage("epochs")
+    log.root, log.segments = kind("root"), kind("segments")
+    log.readers, log.epochs = kind("readers"), kind("epochs")
     return log

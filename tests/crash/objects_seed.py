@@ -16,6 +16,7 @@ from tests.crash.chaos_seed import Say, SeedReport, Supervisor, bring
 from tests.crash.fault_schedule import PlannedFault, plan_faults
 from tests.crash.faults import FAULTS as ALL
 from tests.crash.into_postgres import IntoPostgres
+from tests.crash.process_faults import second_capture
 from tests.objects_proxy import Fault, Kind
 from tests.objects_server import ObjectServer
 
@@ -101,6 +102,7 @@ FAULTS: dict[str, Callable[[IntoObjects, float], str]] = {
     "store refuses again": _refuse,
     "late write": _write_late,
     "another late write": _write_late,
+    "second capture": second_capture,
     **{
         name: ALL[name]
         for name in (

@@ -226,6 +226,12 @@ class PenstockCopy(PenstockRun):
     command = "copy"
 
 
+class PenstockCapture(PenstockRun):
+    """`penstock capture`, alone."""
+
+    command = "capture"
+
+
 def _second_machine(hidden: Path) -> list[str]:
     """What to put before a command. When it is killed, so is the command."""
     setup = f"mount -t tmpfs none '{hidden}' && hostname second && exec \"$@\""

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from contextlib import suppress
 
 import psycopg
 
 from tests.crash.injured_pipeline import InjuredPipeline
-from tests.crash.penstock_run import PATIENCE, Part
+from tests.crash.penstock_run import PATIENCE, Part, PenstockCapture
 from tests.fix_pipeline import wait_until
+
+_LONGEST_SECONDS = 4.0
 
 
 def kill(part: Part, injured: InjuredPipeline, _amount: float) -> str:
@@ -81,6 +84,37 @@ def stale_driver(injured: InjuredPipeline, amount: float) -> str:
     stale.wait_gone()
     assert stale.exit_code == 1, stale.output[-3000:]
     return stale.output.splitlines()[-2][:80]
+
+
+def second_capture(injured: InjuredPipeline, amount: float) -> str:
+    """The session with capture's lock ends while its walsender lives, and somebody else captures
+    for a while. Whatever the first one writes meanwhile, one of them counts. The run goes on by
+    itself, or says that another one captures.
+    """
+    run = injured.run
+    with psycopg.connect(injured.url, autocommit=True) as conn:
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type ="
+            " 'client backend' AND datname = current_database()"
+            " AND application_name LIKE 'penstock % capture'"
+        )
+    second = PenstockCapture(injured.pipeline.file)
+    try:
+        time.sleep(2 + amount * _LONGEST_SECONDS)
+    finally:
+        second.end()
+    committed = injured.pipeline.wal_end()
+    wait_until(
+        lambda: run.exit_code is not None or injured.frontier().commit_lsn > committed,
+        "the run goes on, or ends",
+        PATIENCE,
+    )
+    if run.exit_code is None:
+        return "the run went on"
+    run.wait_gone()
+    assert any(why in run.output for why in ("taken over", "captures")), run.output[-3000:]
+    injured.start()
+    return "the run ended"
 
 
 def crash_source(injured: InjuredPipeline, _amount: float) -> str:

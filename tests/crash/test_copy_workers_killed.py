@@ -89,6 +89,7 @@ class Processes:
     def finish(self) -> None:
         """All is equal, and both end in order."""
         self.wait_ready()
+        self.a_worker()  # else the command may be so young that Ctrl-C ends it anyhow
         self.workers.stop()
         self.run.stop()
         for begun in self._begun:

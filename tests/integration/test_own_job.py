@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
 import penstock.cli.submit
-from penstock.model.errors import CheckFailed
+from penstock.model.errors import CheckFailed, ConfigError
 from penstock.spark.own_job import run_pipeline
 from tests.documented import python_examples
 from tests.fix_pipeline import PipelineUnderTest
@@ -48,6 +49,20 @@ def test_the_example_of_the_page(
     frontier = run_pipeline(shop.file, spark)
     assert frontier.end_lsn > 0
     assert written(tmp_path).count('"orders"') == 3
+
+
+@pytest.mark.release
+def test_one_of_several_destinations(
+    spark: SparkSession, shop: PipelineUnderTest, tmp_path: Path
+) -> None:
+    content = yaml.safe_load(shop.file.read_text())
+    lake = content.pop("destination")
+    content["destinations"] = {"lake": lake, "nothing": {"type": "discard"}}
+    shop.file.write_text(yaml.safe_dump(content))
+    with pytest.raises(ConfigError, match="2 destinations"):
+        run_pipeline(shop.file, spark)
+    run_pipeline(shop.file, spark, only="lake")
+    assert written(tmp_path).count('"orders"') == 2
 
 
 def test_what_the_session_is_set_to_counts(

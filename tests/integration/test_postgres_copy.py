@@ -13,8 +13,10 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from penstock.destination.postgres.copying import chunk_writer
 from penstock.destination.postgres.copying.chunk_writer import PostgresChunkWriter
 from penstock.destination.postgres.destination import PostgresDestination
+from penstock.destination.postgres.sessions.session import session_name
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import DestinationError, Fenced, TableRefused
 from penstock.model.lsn import Frontier
@@ -136,6 +138,27 @@ def test_a_chunk_that_stands_says_what_it_was(target: Target) -> None:
     assert target.all("SELECT chunk, rows, bytes FROM penstock.copied_chunk") == [
         ("0", 3, first.bytes)
     ]
+
+
+def test_a_writer_that_is_frozen_holds_up_nobody(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the chunk in a transaction that it does not go on with: a machine that sleeps."""
+    monkeypatch.setattr(chunk_writer, "_PATIENCE", 0.3)
+    destination = target.opened(definition(ITEMS))
+    writer = destination.chunk_writer(definition(ITEMS))
+    assert isinstance(writer, PostgresChunkWriter)
+    name = session_name(writer.pipeline, "copy")
+    with psycopg.connect(target.url, application_name=name) as frozen:
+        frozen.execute(
+            "INSERT INTO penstock.copied_chunk (pipeline, source_table, chunk)"
+            " VALUES (%s, %s, '0')",
+            [writer.pipeline, ITEMS.oid],
+        )
+        assert writer.write(ChunkRows(ITEMS, "0", ROWS)).rows == 3
+        with pytest.raises(psycopg.errors.AdminShutdown):
+            frozen.execute("SELECT 1")
+    assert len(target.rows("items")) == 3
 
 
 def test_a_task_of_a_copy_that_was_given_up_writes_nothing(target: Target) -> None:

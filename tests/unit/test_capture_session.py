@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from dataclasses import replace
 from itertools import chain, repeat
@@ -15,7 +16,7 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.storage.folder import FolderStorage
 from penstock.changelog.storage.pace import FOLDER, OBJECTS
 from penstock.changelog.writer import LogWriter
-from penstock.model.errors import SourceUnavailable
+from penstock.model.errors import Fenced, SourceUnavailable
 from penstock.model.lsn import Frontier
 from penstock.pgoutput.messages import Begin, Commit, Insert
 from penstock.source.capture import keeper
@@ -121,6 +122,60 @@ def test_what_is_only_in_memory_is_not_confirmed(
     assert received == START.end_lsn, "it was received, and no segment holds it"
     assert log.list().frontier == FIRST
     assert last == in_the_end.end_lsn
+
+
+def test_what_was_written_after_a_takeover_is_not_confirmed(
+    log: ChangeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new writer has not seen it, and goes on before it: it does not count."""
+    write = FolderStorage.write
+
+    def take_over_first(storage: FolderStorage, name: str, data: Any, *, durable: bool) -> None:
+        if name.endswith(".arrow"):
+            monkeypatch.setattr(FolderStorage, "write", write)
+            assert LogWriter(log).frontier is None
+        write(storage, name, data, durable=durable)
+
+    monkeypatch.setattr(FolderStorage, "write", take_over_first)
+    stream = FedStream(FIRST)
+    with pytest.raises(Fenced):
+        capture(log, stream, turns=3, confirm_log=True)
+    assert set(stream.confirmed) == {START.end_lsn}
+
+
+class AskingStream(FedStream):
+    """Brings something, and wants an answer all the time."""
+
+    reply_requested = True
+
+    def __init__(self) -> None:
+        super().__init__(FIRST)
+        self.has_answer = threading.Event()
+
+    def wait(self, seconds: float, extra: int | None) -> bool:
+        time.sleep(min(seconds, 0.01))
+        return super().wait(seconds, extra)
+
+    def send_status(self, *, received: int, confirmed: int, ask: bool) -> None:
+        super().send_status(received=received, confirmed=confirmed, ask=ask)
+        if not self.waiting and len(self.confirmed) > 20:
+            self.has_answer.set()
+
+
+def test_a_slow_store_holds_up_no_answer(log: ChangeLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is answered while a segment is written."""
+    stream, write = AskingStream(), FolderStorage.write
+
+    def slow(storage: FolderStorage, name: str, data: Any, *, durable: bool) -> None:
+        if name.endswith(".arrow"):
+            assert stream.has_answer.wait(30), "nothing was answered meanwhile"
+            monkeypatch.setattr(FolderStorage, "write", write)
+        write(storage, name, data, durable=durable)
+
+    monkeypatch.setattr(FolderStorage, "write", slow)
+    capture(log, stream, turns=60, age=0.01)
+    assert stream.has_answer.is_set()
+    assert log.list().frontier == FIRST
 
 
 def test_a_full_log_takes_nothing_before_its_readers_go_on(log: ChangeLog) -> None:

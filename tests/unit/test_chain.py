@@ -47,6 +47,14 @@ class TestChain:
         late = [closed(3, 15, 20, epoch=1), closed(2, 10, 20, epoch=1)]
         assert chain([first, fresh, *late]) == [first, fresh]
 
+    def test_nor_does_it_when_what_replaced_it_is_removed(self) -> None:
+        """It reaches beyond the place where the later writer began, which has not seen it."""
+        late, fresh = closed(2, 10, 20, epoch=1), closed(3, 10, 15, epoch=2)
+        assert chain([late, fresh]) == [fresh]
+        assert chain([closed(1, 0, 10), late, fresh]) == [closed(1, 0, 10), fresh]
+        known = closed(2, 0, 10, epoch=1)
+        assert chain([known, fresh]) == [known, fresh]
+
     def test_order_does_not_depend_on_the_listing(self) -> None:
         names = [closed(n, n, n + 1, epoch=1 + n // 4) for n in range(1, 9)]
         assert chain(reversed(names)) == names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import pickle
 from collections.abc import Callable
@@ -11,161 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
-from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, LogIdentity
-from penstock.changelog.retention import passed_by_all
 from penstock.changelog.segment_name import SegmentName
-from penstock.changelog.segment_run import read_runs
 from penstock.changelog.storage.folder import FolderStorage
 from penstock.changelog.writer import LogWriter
 from penstock.model.errors import ConfigError, Fenced, IdentityChanged, LogError
 from penstock.model.lsn import Frontier
 from penstock.source.postgres.capture.assemble import Assembler, Cut
+from tests.log_sessions import Session
 from tests.stream_model import (
     START,
     VERSIONS,
-    Change,
-    History,
     build,
     describe,
-    histories,
-    memory_log,
-    read_back,
 )
 
 IDENTITY = LogIdentity("7001", 1, "shop", "penstock_shop")
 ONE_INSERT = ("transaction", None, [("insert", 0, (b"1", b"x", None))])
-
-
-# -- the life of a log, against the model ------------------------------------------------------
-
-
-class Session:
-    """One capture process: it starts where the log ends and may die at any moment."""
-
-    def __init__(self, log: ChangeLog, history: History) -> None:
-        self.writer = LogWriter(log)
-        self.start = self.writer.frontier or START
-        self.writer.start_at(self.start)
-        self._assembler = Assembler(self.start, describe)
-        self._left = history.messages(self.start)
-
-    def receive(self, count: int) -> None:
-        self._assembler.add(self._left[:count])
-        del self._left[:count]
-
-    def publish(self) -> None:
-        cut = self._assembler.cut()
-        if cut.has_rows or not cut.is_open:
-            self.writer.publish(cut.segment, cut.frontier, is_open=cut.is_open)
-
-    def finish(self) -> None:
-        self.receive(len(self._left))
-        self.publish()
-
-
-class Reader:
-    """Follows the log in batches and remembers what it got."""
-
-    def __init__(self, log: ChangeLog) -> None:
-        self._log = log
-        self.frontier = START
-        self.changes: list[Change] = []
-
-    def read(self, max_bytes: int) -> bool:
-        listing = self._log.list()
-        batch = chain.next_batch(listing.segments, listing.sizes, self.frontier, max_bytes)
-        if batch is None:
-            return False
-        assert batch.frontier > self.frontier
-        self.frontier = batch.frontier
-        for run in read_runs(self._log, batch.pointers, max_bytes):
-            self.changes += read_back(run)
-        return True
-
-
-action = st.one_of(
-    st.tuples(st.just("receive"), st.integers(1, 9)),
-    st.tuples(st.just("publish"), st.just(0)),
-    st.tuples(st.just("publish"), st.just(0)),
-    st.tuples(st.just("crash"), st.just(0)),
-    st.tuples(st.just("read"), st.integers(0, 1)),
-    st.tuples(st.just("read all"), st.integers(0, 1)),
-    st.tuples(st.just("expire"), st.integers(0, 1)),
-)
-
-
-@settings(max_examples=150)
-@given(histories(8), st.lists(action, max_size=30))
-# All is read and expired while a transaction is half written; then the writer dies.
-@example(
-    build([ONE_INSERT, ONE_INSERT]),
-    [("receive", 4), ("publish", 0), ("receive", 2), ("publish", 0), ("expire", 1), ("crash", 0)],
-)
-def test_crashes_and_retention_lose_and_repeat_nothing(
-    history: History, actions: list[tuple[str, int]]
-) -> None:
-    log = memory_log()
-    session = Session(log, history)
-    readers = [Reader(log), Reader(log)]
-    promised = START
-    for what, number in actions:
-        if what == "receive":
-            session.receive(number)
-        elif what == "publish":
-            session.publish()
-            promised = session.writer.frontier or START
-        elif what == "crash":
-            session = Session(log, history)
-            # The slot may be confirmed up to here: a log that ends before has lost changes.
-            assert session.start == promised
-        elif what == "read":
-            readers[number].read(max_bytes=1)
-        elif what == "read all":
-            while readers[number].read(max_bytes=4000):
-                pass
-        else:
-            while number and any(reader.read(max_bytes=4000) for reader in readers):
-                pass
-            frontiers = [reader.frontier for reader in readers]
-            for name in passed_by_all(log.list().segments, frontiers):
-                log.segments.delete(str(name))
-        for reader in readers:
-            assert reader.changes == history.committed_up_to(reader.frontier.commit_lsn)
-    session.finish()
-    for reader in readers:
-        while reader.read(max_bytes=1):
-            pass
-        assert reader.changes == history.changes
-
-
-@settings(max_examples=60)
-@given(histories(6), st.integers(0, 20), st.integers(1, 20), st.booleans())
-def test_a_stale_writer_that_slips_through_the_fence_changes_nothing(
-    history: History, before: int, late: int, newer_first: bool
-) -> None:
-    """Fence check and rename are two steps: a stale segment may still appear between them."""
-    log = memory_log()
-    stale = Session(log, history)
-    stale.receive(before)
-    stale.publish()
-    session = Session(log, history)
-    stale.receive(late)
-    stale.writer._next_look = math.inf  # it has just looked
-    if newer_first:
-        session.receive(before)
-        session.publish()
-        stale.publish()
-    else:
-        stale.publish()
-    session.finish()
-    reader = Reader(log)
-    while reader.read(max_bytes=1):
-        pass
-    assert reader.changes == history.changes
 
 
 # -- one writer --------------------------------------------------------------------------------

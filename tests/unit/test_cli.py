@@ -12,14 +12,17 @@ import pytest
 import typer
 
 from penstock.changelog.changelog import ChangeLog, LogIdentity
+from penstock.changelog.storage.folder import FolderStorage
+from penstock.changelog.storage.object_check import check_objects
 from penstock.cli import check as check_command
 from penstock.cli.destroy import remove_change_log
 from penstock.cli.main import app, main
-from penstock.config import PipelineConfig
+from penstock.config import PipelineConfig, load_pipeline
 from penstock.model.errors import LogError, SourceError
 from penstock.model.lsn import Frontier
 from penstock.model.quantity_text import bytes_text
 from penstock.source.postgres.preflight.all_checks import CheckResult
+from penstock.spark import executor_check
 from penstock.spark import preflight as checks
 
 COMMANDS = [command.name for command in app.registered_commands]
@@ -151,6 +154,22 @@ def test_check_shows_a_table_in_a_terminal(
     assert "→ ALTER x" in text
 
 
+def test_spark_submit_starts_one_destination_at_a_time(
+    unreachable: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of them would share its one JVM, which has room for one Spark context."""
+    one, several = (
+        "destination: {type: discard}",
+        "destinations: {a: {type: discard}, b: {type: discard}}",
+    )
+    unreachable.write_text(unreachable.read_text().replace(one, several))
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert exit_code("run", str(unreachable)) == 2
+    said = capsys.readouterr().err
+    assert "several destinations (a, b), and spark-submit starts one driver" in said
+    assert "--only NAME" in said
+
+
 def test_destroy_asks_first(
     unreachable: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,6 +257,31 @@ class TestRemovingTheChangeLog:
         with pytest.raises(LogError, match=r"holds more than a change log \(thesis\.txt\)"):
             remove_change_log(config)
         assert log.reader("shop") is not None
+
+    def test_they_do_before_anything_is_removed(
+        self, unreachable: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        log = load_pipeline(unreachable).change_log.path
+        Path(log).mkdir(parents=True)
+        (Path(log) / "thesis.txt").touch()
+        assert exit_code("destroy", str(unreachable), "--yes") == 1
+        said = capsys.readouterr().err
+        assert "holds more than a change log (thesis.txt); nothing was removed" in said
+
+    def test_what_a_check_left_that_was_killed_goes_too(
+        self, config: PipelineConfig, log: ChangeLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(FolderStorage, "delete", lambda *_: None)
+        check_objects(log.root)
+
+        def killed(_probe: object) -> list[CheckResult]:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(executor_check, "_asked", killed)
+        with pytest.raises(KeyboardInterrupt):
+            executor_check.check_executors([config])
+        assert len([name for name in log.root.entries() if name.startswith("check")]) == 2
+        assert remove_change_log(config) == [f"change log {log.root.path}"]
 
 
 @pytest.mark.parametrize(

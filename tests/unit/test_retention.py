@@ -7,8 +7,10 @@ from penstock.changelog.segment_name import SegmentName
 from penstock.model.lsn import Frontier
 
 
-def segment(sequence: int, after: int, last: int, *, is_open: bool = False) -> SegmentName:
-    return SegmentName(sequence, 1, after, last, last + 1, 1, is_open, 0)
+def segment(
+    sequence: int, after: int, last: int, *, is_open: bool = False, epoch: int = 1
+) -> SegmentName:
+    return SegmentName(sequence, epoch, after, last, last + 1, 1, is_open, 0)
 
 
 def at(lsn: int) -> Frontier:
@@ -92,3 +94,27 @@ class TestAnInterruptedRemoval:
             assert without_passed_head(self.left(3), held) == self.left(3)
         # Segment 4 may have begun the transaction that 5 ends, as far as names tell.
         assert without_passed_head(self.left(4), [at(40)]) == self.left(4)
+
+
+class TestALateWrite:
+    """It stands alone before a gap: all around it was removed before it came."""
+
+    LATE = segment(11, 100, 110)
+
+    def test_it_stops_nobody(self) -> None:
+        last = segment(60, 590, 600, epoch=2)
+        assert without_passed_head([self.LATE, last], [at(600)]) == [last]
+        behind = [last, segment(61, 600, 610, epoch=2)]
+        for held in (590, 600, 610):
+            assert without_passed_head([self.LATE, *behind], [at(held)], late_writes=True) == behind
+
+    def test_a_segment_that_somebody_needs_is_missed(self) -> None:
+        last = segment(60, 590, 600, epoch=2)
+        for held in ([], [at(110)], [at(600), at(589)]):
+            left = [self.LATE, last]
+            assert without_passed_head(left, held, late_writes=True) == left
+        # Of one writer it may be the one before that is missing, which began a transaction.
+        same = [self.LATE, segment(60, 590, 600)]
+        assert without_passed_head(same, [at(590)], late_writes=True) == same
+        # So it may where writes do not come late.
+        assert without_passed_head([self.LATE, last], [at(590)]) == [self.LATE, last]

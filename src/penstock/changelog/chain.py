@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 from penstock.changelog.segment_name import SegmentName
 from penstock.model.errors import LogError
@@ -33,7 +34,9 @@ def chain(names: Iterable[SegmentName]) -> list[SegmentName]:
     """The segments that count, in order: a stale writer's are left out.
 
     Where two writers made the same number the later writer (higher epoch) wins, and whatever a
-    writer added after a later one began does not count.
+    writer added after a later one began does not count. Nor does what reaches beyond the place
+    where a later one began, which has not seen it: that is known also when the later one's first
+    segments are removed again.
     """
     newest: dict[int, SegmentName] = {}
     for name in names:
@@ -47,7 +50,14 @@ def chain(names: Iterable[SegmentName]) -> list[SegmentName]:
         if name.epoch >= epoch:
             epoch = name.epoch
             result.append(name)
-    return result
+    kept: list[SegmentName] = []
+    begins = inf  # the commit LSN after which the next writer's segments begin
+    for name in reversed(result):
+        if kept and kept[-1].epoch > name.epoch:
+            begins = kept[-1].after
+        if name.last <= begins:
+            kept.append(name)
+    return kept[::-1]
 
 
 def has_gap(segments: Sequence[SegmentName]) -> bool:

@@ -191,7 +191,7 @@ class ChangeLog:
             return Listing(tuple(segments), sizes, barriers)
         # First: to a new writer, all behind what a removal left looks like a fenced one's.
         held = [reader.frontier for reader in self.all_readers().values()]
-        segments = without_passed_head(segments, held)
+        segments = without_passed_head(segments, held, late_writes=self.segments.has_late_writes)
         segments = chain.without_stale_tail(segments, self.newest_epoch())
         if not chain.has_gap(segments):
             return Listing(tuple(segments), sizes, barriers)

@@ -17,15 +17,20 @@ def passed_by_all(
     The last segment that a new writer would keep always stays: it says where the log ends.
     Without readers all stay.
     """
+    kept = len(segments) - 1
+    while kept >= 0 and segments[kept].is_unfinished:
+        kept -= 1
+    return _passed(segments, readers)[: max(kept, 0)]
+
+
+def _passed(segments: Sequence[SegmentName], readers: Iterable[Frontier]) -> list[SegmentName]:
+    """The same, the last one included."""
     frontiers = list(readers)
     if not frontiers:
         return []
     held = min(frontiers).commit_lsn
-    kept = len(segments) - 1
-    while kept >= 0 and segments[kept].is_unfinished:
-        kept -= 1
     passed = []
-    for index, segment in enumerate(segments[: max(kept, 0)]):
+    for index, segment in enumerate(segments):
         needed = segment.last
         if segment.is_open:
             # Its last transaction ends in a later segment.
@@ -41,18 +46,30 @@ def passed_by_all(
 
 
 def without_passed_head(
-    segments: Sequence[SegmentName], readers: Iterable[Frontier]
+    segments: Sequence[SegmentName], readers: Iterable[Frontier], *, late_writes: bool = False
 ) -> list[SegmentName]:
-    """The segments behind the last gap, if no reader needs the first of them: a removal that was
-    interrupted leaves some of those before it. All of them where a reader does: then one is lost.
+    """The segments behind the last gap, if no reader needs what is missing there; all of them where
+    one may: then a segment is lost.
 
-    Of what is removed at a time the last one goes last, so that it tells.
+    A removal that was interrupted leaves some segments before a gap. Then all readers hold the
+    first one behind it: of what is removed at a time the last one goes last, so that it tells.
+
+    With ``late_writes``, what a writer had sent may also arrive when it is replaced, and all around
+    it is removed. Then what stands before the gap is of earlier writers than what is behind it, and
+    all readers hold what was committed before that. (The transaction that the first one behind the
+    gap ends may have begun in a segment that is missing; but each writer begins with a segment
+    without rows, so that two are lost where that is so.)
     """
     gaps = [i for i, (a, b) in enumerate(pairwise(segments), 1) if b.sequence != a.sequence + 1]
-    if not gaps:
+    frontiers = list(readers)
+    if not gaps or not frontiers:
         return list(segments)
-    behind = segments[gaps[-1] :]
-    return list(behind if behind[0] in passed_by_all(behind, readers) else segments)
+    before, first = segments[gaps[-1] - 1 : gaps[-1] + 1]
+    behind = list(segments[gaps[-1] :])
+    if first in _passed(behind, frontiers):
+        return behind
+    is_late = late_writes and before.epoch < first.epoch
+    return behind if is_late and min(frontiers).commit_lsn >= first.after else list(segments)
 
 
 class Retention:

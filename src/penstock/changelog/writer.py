@@ -76,7 +76,9 @@ class LogWriter:
         is_open: bool,
         has_schema_changes: bool = False,
     ) -> SegmentName:
-        """Make a segment durable and visible. Returns once both hold."""
+        """Make a segment durable and visible. Returns once both hold, and it counts: whoever takes
+        over from now on finds it. So what it holds may be confirmed.
+        """
         from penstock.changelog.segment import encode_segment
 
         data, digest = encode_segment(segment)
@@ -99,6 +101,8 @@ class LogWriter:
             # A writer that took over meanwhile has swept the half-written file away.
             self._check_fence(now=True)
             raise
+        # Whoever has taken over meanwhile may not have seen it: he looked after our epoch was gone.
+        self._check_fence(now=True)
         self._next += 1
         self.frontier = frontier
         with self._lock:
@@ -140,8 +144,8 @@ class LogWriter:
         return max([self._log.newest_epoch(), *written])
 
     def _check_fence(self, *, now: bool = False) -> None:
-        """Whoever takes over removes the epochs of all others. That is looked at as often as the
-        storage's pace allows: what a writer adds that was fenced does not count in any case.
+        """Whoever takes over removes the epochs of all others, and then looks what the log holds.
+        Before a write that is looked at as often as the storage's pace allows; after it always.
         """
         at = time.monotonic()
         if at < self._next_look and not now:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -14,14 +15,17 @@ from penstock.cli.terminal import say
 from penstock.model.errors import ConfigError, DestinationUnavailable, LogError
 
 if TYPE_CHECKING:
+    from penstock.changelog.storage.contract import Storage
     from penstock.config import PipelineConfig
 
 # What a change log consists of. Anything else in its folder is somebody's, and stays.
 _LOG_ENTRIES = {
     *("segments", "readers", "epochs", "snapshots", "runs"),
     *("log.json", "tables.json", "capture.json", "barrier.json"),
-    *("kafka_source.json", "kafka_tables.json"),
+    *("kafka_source.json", "kafka_tables.json", "check"),
 }
+# What `penstock check` leaves there if it is killed, beside the folder of that name.
+_PROBE = re.compile(r"check-[0-9a-f]{32}")
 
 
 def destroy(
@@ -61,6 +65,7 @@ def destroy(
 
 
 def _destroy_all(views: Sequence[PipelineConfig], *, yes: bool) -> None:
+    from penstock.changelog.changelog import ChangeLog
     from penstock.config.kafka_source import KafkaPipelineConfig
     from penstock.source.postgres.connect import connect
     from penstock.source.postgres.pipeline_lock import PipelineLock
@@ -72,6 +77,8 @@ def _destroy_all(views: Sequence[PipelineConfig], *, yes: bool) -> None:
     from penstock.source.registry import forget_group
 
     config = views[0]
+    # First: what comes before it is gone then.
+    _require_no_more(ChangeLog.of(config.change_log).root, "nothing was removed")
     if not yes:
         typer.confirm(
             f"Remove slot and publication of pipeline {config.name} from {config.source.url}, its "
@@ -198,20 +205,28 @@ def remove_change_log(config: PipelineConfig) -> list[str]:
     from penstock.changelog.changelog import ChangeLog
 
     root = ChangeLog.of(config.change_log).root
-    found = root.entries()
+    found = _require_no_more(
+        root, "it was not removed. Slot, publication and table states are gone"
+    )
     if not found and (config.change_log.is_remote or not Path(root.path).is_dir()):
         return []
-    if foreign := found - _LOG_ENTRIES:
-        raise LogError(
-            f"{root.path} holds more than a change log ({', '.join(sorted(foreign)[:5])}); it was "
-            "not removed. Slot, publication and table states are gone.",
-            remedy="Check change_log.path. If it is right, move the other files away and run the "
-            "command again.",
-        )
     root.destroy()
     if not config.change_log.is_remote:
         _remove_default_folders(Path(root.path), config.name)
     return [f"change log {root.path}"]
+
+
+def _require_no_more(root: Storage, what_is_done: str) -> set[str]:
+    """What is in the log's place. Raises LogError where some of it is none of a change log's."""
+    found = root.entries()
+    foreign = sorted(name for name in found - _LOG_ENTRIES if _PROBE.fullmatch(name) is None)
+    if foreign:
+        raise LogError(
+            f"{root.path} holds more than a change log ({', '.join(foreign[:5])}); {what_is_done}.",
+            remedy="Check change_log.path. If it is right, move the other files away and run the "
+            "command again.",
+        )
+    return found
 
 
 def _remove_default_folders(folder: Path, pipeline: str) -> None:

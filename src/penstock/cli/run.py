@@ -67,6 +67,7 @@ def run(
     """
     views = chosen_deliveries(file, only)
     if len(views) > 1:
+        _require_own_jvms(views)
         _run_many(file, views, until_caught_up=until_caught_up, no_capture=no_capture)
         return
     with _tied(tether) as tie:
@@ -77,6 +78,21 @@ def run(
             until_caught_up=until_caught_up,
             no_capture=no_capture,
             feed=feed,
+        )
+
+
+def _require_own_jvms(views: Sequence[PipelineConfig]) -> None:
+    """Raise ConfigError under spark-submit: it has made one JVM, and each destination needs one."""
+    from penstock.model.errors import ConfigError
+    from penstock.spark.java import is_submitted
+
+    if is_submitted():
+        names = ", ".join(view.destination_name for view in views)
+        raise ConfigError(
+            f"the file has several destinations ({names}), and spark-submit starts one driver: "
+            "each of them needs its own",
+            remedy="submit each by itself, with `run FILE --only NAME`; the first one captures for "
+            "all (docs/clusters.md)",
         )
 
 

@@ -48,6 +48,11 @@ exec @JAVA@ "$@"
 """
 
 
+def is_submitted() -> bool:
+    """Whether spark-submit has started this process, and the only JVM that it may use before it."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def cache_folder() -> Path:
     """Where what can be made anew is kept for the next start."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock"

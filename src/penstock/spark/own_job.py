@@ -22,11 +22,13 @@ def run_pipeline(
     file: Path | str,
     spark: SparkSession,
     *,
+    only: str | None = None,
     until_caught_up: bool = True,
     stopping: Callable[[], bool] = lambda: False,
     captures: bool = True,
 ) -> Frontier:
-    """Run the pipeline of a file on a session that is there, as `penstock run` does on its own.
+    """Run the pipeline of a file on a session that is there, as `penstock run` does on its own. Of
+    several destinations it runs the one called ``only``, as `penstock run --only` does.
 
     Call it on the driver's main thread. It returns when the destination holds what was committed at
     the start, or with ``until_caught_up=False`` once ``stopping()`` says so, and tells what the
@@ -36,7 +38,7 @@ def run_pipeline(
     Raises PenstockError with cause and remedy.
     """
     path = Path(file)
-    config = _on_session(load_pipeline(path), spark)
+    config = _on_session(load_pipeline(path, only=only), spark)
     require_passed(run_all_checks(config))
     register(spark)
     pipeline = Pipeline(config, path, partial(SparkEngine, session=spark), captures=captures)

@@ -20,11 +20,9 @@ from penstock.config.models import SparkConfig
 from penstock.spark import register
 from penstock.spark.class_archive import archive_options
 from penstock.spark.environment import PYTHON, driver_folder, environment_settings
-from penstock.spark.java import ensure_java
+from penstock.spark.java import ensure_java, is_submitted
 from penstock.spark.jvm import JVM_GONE, end_jvm, log_options, start_context
 
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set where spark-submit has started this process, and the JVM before it."""
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _SPECULATION = "spark.speculation"
 # The JVM plans batches and carries pointers; no row passes through it. Compiling its code twice
@@ -65,7 +63,7 @@ def start_session(name: str, config: SparkConfig) -> SparkSession:
     Under spark-submit that is the one which it was told to make: master and driver are its affair,
     and of our settings only those count that it does not have.
     """
-    if _SUBMITTED in os.environ:
+    if is_submitted():
         return _submitted_session(config)
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -138,6 +138,22 @@ BREAKS = (
         noticed_by=(("contract/test_store_copies.py", "TestCopies::test_progress_is_kept"),),
     ),
     Break(
+        name="frozen-writer-keeps-its-chunk",
+        guarantee="A copy is not begun anew",
+        without="A worker that is frozen in the middle of a chunk holds it as long as it is.",
+        file="destination/postgres/copying/chunk_writer.py",
+        edits=(
+            ('conn.execute(_END_STUCK, [session_name(self.pipeline, "copy"), _PATIENCE])', "pass"),
+            ("return self._written(conn, rows, 0)", "return self._written(conn, rows, _PATIENCE)"),
+        ),
+        noticed_by=(
+            (
+                "integration/test_postgres_copy.py",
+                "test_a_writer_that_is_frozen_holds_up_nobody",
+            ),
+        ),
+    ),
+    Break(
         name="copy-that-was-given-up-goes-on",
         guarantee="A copy is not begun anew",
         without="A task of a copy that was given up writes into the next one.",

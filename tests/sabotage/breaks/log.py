@@ -85,6 +85,48 @@ BREAKS = (
         ),
     ),
     Break(
+        name="late-write-read-twice",
+        guarantee="The same on object storage",
+        without="A segment that arrives late is read beside those of the next writer, whose first "
+        "one is removed.",
+        file="changelog/chain.py",
+        edits=(("if name.last <= begins:", "if begins:"),),
+        noticed_by=(
+            ("unit/test_log_life.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
+            ("unit/test_chain.py", "TestChain::test_nor_does_it_when_what_replaced_it_is_removed"),
+        ),
+    ),
+    Break(
+        name="late-write-stops-all",
+        guarantee="The same on object storage",
+        without="A segment that arrives when all around it is removed is taken for a log with a "
+        "gap, for good.",
+        file="changelog/retention.py",
+        edits=(("late_writes and before.epoch < first.epoch", "False"),),
+        noticed_by=(
+            ("unit/test_log_life.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
+            ("unit/test_retention.py", "TestALateWrite::test_it_stops_nobody"),
+        ),
+    ),
+    Break(
+        name="confirmed-though-fenced",
+        guarantee="One writer",
+        without="A capture process that was replaced while it wrote confirms what does not count.",
+        file="changelog/writer.py",
+        edits=(
+            (
+                "self._check_fence(now=True)\n        self._next += 1",
+                "self._next += 1",
+            ),
+        ),
+        noticed_by=(
+            (
+                "unit/test_capture_session.py",
+                "test_what_was_written_after_a_takeover_is_not_confirmed",
+            ),
+        ),
+    ),
+    Break(
         name="lost-answer-is-another-s",
         guarantee="The same on object storage",
         without="A writer whose answer was lost takes its own epoch for somebody else's.",
@@ -200,12 +242,7 @@ BREAKS = (
         guarantee="Old segments go without a trace",
         without="What is left of a removal that was interrupted is taken for a log with a gap.",
         file="changelog/retention.py",
-        edits=(
-            (
-                "return list(behind if behind[0] in passed_by_all(behind, readers) else segments)",
-                "return list(segments)",
-            ),
-        ),
+        edits=(("if first in _passed(behind, frontiers):", "if not segments:"),),
         noticed_by=(
             (
                 "unit/test_retention.py",

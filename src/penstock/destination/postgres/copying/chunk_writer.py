@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psycopg
+from psycopg import errors
 
+from penstock.cadence import paced
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.contract import ChunkReceipt, ChunkWriter
 from penstock.destination.postgres.copying.copied_rows import CopiedRows, copy_refusal
@@ -61,6 +63,18 @@ def passes_binary(table: TableDefinition, stage: Stage) -> bool:
     )
 
 
+# So long one that writes a chunk is waited for by another one that is to write it, too: it has lost
+# its lease, or Spark has given it up.
+_PATIENCE = paced(30.0)
+# Those in a transaction whose client sends nothing; ours, whoever has begun them.
+_END_STUCK = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = %s AND datname = current_database() AND usename = current_user
+AND pid <> pg_backend_pid() AND wait_event = 'ClientRead'
+AND xact_start < clock_timestamp() - %s * interval '1 second'
+"""
+
+
 @dataclass(frozen=True)
 class PostgresChunkWriter(ChunkWriter):
     """Writes chunks of one table, each in one transaction with the record that it is there."""
@@ -101,11 +115,19 @@ class PostgresChunkWriter(ChunkWriter):
         return conn
 
     def _write(self, conn: Connection, rows: ChunkReader) -> ChunkReceipt:
-        oid = self.stage.oid
-        names = [column.name for column in rows.table.columns]
         self.stage.places(rows.table)
+        try:
+            return self._written(conn, rows, _PATIENCE)
+        except errors.LockNotAvailable:
+            # Nothing was read yet. Whoever has it does not go on: a machine that is frozen would
+            # hold it for as long as it is.
+            conn.execute(_END_STUCK, [session_name(self.pipeline, "copy"), _PATIENCE])
+            return self._written(conn, rows, 0)
+
+    def _written(self, conn: Connection, rows: ChunkReader, patience: float) -> ChunkReceipt:
+        oid, names = self.stage.oid, [column.name for column in rows.table.columns]
         with conn.transaction():
-            there = begin_chunk(conn, self.pipeline, oid, self.copy, rows.chunk)
+            there = begin_chunk(conn, self.pipeline, oid, self.copy, rows.chunk, patience=patience)
             if there is not None:
                 return ChunkReceipt(*there)
             count, size = self._add(conn, rows, names)

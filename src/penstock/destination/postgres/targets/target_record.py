@@ -200,12 +200,16 @@ def set_complete(conn: Connection, pipeline: str, table: int) -> None:
 
 
 def begin_chunk(
-    conn: Connection, pipeline: str, table: int, copy: int, chunk: str
+    conn: Connection, pipeline: str, table: int, copy: int, chunk: str, *, patience: float
 ) -> tuple[int, int] | None:
     """Claim a chunk in the transaction that writes it; its rows and bytes where it stands already.
+    Waits for another one that writes it now, for ``patience`` seconds (0: as long as it takes), and
+    raises LockNotAvailable then.
 
     Raises Fenced where the copy that it belongs to has been given up.
     """
+    wait_for_locks = "SELECT set_config('lock_timeout', %s, true)"
+    conn.execute(wait_for_locks, [f"{patience * 1000:.0f}"])
     current = conn.execute(
         "SELECT copy FROM penstock.target_table WHERE pipeline = %s AND source_table = %s"
         " FOR SHARE",
@@ -222,6 +226,7 @@ def begin_chunk(
         " ON CONFLICT DO NOTHING",
         [pipeline, table, chunk],
     ).rowcount
+    conn.execute(wait_for_locks, ["0"])
     if fresh:
         return None
     row = conn.execute(
