@@ -26,6 +26,7 @@ from penstock.model.table_state import (
     state_to_json,
 )
 from penstock.source.postgres.connect import Party, connect, without_secrets
+from penstock.source.postgres.search_path import without_path
 from penstock.source.postgres.silence import answered_within, silence_limit
 from penstock.store.contract import SchemaVersion, StateRecord, Store
 from penstock.store.migrations import (
@@ -310,6 +311,7 @@ class PostgresStore(PostgresCopies, PostgresJobs, Store):
         try:
             conn = self._live_connection()
             with conn.transaction():
+                without_path(conn)
                 yield conn
         except psycopg.Error as error:
             raise self._refusal(action, error) from error

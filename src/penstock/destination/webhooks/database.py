@@ -13,6 +13,7 @@ from psycopg import sql
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import DestinationError, DestinationUnavailable, PenstockError
 from penstock.source.postgres.connect import Party, connect, without_secrets
+from penstock.source.postgres.search_path import without_path
 from penstock.source.postgres.silence import answered_within, silence_limit
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -109,6 +110,7 @@ class Database:
             conn = self._connection()
             try:
                 with answered_within(conn, silence_limit(self._url)), conn.transaction():
+                    without_path(conn)
                     yield conn
             except PenstockError:
                 raise
