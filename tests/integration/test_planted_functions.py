@@ -82,11 +82,10 @@ def _plant(stranger: psycopg.Connection[object], number: int, signature: str, re
 
 
 def _trap(signature: str, result: str, true: str) -> str:
+    note = f"INSERT INTO public.evidence VALUES ('{signature}', current_user::text);"  # noqa: S608
     return (
         f"CREATE FUNCTION {signature} RETURNS {result} LANGUAGE plpgsql"
-        " SET search_path = pg_catalog AS $$BEGIN"
-        f" INSERT INTO public.evidence VALUES ('{signature}', current_user::text);"  # noqa: S608
-        f" RETURN {true}; END$$"
+        f" SET search_path = pg_catalog AS $$BEGIN {note} RETURN {true}; END$$"
     )
 
 
