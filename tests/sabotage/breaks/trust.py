@@ -82,6 +82,21 @@ BREAKS = (
         ),
     ),
     Break(
+        name="everybodys-messages-asked-for",
+        guarantee=_HARMLESS,
+        without="Messages are read into memory though nobody wants any.",
+        file="source/postgres/capture/process.py",
+        edits=(
+            ("return config.schema_changes.track or bool(config.source.messages)", "return True"),
+        ),
+        noticed_by=(
+            (
+                "unit/test_capture_start.py",
+                "test_messages_of_strangers_are_asked_for_only_where_some_are_wanted",
+            ),
+        ),
+    ),
+    Break(
         name="roles-own-path",
         guarantee="What others planted does not run",
         without="Sessions keep the search path of their role.",
