@@ -162,8 +162,12 @@ class PipelineLock:
     def _take(self) -> None:
         self._expect_primary()
         began, told = time.monotonic(), False
-        while (holder := self._holder() or self._show_key()) is not None:
+        while True:
+            # Before the look: an answer that comes late says how silent the holder was then.
             waited = time.monotonic() - began
+            holder = self._holder() or self._show_key()
+            if holder is None:
+                return
             if holder.is_stale:
                 self._end(holder)
             elif waited >= self._patience:
