@@ -12,11 +12,11 @@ from penstock.config.connection_url import ConnectionUrl
 from penstock.model.lsn import Frontier
 from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.plan import plan_copy
 from penstock.source.postgres.snapshot.relations import read_relations
 from penstock.source.postgres.snapshot.source_session import close_idle_sessions
+from tests.application_session import connect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

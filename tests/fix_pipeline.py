@@ -25,12 +25,12 @@ from penstock.model.lsn import Frontier, parse_lsn
 from penstock.source.capture.stop import Stop
 from penstock.source.contract import Subscription
 from penstock.source.postgres.capture.process import run_capture
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.subscription.slot import SlotState, slot_state
 from penstock.source.postgres.subscription.subscription import (
     ensure_subscription,
     find_subscription,
 )
+from tests.application_session import connect
 from tests.logged_changes import MESSAGES, SENTINEL, LoggedChange, logged_changes
 
 T = TypeVar("T")

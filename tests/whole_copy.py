@@ -16,13 +16,13 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.source.postgres.catalogue.definitions import read_definitions_by_oid
 from penstock.source.postgres.catalogue.trust import Trust
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.plan import plan_copy
 from penstock.source.postgres.snapshot.relations import read_relations
 from penstock.source.postgres.snapshot.snapshot_record import HeldSnapshot
 from penstock.source.postgres.snapshot.source_session import close_idle_sessions
 from penstock.source.postgres.whole_schema.dump import dump_schema, read_sequences
+from tests.application_session import connect
 from tests.fix_target import PIPELINE, end_task_sessions
 
 _FOLLOWED = """

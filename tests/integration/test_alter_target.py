@@ -25,7 +25,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import definitions_of
 from penstock.source.postgres.catalogue.tables import read_tables
-from penstock.source.postgres.connect import connect
+from tests.application_session import connect
 from tests.fix_postgres import drop_database
 from tests.integration.altered_table import CASES, SETUP
 

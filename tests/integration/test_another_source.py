@@ -12,8 +12,8 @@ from penstock.cli.main import app
 from penstock.destination.files.committed_files import list_files
 from penstock.destination.files.manifest import read_manifest
 from penstock.model.errors import IdentityChanged
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.subscription.subscription import find_subscription
+from tests.application_session import connect
 from tests.fix_pipeline import MakePipeline, PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer
 from tests.integration.test_pipeline import ITEMS, catch_up, delivered, insert, inserts, running

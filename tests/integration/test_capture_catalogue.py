@@ -8,7 +8,7 @@ import psycopg
 
 from penstock.model.errors import SourceUnavailable
 from penstock.source.postgres.capture.catalogue import CatalogueConnection
-from penstock.source.postgres.connect import connect
+from tests.application_session import connect
 from tests.fix_pipeline import wait_until
 
 

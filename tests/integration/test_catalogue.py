@@ -10,7 +10,7 @@ import pytest
 
 from penstock.model.table_schema import PgType
 from penstock.source.postgres.catalogue.tables import read_tables, resolve_types
-from penstock.source.postgres.connect import connect
+from tests.application_session import connect
 
 pytestmark = pytest.mark.every_postgres
 

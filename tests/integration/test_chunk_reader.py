@@ -23,11 +23,11 @@ from penstock.model.table_name import TableName
 from penstock.model.table_schema import TableSchema
 from penstock.source.copy_plan import Chunk
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.chunk_reader import SourceChunkReader
 from penstock.source.postgres.snapshot.keys import read_keys
 from penstock.source.postgres.snapshot.relations import read_relations
 from penstock.source.postgres.snapshot.source_session import APPLICATION, close_idle_sessions
+from tests.application_session import connect
 
 if TYPE_CHECKING:
     from tests.fix_copy import Connection, Copies

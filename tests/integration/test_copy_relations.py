@@ -16,9 +16,9 @@ from penstock.pgoutput.messages import Relation, parse_message
 from penstock.source.postgres.capture.relations import RelationDescriber
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.catalogue.tables import resolve_types
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.reading import written
 from penstock.source.postgres.snapshot.relations import CopyRelations, CopySources, read_relations
+from tests.application_session import connect
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

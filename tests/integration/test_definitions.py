@@ -12,7 +12,7 @@ from penstock.model.errors import SourceError
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.table_name import TableName
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.connect import connect
+from tests.application_session import connect
 
 pytestmark = pytest.mark.every_postgres
 

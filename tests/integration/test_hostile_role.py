@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from penstock.model.schema_message import PREFIX
 from penstock.source.postgres.catalogue import document as catalogue_document
@@ -57,8 +58,39 @@ def expect_unharmed(changed: Changed) -> None:
         assert target.execute("SELECT * FROM private.evidence").fetchall() == []
 
 
+# Whoever called one of these would stop.
+PLANTED = (
+    (
+        "CREATE FUNCTION public.stop() RETURNS text LANGUAGE plpgsql AS"
+        " $$BEGIN RAISE 'a stranger''s function was called'; END$$"
+    ),
+    (
+        "CREATE FUNCTION public.obj_description(oid, text) RETURNS text LANGUAGE sql"
+        " AS 'SELECT public.stop()'"
+    ),
+    (
+        "CREATE FUNCTION public.to_jsonb(pg_replication_slots) RETURNS jsonb LANGUAGE sql"
+        " AS 'SELECT public.stop()::jsonb'"
+    ),
+    (
+        "CREATE FUNCTION public.is_like(name, name) RETURNS bool LANGUAGE sql"
+        " AS 'SELECT public.stop()::bool'"
+    ),
+    "CREATE OPERATOR public.~~ (FUNCTION = is_like, LEFTARG = name, RIGHTARG = name)",
+    "CREATE OPERATOR public.!~~ (FUNCTION = is_like, LEFTARG = name, RIGHTARG = name)",
+)
+# All keys near those that are taken, for as long as the session lasts.
+LOCKS = """
+SELECT pg_try_advisory_lock(((classid::bigint << 32) | objid::bigint) + n)
+  FROM pg_locks, generate_series(-5, 5) n WHERE locktype = 'advisory' AND objsubid = 1
+   AND pid <> pg_backend_pid()
+"""
+
+
 class Stranger(threading.Thread):
-    """Sends messages as a role that may connect, and nothing else."""
+    """Sends messages, plants functions and takes locks, as a role that may connect and, as in
+    Postgres 14, create in ``public``.
+    """
 
     def __init__(self, url: str, count: int, seed: int) -> None:
         super().__init__()
@@ -69,11 +101,15 @@ class Stranger(threading.Thread):
 
     def run(self) -> None:
         try:
-            with psycopg.connect(self._url, autocommit=True) as conn:
+            own = make_conninfo(self._url, user="stranger", password="x")
+            with psycopg.connect(own, autocommit=True) as conn:
                 documents = self._documents(conn)
-                conn.execute("SET SESSION AUTHORIZATION stranger")
-                for _ in range(self._count):
+                for statement in PLANTED:
+                    conn.execute(statement)
+                for number in range(self._count):
                     self._send(conn, documents)
+                    if number % 100 == 0:
+                        conn.execute(LOCKS)
         except BaseException as error:
             self.failure = error
 
@@ -139,7 +175,9 @@ class Stranger(threading.Thread):
 
 
 def test_a_stranger_runs_stops_and_changes_nothing(attacked: Changed) -> None:
-    attacked.pipeline.execute("CREATE ROLE stranger LOGIN")
+    attacked.pipeline.execute(
+        "CREATE ROLE stranger LOGIN PASSWORD 'x'", "GRANT CREATE ON SCHEMA public TO stranger"
+    )
     try:
         with attacked.running() as run:
             attacked.wait(run, attacked.is_same, "the tables are copied")
@@ -163,7 +201,7 @@ def test_a_stranger_runs_stops_and_changes_nothing(attacked: Changed) -> None:
         assert report["forged"] > 300
         assert set(attacked.phases().values()) == {"ready"}
     finally:
-        attacked.pipeline.execute("DROP ROLE stranger")
+        attacked.pipeline.execute("DROP OWNED BY stranger", "DROP ROLE stranger")
 
 
 def test_what_a_tables_owner_wrote_does_not_run_at_the_destination(attacked: Changed) -> None:

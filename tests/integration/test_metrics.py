@@ -20,7 +20,7 @@ from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.server import MetricsServer
 from penstock.model.errors import DestinationUnavailable
 from penstock.source.postgres import pipeline_lock
-from penstock.source.postgres.connect import connect
+from tests.application_session import connect
 from tests.fix_pipeline import MakePipeline, PipelineUnderTest, wait_until
 from tests.fix_target import Target
 from tests.http_get import http_get

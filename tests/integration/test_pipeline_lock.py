@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -128,3 +129,64 @@ def test_a_driver_whose_connection_fell_silent_takes_its_own_lock_again(
 def _taken(kept: KeptLock, before: int) -> bool:
     kept.keep()
     return not kept.conn.closed and kept.conn.info.backend_pid != before
+
+
+_KEYS = """
+SELECT ((classid::bigint << 32) | objid::bigint), pid FROM pg_locks
+ WHERE locktype = 'advisory' AND granted AND database =
+       (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+@pytest.fixture
+def stranger(database: str) -> Iterator[Connection]:
+    """A session of a role that may connect, and no more."""
+    role = f"r_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(database, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
+        with psycopg.connect(
+            make_conninfo(database, user=role, password="x"), autocommit=True
+        ) as session:
+            yield session
+        admin.execute(f"DROP ROLE {role}".encode())
+
+
+def test_a_stranger_in_the_queue_gets_a_key_that_counts_for_nothing(
+    conn: Connection, database: str, stranger: Connection
+) -> None:
+    with KeptLock(ConnectionUrl(database), NAME, "driver") as kept, ThreadPoolExecutor(1) as pool:
+        # Whoever may connect sees which key it is.
+        ((key, pid),) = stranger.execute(_KEYS).fetchall()
+        assert pid == kept.conn.info.backend_pid
+        queued = pool.submit(stranger.execute, "SELECT pg_advisory_lock(%s)", [key])
+        conn.execute("SELECT pg_terminate_backend(%s, 30000)", [pid])
+        queued.result(30)
+        wait_until(lambda: _taken(kept, pid), "the lock is taken again")
+        with pytest.raises(SourceError, match="application driver"), PipelineLock(conn, NAME):
+            pytest.fail("two holders of one lock")
+    # It still has the key, and nobody minds.
+    with PipelineLock(conn, NAME, patience=0):
+        pass
+
+
+def test_of_two_that_found_it_free_at_once_not_both_take_it(
+    conn: Connection, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connect(database) as first, PipelineLock(first, NAME):
+        late = PipelineLock(conn, NAME, patience=0)
+        # What it saw before the other one came.
+        monkeypatch.setattr(late, "_holder", _first_nobody(late._holder))
+        with pytest.raises(SourceError, match="busy"), late:
+            pytest.fail("two holders of one lock")
+        assert [pid for _, pid in conn.execute(_KEYS)] == [first.info.backend_pid]
+
+
+def _first_nobody(look: Callable[[], Any]) -> Callable[[], Any]:
+    looks = 0
+
+    def first_nobody() -> Any:
+        nonlocal looks
+        looks += 1
+        return None if looks == 1 else look()
+
+    return first_nobody

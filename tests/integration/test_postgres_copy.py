@@ -26,10 +26,10 @@ from penstock.model.table_schema import TableSchema
 from penstock.model.watermarks import Watermarks
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.catalogue.tables import read_tables
-from penstock.source.postgres.connect import connect
 from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 from penstock.testing.contract.chunk_rows import SNAPSHOT, ChunkRows, copy_chunks, table_schema
 from penstock.testing.contract.deliveries import definition, deliver_cut
+from tests.application_session import connect
 from tests.fix_pipeline import wait_until
 from tests.fix_target import Target, as_texts, end_task_sessions
 

@@ -26,11 +26,11 @@ from penstock.model.table_name import TableName
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
 from penstock.source.postgres.catalogue.definitions import read_definitions
-from penstock.source.postgres.connect import connect
 from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks, table_schema
 from penstock.testing.contract.deliveries import definition
 from penstock.transform.floors import Floors
+from tests.application_session import connect
 from tests.fix_pipeline import PipelineUnderTest
 from tests.fix_target import Target, as_texts
 

@@ -303,6 +303,31 @@ def test_a_store_that_another_role_could_write_is_not_believed(database: str) ->
             conn.execute("DROP ROLE squatter; DROP ROLE keeper")
 
 
+def test_a_store_that_default_privileges_opened_is_not_believed(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("CREATE ROLE keeper; CREATE ROLE reporter; CREATE SCHEMA penstock")
+        try:
+            conn.execute("ALTER SCHEMA penstock OWNER TO keeper; SET ROLE keeper")
+            conn.execute("ALTER DEFAULT PRIVILEGES GRANT INSERT, UPDATE ON TABLES TO reporter")
+            conn.execute("ALTER DEFAULT PRIVILEGES GRANT TRIGGER ON TABLES TO PUBLIC")
+            # What it makes itself, it closes.
+            assert migrate(conn) == [migration.number for migration in MIGRATIONS]
+            assert migrate(conn) == []
+            conn.execute("GRANT SELECT ON penstock.table_state TO reporter")
+            assert migrate(conn) == []
+            for role in ("reporter", "PUBLIC"):
+                conn.execute(f"GRANT UPDATE ON penstock.table_state TO {role}".encode())
+                with pytest.raises(StoreError, match=f"may be written by {role}") as found:
+                    migrate(conn)
+                # The remedy, as printed.
+                statement = (found.value.remedy or "").split(": ", 1)[1].split(";")[0]
+                conn.execute(statement.encode())
+                assert migrate(conn) == []
+        finally:
+            conn.execute("RESET ROLE; DROP OWNED BY keeper, reporter CASCADE")
+            conn.execute("DROP ROLE keeper; DROP ROLE reporter")
+
+
 def test_starting_again_waits_for_a_chunk_that_is_being_recorded(
     postgres: PostgresStore, database: str
 ) -> None:

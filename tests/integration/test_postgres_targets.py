@@ -16,9 +16,9 @@ from penstock.model.lsn import format_lsn
 from penstock.model.table_definition import TableDefinition
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.catalogue.tables import read_tables
-from penstock.source.postgres.connect import connect
 from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
+from tests.application_session import connect
 from tests.fix_target import Target, as_texts
 
 # The child's oid is the lower one, so that it is merged before its parent.

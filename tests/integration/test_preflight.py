@@ -16,9 +16,9 @@ from penstock.config import PipelineConfig
 from penstock.config.models import CopyConfig
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import CheckFailed
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.preflight.all_checks import CheckResult, require_passed, run_checks
 from penstock.source.postgres.subscription.subscription import ensure_subscription
+from tests.application_session import connect
 from tests.fix_postgres import FreshServer
 from tests.integration.fake_pooler import FakePooler
 
@@ -433,10 +433,9 @@ def test_a_pooler_in_the_way_is_recognised(
     conn.execute("CREATE TABLE a (id int PRIMARY KEY)")
     url = database.replace(f":{conn.info.port}/", f":{pooler.port}/")
     results = check(url)
-    assert results["connection"].status == "passed"
-    assert failed(results) == ["replication connection"]
-    assert "a connection pooler, such as PgBouncer" in results["replication connection"].detail
-    assert "Postgres server itself" in results["replication connection"].remedy
+    assert failed(results) == ["connection"]
+    assert "A connection pooler, such as PgBouncer" in results["connection"].detail
+    assert "Postgres server itself" in results["connection"].remedy
 
 
 def test_a_pooler_that_keeps_the_servers_numbers_is_recognised_too(

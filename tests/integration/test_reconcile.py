@@ -18,7 +18,6 @@ from penstock.config import PipelineConfig
 from penstock.config.table_patterns import Rule
 from penstock.model.errors import SourceError
 from penstock.source.contract import Reconciled, Subscription
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
 from penstock.source.postgres.subscription import reconcile as reconcile_module
 from penstock.source.postgres.subscription.reconcile import reconcile_publication
@@ -27,6 +26,7 @@ from penstock.source.postgres.subscription.subscription import (
     ensure_subscription,
     find_subscription,
 )
+from tests.application_session import connect
 
 pytestmark = pytest.mark.every_postgres
 

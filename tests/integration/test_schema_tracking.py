@@ -13,13 +13,13 @@ from penstock.model.errors import SourceError
 from penstock.model.schema_message import PREFIX, SEAL_BYTES
 from penstock.model.table_definition import TableDefinition
 from penstock.source.postgres.catalogue.described_tables import Published, tables_in
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.tracking.schema_tracking import (
     install_tracking,
     is_tracking,
     read_key,
     remove_tracking,
 )
+from tests.application_session import connect
 
 pytestmark = pytest.mark.every_postgres
 

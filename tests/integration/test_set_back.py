@@ -13,8 +13,6 @@ from tests.integration.copied_tables import CopiedTables
 from tests.physical_copies import image_of, restore
 from tests.threads_engine import Threads
 
-pytestmark = pytest.mark.release
-
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text)"
 
 
@@ -63,6 +61,7 @@ def test_a_destination_that_lost_commits_goes_on_from_what_it_has(
     assert shop.phases() == {"public.items": "ready", "public.late": "ready"}
 
 
+@pytest.mark.release
 def test_what_the_log_no_longer_has_is_refused_and_the_remedy_works(
     pipeline: PipelineUnderTest, fresh_server: FreshServer, threads: Threads
 ) -> None:

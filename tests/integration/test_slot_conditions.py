@@ -17,8 +17,8 @@ from penstock.model.error_transport import error_from_json
 from penstock.model.errors import SlotError
 from penstock.source.postgres import pipeline_lock
 from penstock.source.postgres.capture import process
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
+from tests.application_session import connect
 from tests.fix_pipeline import CaptureProcess, MakePipeline, PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer
 

@@ -26,7 +26,6 @@ from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import LogError, SlotError, SourceError
 from penstock.model.lsn import format_lsn
 from penstock.objects import bucket
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.held_snapshot import (
     Keeper,
     ProcessSnapshotKeeper,
@@ -36,6 +35,7 @@ from penstock.source.postgres.snapshot.held_snapshot import (
 )
 from penstock.source.postgres.snapshot.held_snapshots import HeldSnapshots
 from penstock.source.postgres.snapshot.snapshot_record import SNAPSHOT_FILE, HeldSnapshot
+from tests.application_session import connect
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer
 from tests.logged_changes import LoggedChange

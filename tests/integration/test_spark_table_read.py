@@ -22,9 +22,9 @@ from pyspark.sql.functions import count, count_distinct, spark_partition_id
 from pyspark.sql.functions import sum as sum_of
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.held_snapshot import ProcessSnapshotKeeper
 from penstock.spark import register
+from tests.application_session import connect
 from tests.fix_pipeline import wait_until
 from tests.integration.test_chunk_values import VALUES, create_values, same
 

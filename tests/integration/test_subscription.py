@@ -16,7 +16,6 @@ from psycopg import sql
 from penstock.config import PipelineConfig
 from penstock.model.errors import CheckFailed, SlotError, SourceError, SourceUnavailable
 from penstock.model.lsn import format_lsn
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
 from penstock.source.postgres.source_status import read_source_status
 from penstock.source.postgres.subscription import subscription as subscription_module
@@ -26,6 +25,7 @@ from penstock.source.postgres.subscription.subscription import (
     ensure_subscription,
     find_subscription,
 )
+from tests.application_session import connect
 
 pytestmark = pytest.mark.every_postgres
 

@@ -13,9 +13,9 @@ from penstock.destination.postgres.destination import PostgresDestination
 from penstock.model.table_definition import TableDefinition
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.catalogue.tables import read_tables
-from penstock.source.postgres.connect import connect
 from penstock.testing.change_builder import Column, Table
 from penstock.testing.contract.chunk_rows import ChunkRows
+from tests.application_session import connect
 from tests.fix_target import Target, as_texts
 
 SHOP = """

@@ -18,10 +18,10 @@ from penstock.cli.main import main
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import ConfigError, DestinationError, SlotError, SourceError
 from penstock.model.lsn import Frontier, format_lsn, parse_lsn
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import PipelineLock
 from penstock.verify.report import RowDifference, VerifyReport
 from penstock.verify.verification import verify
+from tests.application_session import connect
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.fix_postgres import FreshServer, drop_database
 from tests.pipelines import engine_on, pipeline_on

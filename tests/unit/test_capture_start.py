@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.config import PipelineConfig
 from penstock.model.lsn import Frontier
-from penstock.source.postgres.capture.process import start_frontier
+from penstock.source.postgres.capture.process import start_frontier, wants_messages
+from penstock.source.postgres.capture.stream import ReplicationStream
 
 OLD, HELD, AHEAD, END = (Frontier(lsn, lsn + 8) for lsn in (0x100, 0x200, 0x300, 0x400))
 
@@ -27,3 +34,36 @@ def test_with_an_older_log_where_the_destination_stands() -> None:
 
 def test_nothing_is_known_at_first() -> None:
     assert start_frontier(None, None, None, HELD.end_lsn) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "asked"),
+    [
+        ({}, {}, "true"),
+        ({}, {"track": False}, "false"),
+        ({"messages": ["orders.audit"]}, {"track": False}, "true"),
+    ],
+)
+def test_messages_of_strangers_are_asked_for_only_where_some_are_wanted(
+    source: dict[str, Any], changes: dict[str, Any], asked: str
+) -> None:
+    """The server sends those of everybody, each up to a gigabyte, or none."""
+    config = PipelineConfig.model_validate(
+        {
+            "name": "shop",
+            "source": {
+                "url": "postgresql://localhost/shop",
+                "tables": {"include": ["*.*"]},
+                **source,
+            },
+            "change_log": {"path": "log"},
+            "destination": {"type": "discard"},
+            "schema_changes": changes,
+        }
+    )
+    commands: list[str] = []
+    stream: Any = ReplicationStream.__new__(ReplicationStream)
+    stream._connection, stream._pgconn = None, SimpleNamespace()
+    stream._exec = lambda command, *_, **__: commands.append(command)
+    stream.start("slot", ["one"], 0, messages=wants_messages(config))
+    assert f"messages '{asked}'" in commands[0]

@@ -284,6 +284,35 @@ def test_a_position_that_nobody_else_knows_is_kept_twice(
     assert log.all_readers() == {}
 
 
+@pytest.mark.parametrize(
+    ("there", "instead"),
+    [('"0/7"', '"0/6"'), ('"wanted_lsn": 9', '"wanted_lsn": 8'), ("sha256", "sha257")],
+)
+def test_a_position_that_is_not_what_was_written_is_not_believed(
+    log: ChangeLog, there: str, instead: str
+) -> None:
+    """It is JSON, and says a position: only its checksum tells."""
+    log.set_reader("files", Frontier(7, 8), 9, durable=True)
+    written = log.readers.read_bytes("files.json") or b""
+    altered = written.replace(there.encode(), instead.encode(), 1)
+    assert altered != written
+    log.readers.write("files.json", altered, durable=False)
+    state = log.reader("files")
+    assert state is not None
+    assert (state.frontier, state.wanted_lsn) == (Frontier(7, 8), 9)
+    log.readers.child("second").write("files.json", altered, durable=False)
+    with pytest.raises(LogError, match=r"readers/files\.json is torn or altered"):
+        log.reader("files")
+
+
+def test_a_position_of_an_earlier_version_has_no_checksum_and_is_believed(log: ChangeLog) -> None:
+    old = {"commit_lsn": "0/7", "end_lsn": "0/8", "wanted_lsn": 0, "updated_at": 1.5, "by": "x"}
+    log.readers.write("files.json", json.dumps(old).encode(), durable=False)
+    state = log.reader("files")
+    assert state is not None
+    assert state.frontier == Frontier(7, 8)
+
+
 def test_both_copies_are_on_the_disk_before_capture_finds_them(
     log: ChangeLog, disk_steps: list[str]
 ) -> None:

@@ -197,6 +197,23 @@ def test_a_source_that_does_not_answer_is_asked_again(run: Run) -> None:
     assert run.resume().source == IDENTITY
 
 
+def test_what_the_destination_knows_of_the_source_outlives_a_start_without_it(run: Run) -> None:
+    """Forgotten, it would be that of whatever server answers next."""
+
+    def away() -> SeenSource:
+        raise SourceUnavailable("away")
+
+    run.committer, answers = run.started(), run.session.seen
+    run.session.seen = away
+    assert run.resume().source == IDENTITY
+    run.deliver(SECOND)
+    assert run.destination.committed() == Watermarks(SECOND, source=IDENTITY)
+    run.session.seen = answers
+    run.seen = SeenSource(replace(IDENTITY, system_id="7002"), 0x500)
+    with pytest.raises(IdentityChanged, match="another source"):
+        run.committer.heed_source()
+
+
 def test_a_source_that_was_exchanged_is_named_however_it_showed(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

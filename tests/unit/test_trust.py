@@ -14,8 +14,8 @@ from penstock.model.table_definition import (
 )
 from penstock.source.postgres.catalogue.trust import NotTrusted, Trust, Trusted
 
-VOLATILE = frozenset({"pg_sleep", "query_to_xml", "pg_read_file", "set_config"})
-TRUST = Trust("built_in", VOLATILE)
+BUILT_IN = frozenset({"abs", "lower", "upper", "now", "nextval"})
+TRUST = Trust("built_in", BUILT_IN)
 INT = TypeName("pg_catalog", "integer")
 
 
@@ -31,6 +31,7 @@ INT = TypeName("pg_catalog", "integer")
         ("expression", "(now() + '1 day'::interval)"),
         ("expression", "((a)::numeric(10,2) * 2.50e-3)"),
         ("expression", "('x'::character varying(10))::text"),
+        ("expression", "('1'::bit varying(3) || '0'::bit varying(3))"),
         ("expression", "ST::public.geometry(Point,4326)"),
         ("expression", "COALESCE(NULLIF(a, ''::text), 'none'::text)"),
         ("expression", "CASE WHEN (a > 0) THEN upper(b) ELSE NULL::text END"),
@@ -68,6 +69,8 @@ def test_what_servers_write_passes(kind: str, text: str) -> None:
         ("expression", "pg_sleep((10)::double precision)"),
         ("expression", "pg_catalog.pg_read_file('/etc/passwd'::text)"),
         ("expression", "\"query_to_xml\"('DELETE FROM x'::text, true, false, ''::text)"),
+        ("expression", "pg_catalog.table_to_xml('secret'::regclass, true, false, ''::text)"),
+        ("expression", "current_setting('app.secret'::text)"),
         ("expression", "public.f()"),
         ("expression", 'public."F"()'),
         ("expression", '"Pub""lic".f ()'),
@@ -93,11 +96,13 @@ def test_what_else_stands_there_does_not(kind: str, text: str) -> None:
 
 @pytest.mark.parametrize("setting", ["all", ["public.f", "public.+"]])
 def test_more_can_be_trusted_but_it_has_to_be_one_clause(setting: Trusted) -> None:
-    trust = Trust(setting, VOLATILE)
+    trust = Trust(setting, BUILT_IN)
     trust.check("expression", "(public.f(a) OPERATOR(public.+) 1)")
     with pytest.raises(NotTrusted):
         trust.check("expression", "public.f(a), DROP COLUMN b")
     if setting != "all":
+        named = Trust(["pg_catalog.current_setting"], BUILT_IN)
+        named.check("expression", "current_setting('app.tenant'::text)")
         with pytest.raises(NotTrusted):
             trust.check("expression", "public.g(a)")
 

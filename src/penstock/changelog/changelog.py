@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -42,6 +43,10 @@ _REMAKE_READER = (
     "them again. Else nobody knows it any more: start over with `penstock destroy FILE` and "
     "`penstock run FILE`"
 )
+
+# The checksum of a reader's file, among what it is the sum of. Earlier versions wrote none.
+_SUM = "sha256"
+_UNSUMMED = {"commit_lsn", "end_lsn", "wanted_lsn", "updated_at", "source", "by", "begin"}
 
 # A reader's name is a file name; one with a leading dot would be overlooked by retention.
 _READER_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -260,7 +265,8 @@ class ChangeLog:
         """
         by = f"process {os.getpid()} on {socket.gethostname()}"
         state = ReaderState(frontier, wanted_lsn, time.time(), source, by, begin)
-        file, data = _reader_file(name), json.dumps(state.to_json()).encode()
+        value = state.to_json()
+        file, data = _reader_file(name), json.dumps({**value, _SUM: _sum(value)}).encode()
         if self.readers.can_tear:
             if durable:
                 # First: what capture finds in the other one may be confirmed and removed for good.
@@ -281,6 +287,7 @@ class ChangeLog:
             try:
                 value = self._read_json(storage, file, _REMAKE_READER)
                 if value is not None:
+                    _expect_sum(value)
                     return ReaderState.from_json(value)
             except LogError as error:
                 torn = torn or error
@@ -319,6 +326,19 @@ class ChangeLog:
             return json.loads(data)
         except ValueError as error:
             raise _torn(storage.full(name), str(error), remedy) from None
+
+
+def _sum(value: Mapping[str, Any]) -> str:
+    text = json.dumps({name: it for name, it in value.items() if name != _SUM}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _expect_sum(value: Mapping[str, Any]) -> None:
+    """Raise ValueError where the file says something else than was written. One without a sum that
+    has a name which nobody wrote had one, under that name.
+    """
+    if value.get(_SUM) != _sum(value) if _SUM in value else value.keys() - _UNSUMMED:
+        raise ValueError("its checksum does not hold")
 
 
 def _torn(file: str, why: str, remedy: str) -> LogError:

@@ -28,7 +28,6 @@ from penstock.demo.view import Phase, View
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import PenstockError
 from penstock.model.lsn import NOTHING, Frontier
-from penstock.source.postgres.connect import connect
 from penstock.source.postgres.preflight.all_checks import require_passed
 from penstock.source.postgres.subscription.slot import current_wal_lsn
 from penstock.spark.preflight import run_all_checks
@@ -114,8 +113,11 @@ class _Demo:
         target_url = target.create_database("warehouse")
         file = _write_pipeline_file(folder, source.create_database("shop"), target_url)
         config = load_pipeline(file)
+        # The shop's own session, with the search path of its role.
         self._conn = stack.enter_context(
-            connect(config.source.url, application_name="penstock demo")
+            psycopg.connect(
+                config.source.url.reveal(), autocommit=True, application_name="penstock demo"
+            )
         )
         self._show(Phase("filling the shop", f"{SHOP.rows:,} rows in {len(TABLES)} tables"))
         create_shop(self._conn)

@@ -10,15 +10,15 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
 from psycopg import errors, sql
 
 from penstock.model.errors import StoreError
-
-# "penstock" in ASCII. The lock is the same in every database, and only ours takes it.
-_LOCK = 0x70656E73746F636B
+from penstock.source.postgres.made_once import make_once
+from penstock.store.ownership import require_own, revoke_writing
 
 
 @dataclass(frozen=True)
@@ -210,6 +210,16 @@ CREATE TABLE penstock.copy_process (
 ALTER TABLE penstock.copy_worker ADD COLUMN seen_at timestamptz;
 """,
     ),
+    Migration(
+        6,
+        "a row to lock for each pipeline",
+        """
+-- Who changes a pipeline's states locks its row. An advisory lock could be held by anybody.
+CREATE TABLE penstock.pipeline (
+    pipeline text PRIMARY KEY
+);
+""",
+    ),
 )
 
 TABLES_BY_OID = (
@@ -224,6 +234,7 @@ TABLES_BY_OID = (
 """Those that hold what is kept of single tables; one that refers to another comes before it."""
 
 TABLES = (
+    "pipeline",
     *TABLES_BY_OID,
     "copy_job",
     "copy_process",
@@ -231,7 +242,9 @@ TABLES = (
     "table_rule",
     "publication",
 )
-"""All that hold something of a pipeline."""
+"""All that hold something of a pipeline. The one that others lock first is the first."""
+
+_ALL = (*TABLES, "store_migrations")
 
 
 def has_store(conn: psycopg.Connection[Any]) -> bool:
@@ -251,18 +264,27 @@ def migrate(
     All in one transaction. Who comes at the same time waits and then finds nothing to do. A store
     that is up to date is only read, so the right to create tables is needed no longer.
 
-    Raises StoreError where the store was made by another or a newer Penstock, or belongs to a role
-    that is neither this one's own nor a superuser: what it says would be theirs to write.
+    Raises StoreError where the store was made by another or a newer Penstock, or where a role could
+    write it that is neither this one's own nor a superuser: what it says would be theirs.
     """
-    _require_own(conn)
-    if not _pending(_applied(conn), migrations):
-        return []
-    with conn.transaction():
+    try:
+        with conn.transaction():
+            return _migrate(conn, migrations)
+    except errors.UndefinedTable:
+        # The last pipeline took the store along in between.
+        with conn.transaction():
+            return _migrate(conn, migrations)
+
+
+def _migrate(conn: psycopg.Connection[Any], migrations: Sequence[Migration]) -> list[int]:
+    require_own(conn, _ALL)
+    pending = _pending(_applied(conn), migrations)
+    if pending:
+        make_once(conn, partial(_create_record, conn))
         lock_store(conn)
+        # What somebody else made meanwhile may be anybody's, with triggers that run as we.
+        require_own(conn, _ALL)
         pending = _pending(_applied(conn), migrations)
-        if pending:
-            _create_schema(conn)
-            conn.execute(_RECORD)
         for migration in pending:
             conn.execute(migration.statements.encode())
             conn.execute(
@@ -270,26 +292,8 @@ def migrate(
                 " VALUES (%s, %s, %s)",
                 [migration.number, migration.name, migration.checksum],
             )
+        revoke_writing(conn, _ALL)
     return [migration.number for migration in pending]
-
-
-def _require_own(conn: psycopg.Connection[Any]) -> None:
-    owners = conn.execute(
-        "SELECT DISTINCT o.rolname::text FROM pg_namespace n"
-        "  LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = ANY (%s)"
-        "  JOIN pg_roles o ON o.oid IN (n.nspowner, c.relowner)"
-        " WHERE n.nspname = 'penstock' AND NOT o.rolsuper"
-        "   AND NOT pg_has_role(current_user, o.oid, 'MEMBER')",
-        [[*TABLES, "store_migrations"]],
-    ).fetchall()
-    if owners:
-        names = ", ".join(name for (name,) in owners)
-        raise StoreError(
-            f"The schema penstock, or a table in it, belongs to {names}: that role could write what"
-            " this pipeline believes of its tables.",
-            remedy="Let it be the pipeline's own: ALTER SCHEMA penstock OWNER TO the pipeline's "
-            "role, and its tables as well; or give another database as store.url.",
-        )
 
 
 def drop_store(conn: psycopg.Connection[Any]) -> None:
@@ -298,7 +302,7 @@ def drop_store(conn: psycopg.Connection[Any]) -> None:
     What belongs to another role stays, empty.
     """
     with suppress(errors.InsufficientPrivilege), conn.transaction():
-        names = [sql.Identifier("penstock", name) for name in (*TABLES, "store_migrations")]
+        names = [sql.Identifier("penstock", name) for name in _ALL]
         conn.execute(sql.SQL("DROP TABLE {}").format(sql.SQL(", ").join(names)))
         row = conn.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone()
         if row and row[0]:
@@ -315,8 +319,11 @@ def _drop_empty_schema(conn: psycopg.Connection[Any]) -> None:
 
 
 def lock_store(conn: psycopg.Connection[Any]) -> None:
-    """Keep others from changing the store's tables until the end of the transaction."""
-    conn.execute("SELECT pg_advisory_xact_lock(%s::bigint)", [_LOCK])
+    """Keep others from changing the store's tables until the end of the transaction. There is one.
+
+    A lock that only who may write the store can take: anybody could hold an advisory one.
+    """
+    conn.execute("LOCK TABLE penstock.store_migrations IN SHARE ROW EXCLUSIVE MODE")
 
 
 def _applied(conn: psycopg.Connection[Any]) -> dict[int, str]:
@@ -346,10 +353,12 @@ def _pending(applied: Mapping[int, str], migrations: Sequence[Migration]) -> lis
     return [migration for migration in migrations if migration.number not in applied]
 
 
-def _create_schema(conn: psycopg.Connection[Any]) -> None:
-    # Looked for first: IF NOT EXISTS asks for the right to create it even where it exists.
-    if conn.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'penstock'").fetchone():
+def _create_record(conn: psycopg.Connection[Any]) -> None:
+    """Make the table of migrations, and its schema, unless they are there."""
+    if has_store(conn):
         return
-    # A destination in the same database may make it at the same moment.
-    with suppress(errors.DuplicateSchema, errors.UniqueViolation), conn.transaction():
+    # Looked for first: IF NOT EXISTS asks for the right to create it even where it exists.
+    if not conn.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'penstock'").fetchone():
         conn.execute("CREATE SCHEMA penstock")
+    conn.execute(_RECORD)
+    revoke_writing(conn, _ALL)

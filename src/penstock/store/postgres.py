@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from penstock.model.table_state import (
     state_to_json,
 )
 from penstock.source.postgres.connect import Party, connect, without_secrets
+from penstock.source.postgres.search_path import without_path
 from penstock.source.postgres.silence import answered_within, silence_limit
 from penstock.store.contract import SchemaVersion, StateRecord, Store
 from penstock.store.migrations import (
@@ -39,6 +39,10 @@ from penstock.store.migrations import (
 from penstock.store.postgres_copies import Connection, PostgresCopies
 from penstock.store.postgres_jobs import PostgresJobs
 
+_LOCK_PIPELINE = """
+INSERT INTO penstock.pipeline (pipeline) VALUES (%s)
+ON CONFLICT (pipeline) DO UPDATE SET pipeline = excluded.pipeline RETURNING now()
+"""
 _CURRENT_STATES = """
 SELECT DISTINCT ON (table_oid) table_oid, state::text, since
   FROM penstock.table_state WHERE pipeline = %s ORDER BY table_oid, step DESC
@@ -191,10 +195,9 @@ class PostgresStore(PostgresCopies, PostgresJobs, Store):
 
         Nobody else changes states of this pipeline until the transaction ends.
         """
-        # A lock on rows would not do: who waits for it does not see the row that came meanwhile.
-        name = f"penstock:table_state:{self.pipeline}".encode()
-        key = int.from_bytes(hashlib.sha256(name).digest()[:8], "big", signed=True)
-        now = _only(conn.execute("SELECT now(), pg_advisory_xact_lock(%s::bigint)", [key]))
+        # A lock on the states would not do: who waits for it does not see the row that came
+        # meanwhile. An advisory lock could be held by anybody.
+        now = _only(conn.execute(_LOCK_PIPELINE, [self.pipeline]))
         chains: dict[int, list[tuple[int, StateRecord]]] = {}
         rows = conn.execute(_CHAINS, [self.pipeline, list(tables)]).fetchall()
         for table, step, state, since in rows:
@@ -284,9 +287,9 @@ class PostgresStore(PostgresCopies, PostgresJobs, Store):
     def _remove_pipeline(self, *, with_rules: bool) -> bool:
         """Rows of this pipeline; with those of the last one the store itself."""
         with self._transaction(f"removing the state of pipeline {self.pipeline}") as conn:
-            lock_store(conn)
             if not has_store(conn):
                 return False
+            lock_store(conn)
             migrate(conn)  # refuses a store of a newer Penstock, which may keep more than we know
             removed, others = 0, False
             for name in TABLES:
@@ -310,6 +313,7 @@ class PostgresStore(PostgresCopies, PostgresJobs, Store):
         try:
             conn = self._live_connection()
             with conn.transaction():
+                without_path(conn)
                 yield conn
         except psycopg.Error as error:
             raise self._refusal(action, error) from error
@@ -338,6 +342,13 @@ class PostgresStore(PostgresCopies, PostgresJobs, Store):
     def _refusal(self, action: str, error: psycopg.Error) -> StoreError:
         said = without_secrets(str(error), self._url)
         where = f"the store at {self._url}"
+        if isinstance(error, errors.LockNotAvailable):
+            return StoreUnavailable(
+                f"While {action}, {where} waited in vain for another session, which makes the "
+                f"schema penstock or holds it locked: {said}.",
+                remedy="Find it (SELECT pid, usename, state FROM pg_stat_activity WHERE backend_xid"
+                " IS NOT NULL), and end it where it is not yours: pg_terminate_backend(pid).",
+            )
         if isinstance(error, psycopg.OperationalError):
             # Lost, shutting down, out of connections, locked or interrupted: all of it passes.
             self.close()

@@ -10,10 +10,9 @@ import psycopg
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.postgres.progress import Progress, read_progress
-from penstock.destination.postgres.sessions.session import DESTINATION, destination_errors
+from penstock.destination.postgres.sessions.session import destination_errors, open_session
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import format_lsn
-from penstock.source.postgres.connect import connect
 from penstock.verify.snapshot import ComparedSnapshot
 
 _TURN_SECONDS = 0.05
@@ -56,7 +55,7 @@ class TargetPoint:
         return snapshot, progress, drove
 
     def _connect(self) -> psycopg.Connection[Any]:
-        return connect(self._url, application_name=self._application, party=DESTINATION)
+        return open_session(self._url, self._application, {})
 
     def _progress(self, conn: psycopg.Connection[Any]) -> Progress | None:
         with destination_errors("asking where the pipeline stands"):

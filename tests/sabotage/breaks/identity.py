@@ -20,6 +20,24 @@ BREAKS = (
         ),
     ),
     Break(
+        name="identity-forgotten",
+        guarantee="Positions are of one source",
+        without="A start without the source writes that the position is of no source.",
+        file="pipeline/run/batch_committer.py",
+        edits=(
+            (
+                "self._seen.identity if self._seen else known_source",
+                "self._seen and self._seen.identity",
+            ),
+        ),
+        noticed_by=(
+            (
+                "unit/test_setback.py",
+                "test_what_the_destination_knows_of_the_source_outlives_a_start_without_it",
+            ),
+        ),
+    ),
+    Break(
         name="any-timeline",
         guarantee="Positions are of one source",
         without="What a promoted standby never had is taken for a part of its history.",

@@ -16,6 +16,19 @@ BREAKS = (
         ),
     ),
     Break(
+        name="altered-position",
+        guarantee="Nothing is lost",
+        without="A position is believed that is not what was written.",
+        file="changelog/changelog.py",
+        edits=(("                    _expect_sum(value)\n", ""),),
+        noticed_by=(
+            (
+                "unit/test_changelog.py",
+                "test_a_position_that_is_not_what_was_written_is_not_believed",
+            ),
+        ),
+    ),
+    Break(
         name="position-kept-once",
         guarantee="Nothing is lost",
         without="The position of a destination that remembers none is gone with one torn file.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from psycopg import sql
 
@@ -14,27 +15,28 @@ from penstock.destination.postgres.targets import target_record
 from penstock.destination.postgres.targets.target_table import TargetTable
 from penstock.destination.postgres.whole_schema import record as schema_record
 from penstock.model.errors import DestinationError
-
-# So that two pipelines that start at once do not both create.
-_LOCK = 0x70656E73746F636B
+from penstock.source.postgres.made_once import make_once
 
 
 def ensure_own_tables(conn: Connection) -> None:
     """Create what is missing; says which right the role lacks."""
-    with destination_errors("creating Penstock's own tables"), conn.transaction():
-        conn.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-        exists = conn.execute("SELECT to_regnamespace(%s) IS NOT NULL", [SCHEMA]).fetchone()
-        if not exists or not exists[0]:
-            conn.execute("CREATE SCHEMA penstock")
-        for statement in (
-            progress.TABLE,
-            *dead_letters.TABLES,
-            *target_record.TABLES,
-            schema_record.TABLE,
-        ):
-            conn.execute(statement.encode())
-        target_record.add_chunk_counts(conn)
-        progress.add_source(conn)
+    with destination_errors("creating Penstock's own tables"):
+        make_once(conn, partial(_make_own_tables, conn))
+
+
+def _make_own_tables(conn: Connection) -> None:
+    exists = conn.execute("SELECT to_regnamespace(%s) IS NOT NULL", [SCHEMA]).fetchone()
+    if not exists or not exists[0]:
+        conn.execute("CREATE SCHEMA penstock")
+    for statement in (
+        progress.TABLE,
+        *dead_letters.TABLES,
+        *target_record.TABLES,
+        schema_record.TABLE,
+    ):
+        conn.execute(statement.encode())
+    target_record.add_chunk_counts(conn)
+    progress.add_source(conn)
 
 
 def has_own_tables(conn: Connection) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -13,14 +14,14 @@ from psycopg import sql
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import DestinationError, DestinationUnavailable, PenstockError
 from penstock.source.postgres.connect import Party, connect, without_secrets
+from penstock.source.postgres.made_once import make_once
+from penstock.source.postgres.search_path import without_path
 from penstock.source.postgres.silence import answered_within, silence_limit
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 DATABASE = Party("destination.url", DestinationError, DestinationUnavailable)
 
-# So that two that start at once do not both create.
-_LOCK = 0x70656E737765626
 TABLES = (
     """
 CREATE TABLE IF NOT EXISTS penstock.webhook_pipeline (
@@ -89,6 +90,14 @@ _NAMES = (
 )
 
 
+def _make_tables(conn: Connection) -> None:
+    there = conn.execute("SELECT to_regnamespace('penstock') IS NOT NULL").fetchone()
+    if there == (False,):
+        conn.execute("CREATE SCHEMA penstock")
+    for statement in TABLES:
+        conn.execute(statement.encode())
+
+
 class Database:
     """One connection, made when it is first used, and again when it was lost. For any thread.
 
@@ -109,6 +118,7 @@ class Database:
             conn = self._connection()
             try:
                 with answered_within(conn, silence_limit(self._url)), conn.transaction():
+                    without_path(conn)
                     yield conn
             except PenstockError:
                 raise
@@ -127,12 +137,7 @@ class Database:
     def set_up(self) -> None:
         """Create what is missing."""
         with self.transaction("creating Penstock's own tables") as conn:
-            conn.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-            there = conn.execute("SELECT to_regnamespace('penstock') IS NOT NULL").fetchone()
-            if there == (False,):
-                conn.execute("CREATE SCHEMA penstock")
-            for statement in TABLES:
-                conn.execute(statement.encode())
+            make_once(conn, partial(_make_tables, conn))
             conn.execute(
                 "INSERT INTO penstock.webhook_pipeline (pipeline) VALUES (%s)"
                 " ON CONFLICT DO NOTHING",

@@ -130,10 +130,12 @@ class BatchCommitter:
             told = {**(held.behind if held else {}), **self._placed}
             delivered = frozenset(known) - frozenset(set_aside)
             wanted = {*delivered, *waiting, *self._kept}
+            # A source that could not be asked now is compared with what was known before.
+            known_source = held.source if held and held.source else self.standing.source
             standing = Watermarks(
                 held.frontier if held else begin,
                 {oid: at for oid, at in told.items() if oid in wanted},
-                self._seen.identity if self._seen else None,
+                self._seen.identity if self._seen else known_source,
             )
             for oid, at in waiting.items():
                 places = [*filter(None, [at, told.get(oid)])]

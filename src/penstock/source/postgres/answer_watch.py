@@ -17,6 +17,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.pq.abc import PGresult
 
+from penstock.source.postgres.search_path import without_path
 from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within, cut
 
 T = TypeVar("T")
@@ -54,15 +55,26 @@ class Served:
     another: Callable[[], Connection]
 
     def waits_for_us(self) -> bool:
-        with closing(self.another()) as own, answered_within(own, self.limit):
+        with self._asking() as own:
             return own.execute(_WAITS, [self.backend, self.limit]).fetchone() == (True,)
 
     def end(self) -> None:
         """End the process, which waits for somebody who has given it up. Its connection may stand
         for hours, and with it the locks of its transaction, for which our next one would wait.
         """
-        with closing(self.another()) as own, answered_within(own, self.limit):
+        with self._asking() as own:
             own.execute(_END, [self.backend, self.name, self.limit])
+
+    @contextmanager
+    def _asking(self) -> Iterator[Connection]:
+        """A connection in a transaction in which no name or operator is a stranger's."""
+        with (
+            closing(self.another()) as own,
+            answered_within(own, self.limit),
+            own.transaction(),
+        ):
+            without_path(own)
+            yield own
 
 
 class AnswerWatch:

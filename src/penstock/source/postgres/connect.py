@@ -12,6 +12,7 @@ import psycopg
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PenstockError, SourceError, SourceUnavailable
 from penstock.source.postgres.answer_watch import ANSWERS, Served, WatchedConnection
+from penstock.source.postgres.search_path import NO_PATH
 from penstock.source.postgres.silence import (
     answered_within,
     server_settings,
@@ -22,14 +23,17 @@ from penstock.source.postgres.silence import (
 
 @dataclass(frozen=True)
 class Party:
-    """Whose database it is: the setting that names it, and the errors that speak of it."""
+    """Whose database it is: the setting that names it, and the errors that speak of it.
+    ``may_be_pooled``: whether a pooler may stand in between.
+    """
 
     setting: str
     refused: type[PenstockError]
     unavailable: type[PenstockError]
+    may_be_pooled: bool = True
 
 
-SOURCE = Party("source.url", SourceError, SourceUnavailable)
+SOURCE = Party("source.url", SourceError, SourceUnavailable, may_be_pooled=False)
 
 # Causes that time does not heal: capture must not try them again for ever.
 _NEEDS_A_PERSON = (
@@ -145,7 +149,8 @@ def connect(
     Raises the party's error for a database that is not there (or that refuses, where another try
     cannot help): it names host, port and database, the cause and the remedy, and no secret.
     ``application_name`` is what others see in pg_stat_activity; one in the URL wins. Whichever side
-    is lost without a word, the other one notices within the limit on silence.
+    is lost without a word, the other one notices within the limit on silence. The session has no
+    search path, whatever the role's is; behind a pooler its user sees to that (``without_path``).
     """
     url = url if isinstance(url, ConnectionUrl) else ConnectionUrl(url)
     parameters = session_parameters(url, application_name)
@@ -154,11 +159,11 @@ def connect(
     try:
         conn = _open(url, parameters)
         try:
-            # A pooler would keep the settings for whoever comes next, and has its own.
-            own = f" WHERE pg_catalog.pg_backend_pid() = {conn.info.backend_pid}"
             with answered_within(conn, silence_limit(url)):
-                made = conn.execute((server_settings(url) + own).encode())
-            if made.rowcount and not replication:
+                is_direct = _make_settings(conn, url)
+            if not is_direct and not party.may_be_pooled:
+                raise _pooled(url, party)
+            if is_direct and not replication:
                 watch_answers(conn, url, application_name, conn.info.backend_pid)
             conn.autocommit = autocommit
         except BaseException:
@@ -167,6 +172,23 @@ def connect(
     except psycopg.Error as error:
         raise _unavailable(url, error, replication, party) from None
     return conn
+
+
+def _make_settings(conn: psycopg.Connection[Any], url: ConnectionUrl) -> bool:
+    """Whether they were made: a pooler would keep them for whoever comes next, and has its own."""
+    own = f"pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {conn.info.backend_pid}"
+    made = conn.execute(f"{server_settings(url)}, {NO_PATH} WHERE {own}".encode())
+    return made.rowcount > 0
+
+
+def _pooled(url: ConnectionUrl, party: Party) -> PenstockError:
+    # A pooler invents the numbers that it gives its clients for cancelling queries.
+    return party.refused(
+        f"A connection pooler, such as PgBouncer, answers at {url.host}, port {url.port}: the "
+        "session is served by another backend than was announced.",
+        remedy=f"Point {party.setting} at the Postgres server itself (often port 5432): "
+        "replication and session locks do not work through a pooler.",
+    )
 
 
 def _open(url: ConnectionUrl, parameters: dict[str, Any]) -> WatchedConnection:

@@ -1,5 +1,10 @@
 """One run of a pipeline at a time, held as an advisory lock in the source database.
 
+Anybody who may connect can take any advisory lock, and sees which ones are taken. So the lock of a
+pipeline is not one key but many, of which a holder takes one at random; what counts is who holds
+one of them. Sessions of roles that could not run a pipeline count for nothing. Whoever wants the
+lock shows his key first and then looks for others: of two that do so at once, each sees the other.
+
 The lock has a lease. Whoever holds it asks the server something every few seconds, and the server
 shows when a session last did so. A session that has asked nothing for the length of the lease is
 what a lost machine left, or what a cut network hides: whoever wants the lock ends it.
@@ -9,6 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import random
+import secrets
 import threading
 import time
 from contextlib import suppress
@@ -34,11 +41,23 @@ SELECT l.pid, a.backend_start::text, a.application_name, a.client_addr::text,
        extract(epoch FROM clock_timestamp() - a.state_change)::float8
   FROM pg_locks l
   LEFT JOIN pg_stat_activity a ON a.pid = l.pid
- WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+  LEFT JOIN pg_roles r ON r.oid = a.usesysid
+ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-   AND ((l.classid::bigint << 32) | l.objid::bigint) = %s::bigint
+   AND ((l.classid::bigint << 32) | l.objid::bigint) BETWEEN %(first)s::bigint AND %(last)s::bigint
+   -- A session that is not shown may be ours. Those who may replicate, or write what the pipeline
+   -- keeps, could stop it anyway.
+   AND (a.pid IS NULL OR r.rolsuper OR r.rolreplication OR r.rolname = current_user
+        OR pg_has_role(r.oid, current_user, 'MEMBER')
+        OR has_schema_privilege(r.oid, to_regnamespace('penstock')::oid, 'CREATE')
+        OR EXISTS (SELECT FROM pg_roles m WHERE m.rolname = 'rds_replication'
+                                            AND pg_has_role(r.oid, m.oid, 'MEMBER')))
+ ORDER BY a.backend_start
+ LIMIT 1
 """
 
+# How many keys a pipeline's lock has, in bits: more than a stranger could take one by one.
+_KEY_BITS = 24
 
 _LOOK_SECONDS = 0.5
 RETAKEN_SECONDS = 2 * _LOOK_SECONDS
@@ -115,7 +134,8 @@ class PipelineLock:
         self._patience = patience
         self._beat = _Beat(conn) if beats else None
         digest = hashlib.sha256(f"penstock:{what}:{name}".encode()).digest()
-        self._key = int.from_bytes(digest[:8], "big", signed=True)
+        self._first = int.from_bytes(digest[:8], "big", signed=True) >> _KEY_BITS << _KEY_BITS
+        self._key: int | None = None
 
     def __enter__(self) -> Self:
         with source_errors(f"taking the lock of pipeline {self._name}"):
@@ -137,15 +157,17 @@ class PipelineLock:
             suppress(psycopg.OperationalError),
             answered_within(self._conn, _UNLOCK_SECONDS),
         ):
-            self._ask("SELECT pg_advisory_unlock(%s::bigint)")
+            self._let_go()
 
     def _take(self) -> None:
         self._expect_primary()
         began, told = time.monotonic(), False
-        while not self._ask("SELECT pg_try_advisory_lock(%s::bigint)"):
-            waited, holder = time.monotonic() - began, self._holder()
+        while True:
+            # Before the look: an answer that comes late says how silent the holder was then.
+            waited = time.monotonic() - began
+            holder = self._holder() or self._show_key()
             if holder is None:
-                continue
+                return
             if holder.is_stale:
                 self._end(holder)
             elif waited >= self._patience:
@@ -161,7 +183,8 @@ class PipelineLock:
                         *(self._name, self._what, holder, holder.silent, LEASE_SECONDS),
                         extra={"event": "lock_waits"},
                     )
-            time.sleep(_TURN_SECONDS)
+            # Two that came at once do not come at once again.
+            time.sleep(_TURN_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
 
     def _expect_primary(self) -> None:
         """Locks of a standby guard nothing: the primary has others. And who came before it was
@@ -175,12 +198,27 @@ class PipelineLock:
                 remedy="Wait until it is promoted, or point source.url at the primary.",
             )
 
-    def _ask(self, query: str) -> bool:
-        row = self._conn.execute(query.encode(), [self._key]).fetchone()
-        return bool(row and row[0])
+    def _show_key(self) -> _Holder | None:
+        """Take a key, and the lock with it unless somebody else has shown one: who that is."""
+        while self._key is None:
+            key = self._first + secrets.randbelow(2**_KEY_BITS)
+            row = self._conn.execute("SELECT pg_try_advisory_lock(%s::bigint)", [key]).fetchone()
+            # One that is taken is a stranger's: there are others.
+            self._key = key if row == (True,) else None
+        other = self._holder()
+        if other is not None:
+            self._let_go()
+        return other
+
+    def _let_go(self) -> None:
+        if self._key is not None:
+            self._conn.execute("SELECT pg_advisory_unlock(%s::bigint)", [self._key])
+            self._key = None
 
     def _holder(self) -> _Holder | None:
-        row = self._conn.execute(_HOLDER, [self._key]).fetchone()
+        """Who else holds the lock, or is about to."""
+        keys = {"first": self._first, "last": self._first + 2**_KEY_BITS - 1}
+        row = self._conn.execute(_HOLDER, keys).fetchone()
         return None if row is None else _Holder(*row)
 
     def _end(self, holder: _Holder) -> None:

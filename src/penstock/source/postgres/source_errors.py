@@ -27,6 +27,14 @@ _REMEDIES: tuple[tuple[type[psycopg.Error], str], ...] = (
         "Set wal_level = logical and restart the server; docs/source_setup.md says how.",
     ),
     (
+        errors.LockNotAvailable,
+        (
+            "Another session makes or holds what is needed. Find it (SELECT pid, usename, state "
+            "FROM pg_stat_activity WHERE backend_xid IS NOT NULL), and end it where it is not "
+            "yours: pg_terminate_backend(pid)."
+        ),
+    ),
+    (
         errors.UndefinedTable,
         "A table went away in the meantime; run the command again.",
     ),

@@ -47,5 +47,5 @@ def pooled(where: str) -> DestinationError:
 
 def _backend(conn: psycopg.Connection[tuple[object, ...]]) -> object:
     with answered_within(conn, _ANSWER_SECONDS):
-        row = conn.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+        row = conn.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False).fetchone()
     return row and row[0]

@@ -61,7 +61,7 @@ def open_session(url: ConnectionUrl, application: str, settings: dict[str, str])
                 # A pooler invents the numbers that it gives its clients.
                 refuse_transaction_pool(conn, url, DESTINATION)
                 _make_settings(conn, wanted)
-                row = conn.execute("SELECT pg_backend_pid()", prepare=False).fetchone()
+                row = conn.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False).fetchone()
                 watch_answers(conn, url, application, row[0] if row else 0)
     except BaseException:
         conn.close()
@@ -82,10 +82,12 @@ def run(conn: Connection, statement: sql.Composed) -> None:
 def _make_settings(conn: Connection, wanted: dict[str, str], *, only_on: int | None = None) -> bool:
     """Whether they were made: not if another backend than ``only_on`` answers."""
     made = conn.execute(
-        "SELECT set_config(name, CASE name WHEN %s THEN value || ' ' || pg_backend_pid()"
-        " ELSE value END, false)"
-        " FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)"
-        " WHERE %s::int IS NULL OR pg_backend_pid() = %s::int",
+        # Behind a pooler the role's search path still holds.
+        "SELECT pg_catalog.set_config(name, CASE WHEN name OPERATOR(pg_catalog.=) %s::text"
+        " THEN pg_catalog.concat(value, ' ', pg_catalog.pg_backend_pid()) ELSE value END, false)"
+        " FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[]))"
+        " AS wanted (name, value)"
+        " WHERE %s::int IS NULL OR pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) %s::int",
         [_MARK, list(wanted), list(wanted.values()), only_on, only_on],
         prepare=False,
     )

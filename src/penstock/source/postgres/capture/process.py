@@ -195,7 +195,12 @@ def _stream(
     seen.expect(None, start.end_lsn, f"The change log in {log.root.path}")
     judge_slot(state, subscription.slot, expected_start=start.end_lsn)
     writer.start_at(start)
-    stream.start(subscription.slot, subscription.publications, start.end_lsn)
+    stream.start(
+        subscription.slot,
+        subscription.publications,
+        start.end_lsn,
+        messages=wants_messages(config),
+    )
     limit = silence_limit(config.source.url)
     catalogue = CatalogueConnection(conn, limit)
     session = CaptureSession(
@@ -221,6 +226,11 @@ def _stream(
         awaited=_awaited(config, writer, start),
     )
     session.run(stop, stop.wake)
+
+
+def wants_messages(config: PipelineConfig) -> bool:
+    """Whether anything of the pipeline is told by logical messages."""
+    return config.schema_changes.track or bool(config.source.messages)
 
 
 def _awaited(config: PipelineConfig, writer: LogWriter, start: Frontier) -> Awaited:

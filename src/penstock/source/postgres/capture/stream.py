@@ -57,13 +57,20 @@ class ReplicationStream:
         """What the server says of itself; ``publication`` is the uuid of ours."""
         return seen_source(self._connection, publication)
 
-    def start(self, slot: str, publications: Sequence[str], start_lsn: int) -> None:
-        """Begin streaming all transactions whose commit record lies at or after ``start_lsn``."""
+    def start(
+        self, slot: str, publications: Sequence[str], start_lsn: int, *, messages: bool
+    ) -> None:
+        """Begin streaming all transactions whose commit record lies at or after ``start_lsn``.
+
+        ``messages``: with logical messages. The server sends those of everybody or none, and each
+        is held in memory as a whole, up to a gigabyte.
+        """
         names = sql.SQL(", ").join(map(sql.Identifier, publications)).as_string(self._connection)
+        asked = "true" if messages else "false"
         command = (
             f"START_REPLICATION SLOT {sql.Identifier(slot).as_string(self._connection)} "
             f"LOGICAL {format_lsn(start_lsn)} "
-            f"(proto_version '1', publication_names {sql.quote(names)}, messages 'true')"
+            f"(proto_version '1', publication_names {sql.quote(names)}, messages '{asked}')"
         )
         self._exec(command, pq.ExecStatus.COPY_BOTH, slot=slot)
         self._pgconn.nonblocking = 1

@@ -21,10 +21,24 @@ from penstock.source.postgres.source_errors import source_errors
 Trusted = Literal["built_in", "all"] | Collection[str]
 """What an expression may call: what is built in, that and the functions of a list, or all."""
 
-# Volatile, and of no consequence. Others that are volatile read files, run SQL, end sessions.
-_HARMLESS = frozenset(
-    ("clock_timestamp", "gen_random_uuid", "nextval", "random", "random_normal", "timeofday")
-) | {"uuidv4", "uuidv7"}
+# What computes a value from its arguments alone is immutable. These are not, and of no consequence:
+# they depend on the clock, on chance, on settings of the session or on a sequence. Of the others
+# many read tables, files or settings, run SQL or end sessions, also among those that are stable.
+_HARMLESS = """
+clock_timestamp gen_random_uuid nextval random random_normal timeofday uuidv4 uuidv7
+now statement_timestamp transaction_timestamp
+age date date_add date_part date_subtract date_trunc extract make_timestamptz overlaps time
+timestamp timestamptz timetz timezone to_char to_date to_number to_timestamp
+array_to_string concat concat_ws format quote_literal quote_nullable
+array_to_json json_build_array json_build_object jsonb_build_array jsonb_build_object
+row_to_json to_json to_jsonb
+plainto_tsquery phraseto_tsquery to_tsquery to_tsvector websearch_to_tsquery
+enum_first enum_last enum_range pg_typeof
+"""
+# What may stand before a bracket and calls nothing: methods of indexes, and the second word of a
+# type, as in character varying(10).
+_BEFORE_NO_CALL = {("mark", "::"), ("name", "REFERENCES"), ("name", "USING")}
+_TYPES_OF_TWO_WORDS = {("name", "character"), ("name", "bit")}
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
@@ -59,19 +73,20 @@ class NotTrusted(Exception):
 
 @dataclass(frozen=True)
 class Trust:
-    """``volatile`` are the names of the server's own functions that do more than compute."""
+    """``built_in`` are the names of the server's own functions that only compute a value."""
 
     setting: Trusted = "built_in"
-    volatile: frozenset[str] = frozenset()
+    built_in: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, conn: psycopg.Connection[Any], setting: Trusted) -> Trust:
-        with source_errors("reading which functions are volatile"):
+        with source_errors("reading which functions only compute"):
             found = conn.execute(
-                "SELECT DISTINCT proname::text FROM pg_proc"
-                " WHERE pronamespace = 'pg_catalog'::regnamespace AND provolatile = 'v'"
+                "SELECT proname::text FROM pg_proc"
+                " WHERE pronamespace = 'pg_catalog'::regnamespace"
+                " GROUP BY proname HAVING bool_and(provolatile = 'i')"
             ).fetchall()
-        return cls(setting, frozenset(name for (name,) in found) - _HARMLESS)
+        return cls(setting, frozenset(name for (name,) in found) | frozenset(_HARMLESS.split()))
 
     def all_judged(self, tables: Mapping[int, TableDefinition]) -> dict[int, TableDefinition]:
         return {oid: self.judged(table) for oid, table in tables.items()}
@@ -121,11 +136,15 @@ class Trust:
             return
         for function in _calls(tokens):
             schema, _, name = function.rpartition(".")
-            if schema in ("", "pg_catalog"):
-                if name in self.volatile:
-                    raise NotTrusted(f"{name}() does more than compute a value")
-            elif self.setting == "built_in" or function not in self.setting:
-                raise NotTrusted(f"{function} is not built in; schema_changes.trust can allow it")
+            is_system = schema in ("", "pg_catalog")
+            if is_system and name in self.built_in:
+                continue
+            full_name = f"pg_catalog.{name}" if is_system else function
+            if self.setting != "built_in" and full_name in self.setting:
+                continue
+            if is_system:
+                raise NotTrusted(f"{name}() does more than compute a value")
+            raise NotTrusted(f"{function} is not built in; schema_changes.trust can allow it")
 
 
 Keeps = Callable[[str, str, str | None], bool]
@@ -186,8 +205,9 @@ def _require_one(text: str, tokens: Sequence[tuple[str, str]]) -> None:
 
 
 def _calls(tokens: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """What is called, with its schema where it is named. Types with a modifier and the tables of
-    foreign keys look alike, but stand behind a cast or REFERENCES; keywords are in capitals.
+    """What is called, with its schema where it is named. Types with a modifier, the tables
+    of foreign keys and methods of indexes look alike, but stand behind a cast, REFERENCES or USING;
+    keywords are in capitals.
     """
     at = 0
     while at < len(tokens):
@@ -205,7 +225,9 @@ def _calls(tokens: Sequence[tuple[str, str]]) -> Iterator[str]:
             continue
         before = tokens[start - 1] if start else None
         follows = tokens[at] if at < len(tokens) else None
-        if follows is None or before in (("mark", "::"), ("name", "REFERENCES")):
+        if follows is None or before in _BEFORE_NO_CALL:
+            continue
+        if parts == ["varying"] and before in _TYPES_OF_TWO_WORDS:
             continue
         name = ".".join(_plain(part) for part in parts)
         if follows == ("mark", "(") and not (len(parts) == 1 and _KEYWORD.fullmatch(name)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -10,6 +11,7 @@ from psycopg import errors, sql
 
 from penstock.model.errors import SourceError
 from penstock.model.schema_message import SealKey
+from penstock.source.postgres.made_once import make_once
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.tracking.trigger_sql import FILL, SCHEMA, STATEMENTS, TRIGGERS
 
@@ -23,7 +25,6 @@ INSTALL_TRACKING = (
     "roles without that right use what it created. Or set schema_changes.track to false."
 )
 
-_LOCK = 0x70656E5F64646C
 _TRIGGER_NAMES = [name for name, _event, _function in TRIGGERS]
 
 # What the triggers call runs with their owner's rights. Whoever else could replace that, write what
@@ -129,29 +130,38 @@ def install_tracking(conn: psycopg.Connection[Any]) -> bool:
     """
     with source_errors("setting up the log of schema changes"):
         try:
-            with conn.transaction():
-                # Nothing of our own is logged.
-                conn.execute("SET LOCAL penstock.track_ddl = off")
-                # Drivers that start at once would replace the same function at once.
-                conn.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-                if not _take_schema(conn):
-                    return False
-                for statement in STATEMENTS:
-                    conn.execute(statement.encode())
-                _revoke(conn)
-                for name, event, function in TRIGGERS:
-                    _create_trigger(conn, name, event, function)
-                for statement in _FORMER:
-                    conn.execute(statement)
-                conn.execute(FILL)
-                _require_sound(conn)
-        except errors.InsufficientPrivilege:
+            make_once(conn, partial(_install, conn))
+        except (errors.InsufficientPrivilege, _NotOwn):
             return False
     return True
 
 
-def _take_schema(conn: psycopg.Connection[Any]) -> bool:
-    """Make the schema, or find it as one's own. False where another role's triggers use it."""
+def _install(conn: psycopg.Connection[Any]) -> None:
+    # Nothing of our own is logged.
+    conn.execute("SET LOCAL penstock.track_ddl = off")
+    _take_schema(conn)
+    # Drivers that start at once would replace the same function at once. Only the owner can hold
+    # this lock: somebody else who tries is refused, and lets it go.
+    conn.execute(f"COMMENT ON SCHEMA {SCHEMA} IS 'Penstock: tells of schema changes'".encode())
+    for statement in STATEMENTS:
+        conn.execute(statement.encode())
+    _revoke(conn)
+    for name, event, function in TRIGGERS:
+        _create_trigger(conn, name, event, function)
+    for statement in _FORMER:
+        conn.execute(statement)
+    conn.execute(FILL)
+    _require_sound(conn)
+
+
+class _NotOwn(Exception):
+    """Another role's triggers use the schema."""
+
+
+def _take_schema(conn: psycopg.Connection[Any]) -> None:
+    """Make the schema, or find it as one's own. Raises _NotOwn where another role's triggers use
+    it.
+    """
     row = conn.execute(
         "SELECT n.nspowner = r.oid, pg_get_userbyid(n.nspowner)::text,"
         "       r.rolsuper AND NOT EXISTS ("
@@ -162,7 +172,7 @@ def _take_schema(conn: psycopg.Connection[Any]) -> bool:
     ).fetchone()
     if row is None:
         conn.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
-        return True
+        return
     is_own, owner, is_squatted = row
     if not is_own and is_squatted:
         raise SourceError(
@@ -172,7 +182,8 @@ def _take_schema(conn: psycopg.Connection[Any]) -> bool:
             remedy=f"Find out what it is for; then, as a superuser: DROP SCHEMA {SCHEMA} CASCADE, "
             "and run the command again.",
         )
-    return bool(is_own)
+    if not is_own:
+        raise _NotOwn
 
 
 def _revoke(conn: psycopg.Connection[Any]) -> None:
