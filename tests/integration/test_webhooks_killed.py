@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from penstock.testing.change_builder import Column, table
 from penstock.testing.contract.deliveries import definition, deliver
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
+from tests.http_get import http_get
 from tests.pipelines import pipeline_on
 from tests.webhook_receiver import Received, Receiver, Reply, wait_until
 from tests.webhook_shop import KEY, PIPELINE, Shop
@@ -58,9 +60,9 @@ def test_a_deliverer_that_is_killed_loses_nothing(
     }
     file.write_text(yaml.safe_dump(document))
 
-    def serve(failpoints: str = "") -> subprocess.Popen[bytes]:
+    def serve(failpoints: str, *arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "penstock", "webhooks", "serve", str(file)],
+            [sys.executable, "-m", "penstock", "webhooks", "serve", str(file), *arguments],
             env={**os.environ, "PENSTOCK_FAILPOINTS": failpoints},
             stderr=subprocess.DEVNULL,
         )
@@ -68,10 +70,17 @@ def test_a_deliverer_that_is_killed_loses_nothing(
     for passes in (2, 40):
         killed = serve(f"{place}=kill:{passes if place == 'webhooks.answered' else 2}")
         assert killed.wait(120) == -9
-    last = serve()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    last = serve("", "--metrics", address)
     try:
         for path in ("/one", "/two"):
             wait_until(lambda path=path: set(shop.ids(path)) == set(range(200)), 60)  # type: ignore[misc]
+        assert (
+            "penstock_webhook_delivered_events_total" in http_get(f"http://{address}/metrics").text
+        )
+        assert json.loads(http_get(f"http://{address}/health").text)["status"] == "healthy"
     finally:
         last.terminate()
         assert last.wait(60) == 0

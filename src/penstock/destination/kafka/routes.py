@@ -19,11 +19,14 @@ _ANY = -1
 
 @dataclass(frozen=True)
 class Routes:
-    """``partitions`` says how many each topic has that the pipeline knows of."""
+    """``partitions`` says how many each topic has that the pipeline knows of, ``source`` which one
+    the changes are of; empty where that is not known.
+    """
 
     options: KafkaOptions
     pipeline: str
     partitions: Mapping[str, int]
+    source: str = ""
 
     def topic(self, op: str, schema: str, table: str) -> str:
         options = self.options
@@ -55,6 +58,9 @@ class Routes:
             Header("penstock.schema_version", pa.array(versions, TEXT), of),
             *(Header(name, values) for name, values in format_headers(events)),
         ]
+        if self.source:
+            one = pa.array([self.source], TEXT)
+            headers.append(Header("penstock.source", one, np.zeros(len(events), np.int64)))
         return Outgoing(
             topics,
             of,
