@@ -248,13 +248,13 @@ def test_messages_of_another_source_are_refused_by_name_and_not_taken_for_repeat
     state = PartitionState(0)
     # A writer of an older version said nothing.
     expect_source(PLACE, state, {"penstock.lane": b"0/2 key"})
-    expect_source(PLACE, state, {"penstock.source": b"one"})
+    expect_source(PLACE, state, {"penstock.lane": b"1/2 key one"})
     state = PartitionState.from_json(json.loads(json.dumps(state.to_json())))
-    expect_source(PLACE, state, {"penstock.source": b"one"})
+    expect_source(PLACE, state, {"penstock.lane": b"1/2 key one"})
     with pytest.raises(IdentityChanged, match=r"another source .*two instead of one") as caught:
-        expect_source(PLACE, state, {"penstock.source": b"two"})
+        expect_source(PLACE, state, {"penstock.lane": b"1/2 key two"})
     assert "delete the topics" in caught.value.remedy
-    with pytest.raises(Malformed, match=r"header penstock.source"):
+    with pytest.raises(Malformed, match=r"header penstock.lane"):
         expect_source(PLACE, state, {"penstock.lane": b"0/2 key"})
 
 

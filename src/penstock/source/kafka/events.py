@@ -88,4 +88,14 @@ def header_position(headers: Headers) -> SourcePosition | None:
 
 
 def header_lane(headers: Headers) -> str:
-    return headers.get("penstock.lane", b"").decode(errors="replace")
+    """The writer's lane: its number, how many there are, and what they are by."""
+    return " ".join(_lane_words(headers)[:2])
+
+
+def header_source(headers: Headers) -> str:
+    """What names the source that positions are of; writers of older versions do not say it."""
+    return " ".join(_lane_words(headers)[2:])
+
+
+def _lane_words(headers: Headers) -> list[str]:
+    return headers.get("penstock.lane", b"").decode(errors="replace").split(" ")

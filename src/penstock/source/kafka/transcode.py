@@ -14,6 +14,7 @@ from penstock.source.kafka.events import (
     Malformed,
     RowEvent,
     ToldTruncate,
+    header_source,
 )
 from penstock.source.kafka.log_rows import LogRows
 from penstock.source.kafka.offsets import Partition, PartitionState, SourcePosition
@@ -68,12 +69,12 @@ def expect_source(place: Partition, state: PartitionState, headers: Headers) -> 
     the one mean nothing in the other, and its changes would pass for sent before. Raises Malformed
     for one that does not say what the others do. Writers of older versions say nothing.
     """
-    found = headers.get("penstock.source", b"").decode(errors="replace")
+    found = header_source(headers)
     if found == state.source:
         return
     if not found:
         raise Malformed(
-            "it does not say of which source it is (header penstock.source), and those before it do"
+            "it does not say of which source it is (header penstock.lane), and those before it do"
         )
     if state.source:
         raise IdentityChanged(
