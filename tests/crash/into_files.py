@@ -21,6 +21,7 @@ from tests.crash.passed_failpoints import passed_failpoints
 from tests.crash.queue_judge import judge_events
 from tests.crash.witness import call_witness, hear_witness
 from tests.folded_compare import compare, read_key, read_source
+from tests.queue_events import Event
 from tests.workload_tables import TABLES
 
 
@@ -81,7 +82,8 @@ class IntoMixedFiles(IntoFiles):
     }
 
     def judge(self) -> int:
-        places, events = [], []
+        places: list[tuple[int, int]] = []
+        events: list[Event] = []
         found = (self.files / self.pipeline.name).rglob("*.parquet")
         # Times of commits need not rise as positions do.
         for file in sorted(found, key=lambda file: file.stem.partition("_")[2]):

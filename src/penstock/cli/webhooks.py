@@ -253,7 +253,7 @@ def _metrics_at(config: MetricsConfig, address: str | None) -> MetricsConfig:
     if address is None and config.listen is None:
         return config
     try:
-        own = MetricsConfig(listen=address or 0)  # type: ignore[arg-type] (a text is parsed)
+        own = MetricsConfig.model_validate({"listen": address or 0})
     except ValidationError:
         raise ConfigError(
             f"--metrics {address}: write an address such as 127.0.0.1:8721, or a port"

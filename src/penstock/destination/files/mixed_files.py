@@ -192,7 +192,8 @@ class _Staging:
 
     def _new(self, final: str, first: Position) -> _OpenFile:
         path = self._workshop / f"{uuid.uuid4().hex}{self._files.suffix}"
-        sink = _Rows(path, self._files.options) if path.suffix == ".parquet" else _Lines(path)
+        is_parquet = self._files.options.format == "parquet"
+        sink: _Lines | _Rows = _Rows(path, self._files.options) if is_parquet else _Lines(path)
         return _OpenFile(path, sink, final, first)
 
     def _finish_open(self) -> None:
