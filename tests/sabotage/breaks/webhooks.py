@@ -35,8 +35,8 @@ BREAKS = (
         edits=(("        if driver and await asyncio", "        if False and await asyncio"),),
         noticed_by=(
             (
-                "integration/test_webhooks_delivery.py",
-                "test_another_folder_than_the_drivers_is_refused_and_nothing_is_passed",
+                "unit/test_webhook_deliverer.py",
+                "test_another_folder_than_the_drivers_is_refused",
             ),
         ),
     ),
@@ -48,8 +48,8 @@ BREAKS = (
         edits=(("            elif is_awaited:\n", "            elif False:\n"),),
         noticed_by=(
             (
-                "integration/test_webhooks_delivery.py",
-                "test_a_file_that_is_gone_stops_who_has_taken_all_before",
+                "unit/test_webhook_deliverer.py",
+                "test_a_missing_file_is_stepped_over_by_nobody",
             ),
         ),
     ),
