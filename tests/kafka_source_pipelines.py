@@ -123,11 +123,15 @@ class TopicsInBetween:
         producer.produce(topic, value, key)
         assert producer.flush(30) == 0
 
-    def recreate(self, topic: str, partitions: int = 3) -> None:
+    def delete(self, *topics: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.kafka.brokers})
-        for future in admin.delete_topics([topic]).values():
+        for future in admin.delete_topics(list(topics)).values():
             future.result()
-        while topic in admin.list_topics(timeout=10).topics:
+        while set(topics) & admin.list_topics(timeout=10).topics.keys():
             pass
+
+    def recreate(self, topic: str, partitions: int = 3) -> None:
+        self.delete(topic)
+        admin = AdminClient({"bootstrap.servers": self.kafka.brokers})
         for future in admin.create_topics([NewTopic(topic, partitions, 1)]).values():
             future.result()

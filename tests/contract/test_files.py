@@ -127,13 +127,7 @@ class ObjectsAdapter(ParquetFilesAdapter):
         return FilesDestination(options, PIPELINE)
 
     def _files(self) -> list[Path]:
-        shutil.rmtree(self.folder)
-        self.folder.mkdir()
-        bucket = Bucket(self.url, self.options, FILES)
-        for each in bucket.list():
-            file = self.folder / each.name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(bucket.get(each.name))
+        bring_objects(self.url, self.options, self.folder)
         listed = list_names(self.url, PIPELINE, options=self.options)
         assert [self.folder / name for name in listed] == super()._files()
         return super()._files()
@@ -142,12 +136,18 @@ class ObjectsAdapter(ParquetFilesAdapter):
 class MixedAdapter(NdjsonFilesAdapter):
     """All tables in one stream of files, in the events of queues."""
 
+    place: dict[str, Any]
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.place = {"path": str(folder)}
+
     def make(self) -> Destination:
-        given = {"path": str(self.folder), "layout": "bifrost", "format": "ndjson"}
+        given = {**self.place, "layout": "bifrost", "format": self.format}
         return FilesDestination(FilesOptions.model_validate(given), PIPELINE)
 
     def _files(self) -> list[Path]:
-        found = self.folder.glob("**/*.gz")
+        found = (path for path in self.folder.glob("**/*") if path.suffix in (".gz", ".parquet"))
         return sorted(path for path in found if "_penstock" not in path.parts)
 
     def _changes(self, file: Path) -> list[MemoryChange]:
@@ -155,11 +155,48 @@ class MixedAdapter(NdjsonFilesAdapter):
         return [change_from_json(event) for event in without_departures(lines)]
 
 
+class MixedObjectsAdapter(MixedAdapter):
+    """The same, as Parquet in an object store."""
+
+    format = "parquet"
+
+    def __init__(self, folder: Path, server: ObjectServer) -> None:
+        super().__init__(folder)
+        self.place = {"path": server.place(), "options": server.options}
+
+    def _files(self) -> list[Path]:
+        bring_objects(self.place["path"], self.place["options"], self.folder)
+        return super()._files()
+
+    def _changes(self, file: Path) -> list[MemoryChange]:
+        values = pq.ParquetFile(file).read(["value"]).column("value").to_pylist()
+        lines = parse_lines("\n".join(values).encode())
+        return [change_from_json(event) for event in without_departures(lines)]
+
+
+def bring_objects(url: str, options: dict[str, str], folder: Path) -> None:
+    """Put what is in a bucket into a folder, and nothing else."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+    bucket = Bucket(url, options, FILES)
+    for each in bucket.list():
+        file = folder / each.name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(bucket.get(each.name))
+
+
 class TestFiles(DestinationContract):
-    @pytest.fixture(params=["parquet", "ndjson", "objects", "bifrost"])
+    @pytest.fixture(
+        params=[
+            *("parquet", "ndjson", "objects", "bifrost"),
+            pytest.param("bifrost objects", marks=pytest.mark.release),
+        ]
+    )
     def adapter(self, request: pytest.FixtureRequest, tmp_path: Path) -> Adapter:
         if request.param == "objects":
             return ObjectsAdapter(tmp_path, request.getfixturevalue("object_server"))
+        if request.param == "bifrost objects":
+            return MixedObjectsAdapter(tmp_path, request.getfixturevalue("object_server"))
         kinds: dict[str, type[FilesAdapter]] = {
             "parquet": ParquetFilesAdapter,
             "ndjson": NdjsonFilesAdapter,

@@ -9,7 +9,7 @@ with ``CLUSTER=1`` tasks run on a Spark cluster besides, whose master, workers a
 with ``TRANSFORM=1`` rules change all keys of ten tables that refer to each other.
 These are into Postgres; ``INTO=kafka`` delivers to a Kafka broker, which dies as well,
 ``INTO=kinesis`` to Kinesis, whose records fail, ``INTO=rabbitmq`` to RabbitMQ, which dies, blocks
-and is cut off. A destination has seeds where this folder has a
+and is cut off, ``INTO=files`` to files. A destination has seeds where this folder has a
 file NAME_seed.py with a function ``run_into``.
 """
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, ClassVar
 
 import psycopg
+import pyarrow.parquet as pq
 
 from penstock.destination.files.folding import fold
 from penstock.destination.files.manifest import read_manifest
@@ -13,19 +17,25 @@ from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.lsn import Frontier
 from tests.crash.delivery import delivered_changes, expect_equal, expect_recorded, leftovers
 from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
+from tests.crash.passed_failpoints import passed_failpoints
+from tests.crash.queue_judge import judge_events
 from tests.crash.witness import call_witness, hear_witness
 from tests.folded_compare import compare, read_key, read_source
+from tests.queue_events import Event
 from tests.workload_tables import TABLES
 
 
 class IntoFiles(InjuredPipeline):
     """With a second slot as witness of every single change."""
 
+    failpoints = passed_failpoints("files")
+    options: ClassVar[dict[str, Any]] = {"format": "ndjson"}
+
     def __init__(self, server: EmbeddedPostgres, folder: Path, seed: int) -> None:
         super().__init__(server, folder, seed)
         self.files = self.pipeline.folder / "files"
         self.pipeline.configure(
-            destination={"type": "files", "path": str(self.files), "format": "ndjson"},
+            destination={"type": "files", "path": str(self.files), **self.options},
             batch=SHORT_BATCHES,
             **SMALL_SEGMENTS,
         )
@@ -46,6 +56,10 @@ class IntoFiles(InjuredPipeline):
         destination.open()
         destination.close()
         assert leftovers(self.files, self.pipeline.name) == []
+        return self.judge()
+
+    def judge(self) -> int:
+        """Fail unless every change is there, once and in order; how many there are."""
         with psycopg.connect(self.url, autocommit=True) as conn:
             for table in TABLES:
                 folded = fold(self.files, self.pipeline.name, "public", table)
@@ -55,3 +69,29 @@ class IntoFiles(InjuredPipeline):
         expect_equal(delivered, hear_witness(self.url, *self.publications))
         expect_recorded(delivered, self.load.committed, self.load.in_doubt)
         return len(delivered)
+
+
+class IntoMixedFiles(IntoFiles):
+    """All tables in one stream of Parquet files (``layout: bifrost``)."""
+
+    options: ClassVar[dict[str, Any]] = {
+        "layout": "bifrost",
+        "format": "parquet",
+        # So that a batch has several.
+        "file_bytes": "64KiB",
+    }
+
+    def judge(self) -> int:
+        places: list[tuple[int, int]] = []
+        events: list[Event] = []
+        found = (self.files / self.pipeline.name).rglob("*.parquet")
+        # Times of commits need not rise as positions do.
+        for file in sorted(found, key=lambda file: file.stem.partition("_")[2]):
+            for row in pq.ParquetFile(file).read().to_pylist():
+                places.append((row["commit_lsn"], row["ordinal"]))
+                events.append(json.loads(row["value"], parse_int=str, parse_float=str))
+        # The two events of a row that leaves its key, and those of a TRUNCATE, share a position.
+        assert all(before <= after for before, after in pairwise(places)), "not in order"
+        told = {json.dumps(event, sort_keys=True) for event in events}
+        assert len(told) == len(events), "an event is there twice"
+        return judge_events(self, self.publications, events)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -77,6 +78,34 @@ def test_topics_of_yesterday_are_told_from_others(
     assert "another one than before" in "".join(
         r.detail for r in source_checks(topics.config) if r.status == "failed"
     )
+
+
+@pytest.mark.release
+def test_a_writer_that_has_begun_anew_is_refused_and_its_remedy_works(
+    topics: TopicsInBetween, threads: Threads
+) -> None:
+    topics.write(threads)
+    topics.read(threads)
+    destroy(topics.first.file)
+    topics.execute("DELETE FROM items WHERE id < 10", "UPDATE places SET note = 'anew'")
+    topics.write(threads)
+    with pytest.raises(IdentityChanged, match="of another source from here on") as caught:
+        topics.read(threads)
+    assert "delete the topics" in caught.value.remedy
+    # As it says.
+    topics.delete(*map(topics.topic, ("items", "places")), f"{topics.first.name}.schema")
+    destroy(topics.first.file)
+    topics.write(threads)
+    destroy(topics.file)
+    topics.execute_there("TRUNCATE items, places")
+    topics.read(threads)
+    assert topics.expect_same() == 241
+
+
+def destroy(file: Path) -> None:
+    arguments = [sys.executable, "-m", "penstock", "destroy", str(file), "--yes"]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.release

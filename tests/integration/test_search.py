@@ -9,6 +9,7 @@ import pytest
 from penstock.destination.search.client import SearchClient
 from penstock.destination.search.names import table_index
 from penstock.destination.search.options import SearchOptions
+from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.opensearch_server import OpenSearchServer
@@ -29,7 +30,12 @@ class IntoOpenSearch(CopiedTables):
     def configure(self, **copy: Any) -> None:
         self.pipeline.configure(
             copy=copy or True,
-            destination={"type": "search", "url": self.options.url, "replicas": 0},
+            # The page's; the server of the tests takes any password.
+            destination={
+                **destination_example("search"),
+                "url": self.options.url,
+                "replicas": 0,
+            },
         )
 
     def expect_equal(self, *tables: str) -> None:
@@ -51,8 +57,12 @@ class IntoOpenSearch(CopiedTables):
 
 @pytest.fixture
 def into(
-    pipeline: PipelineUnderTest, threads: Threads, opensearch_server: OpenSearchServer
+    pipeline: PipelineUnderTest,
+    threads: Threads,
+    opensearch_server: OpenSearchServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> IntoOpenSearch:
+    monkeypatch.setenv("SEARCH_PASSWORD", "none")
     return IntoOpenSearch(pipeline, threads, opensearch_server)
 
 

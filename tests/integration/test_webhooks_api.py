@@ -119,6 +119,12 @@ def test_bad_input_is_refused_and_changes_nothing(
     assert client("GET", "/v1/subscriptions/sub_none")[0] == 404
     assert client("POST", "/v1/subscriptions/sub_none/pause")[0] == 404
     assert client("POST", "/v1/subscriptions/sub_none/resume", {"other": 1})[0] == 422
+    one = shop.add("/hook")
+    for secret in ("whsec_c2hvcnQ=", "env:HOME", 5, ["x"]):
+        status, answer = client("POST", f"/v1/subscriptions/{one}/rotate", {"secret": secret})
+        assert (status, set(answer)) == (422, {"error", "remedy"}), secret
+        assert "c2hvcnQ" not in answer["error"]
+    shop.subscriptions.remove(one)
     assert client("GET", "/nowhere")[0] == 404
     assert client("PUT", "/v1/subscriptions")[0] == 405
     assert shop.subscriptions.all() == []
@@ -166,6 +172,9 @@ def test_the_same_by_command_line(shop: Shop, receiver: Receiver, tmp_path: Path
     assert "active" in run("resume", name)
     assert "delivered" in run("test", name)
     assert "whsec_" in run("rotate", name)
+    refused = run("rotate", name, "--secret", "whsec_c2hvcnQ=", code=2)
+    assert "secret: Input should be whsec_" in refused
+    assert "c2hvcnQ" not in refused
     assert "deliver: serve" in run("serve", code=2)
     assert "no subscription" in run("pause", "sub_none", code=1)
     assert "removed" in run("remove", name)

@@ -13,6 +13,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from penstock.destination.webhooks import managing
+from penstock.destination.webhooks.delivery.service import WebhookService
 from penstock.metrics.catalogue import (
     WEBHOOK_BEHIND,
     WEBHOOK_DELIVERED,
@@ -23,7 +24,7 @@ from penstock.metrics.catalogue import (
 from penstock.model.errors import DestinationError, Fenced
 from penstock.testing.contract.deliveries import deliver
 from tests.webhook_receiver import Received, Receiver, Reply, wait_until
-from tests.webhook_shop import NOTES, ORDERS, Shop
+from tests.webhook_shop import NOTES, ORDERS, PIPELINE, Shop, options_for
 
 MakeShop = Callable[..., Shop]
 
@@ -172,6 +173,10 @@ def test_gone_disables_and_nothing_is_kept_for_it(make_shop: MakeShop, receiver:
     with pytest.raises(DestinationError, match="disabled") as caught:
         shop.subscriptions.resume(one)
     assert "--skip" in caught.value.remedy
+    # Nor by way of a pause, which would forget that there is a gap.
+    with pytest.raises(DestinationError, match="disabled"):
+        shop.subscriptions.pause(one)
+    assert shop.subscriptions.one(one).state == "disabled"
     shop.insert(10, 10)
     del receiver.decide["/hook"]
     shop.subscriptions.resume(one, skip=True)
@@ -264,6 +269,67 @@ def test_the_outbox_is_emptied_and_bounded(
     wait_until(lambda: not list((tmp_path / "shop").glob("*.arrow")))
 
 
+def test_another_folder_than_the_drivers_is_refused_and_nothing_is_passed(
+    make_shop: MakeShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = make_shop(deliver="serve")
+    one = shop.add("/hook")
+    destination = shop.start()
+    # Somebody serves on a machine where the folder is not mounted.
+    elsewhere = options_for(shop.options.url.reveal(), tmp_path / "elsewhere", deliver="serve")
+    with pytest.raises(DestinationError, match=r"00000001-driver.*is missing") as caught:
+        WebhookService(elsewhere, PIPELINE).start()
+    assert "mount it" in caught.value.remedy
+    shop.insert(0, 10)
+    with pytest.raises(DestinationError, match="is missing"):
+        WebhookService(elsewhere, PIPELINE).start()
+    kept = shop.subscriptions.one(one)
+    assert (kept.state, kept.behind > 0) == ("active", True)
+    service = WebhookService(shop.options, PIPELINE)
+    service.start()
+    shop.wait_for("/hook", *range(10))
+    # And it goes away under who has taken all: the same.
+    commit = destination._index.commit
+
+    def unmounted(files: Any, watermarks: Any) -> None:
+        (tmp_path / PIPELINE).rename(tmp_path / "unmounted")
+        commit(files, watermarks)
+
+    monkeypatch.setattr(destination._index, "commit", unmounted)
+    shop.insert(10, 10)
+    wait_until(lambda: service.has_ended)
+    with pytest.raises(DestinationError, match="is missing"):
+        service.check()
+    kept = shop.subscriptions.one(one)
+    assert (kept.state, kept.behind > 0) == ("active", True)
+    (tmp_path / "unmounted").rename(tmp_path / PIPELINE)
+    service = WebhookService(shop.options, PIPELINE)
+    service.start()
+    shop.wait_for("/hook", *range(20))
+    service.stop()
+
+
+def test_a_file_that_is_gone_stops_who_has_taken_all_before(
+    make_shop: MakeShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = make_shop()
+    one = shop.add("/hook")
+    destination = shop.start()
+    shop.insert(0, 10)
+    shop.wait_for("/hook", *range(10))
+    commit = destination._index.commit
+
+    def lost(files: Any, watermarks: Any) -> None:
+        for file in files:
+            (tmp_path / PIPELINE / file.file).unlink()
+        commit(files, watermarks)
+
+    monkeypatch.setattr(destination._index, "commit", lost)
+    shop.insert(10, 10)
+    kept = shop.wait_for_state(one, "disabled")
+    assert "is gone from the outbox" in kept.reason
+
+
 def test_a_second_deliverer_fences_the_first(make_shop: MakeShop) -> None:
     first, second = make_shop(), make_shop()
     first.add("/hook")
@@ -274,8 +340,9 @@ def test_a_second_deliverer_fences_the_first(make_shop: MakeShop) -> None:
     second.wait_for("/hook", *range(10))
     wait_until(lambda: old._service is not None and old._service.has_ended)
     assert old._service is not None
+    # Without a batch that would bring it up.
     with pytest.raises(Fenced):
-        old._service.check()
+        old.check_beside()
 
 
 def test_answers_are_bounded_and_redirects_not_followed(
@@ -308,6 +375,28 @@ def test_a_database_that_goes_away_is_waited_for(
         )
     shop.insert(10, 10)
     shop.wait_for("/hook", *range(20))
+
+
+def test_what_a_destroyed_pipeline_left_behind_goes_and_nothing_else(
+    make_shop: MakeShop, tmp_path: Path
+) -> None:
+    shop = make_shop(deliver="serve")
+    shop.add("/hook")
+    for _ in range(3):
+        shop.start()
+    shop.insert(0, 10)
+    folder, strange = tmp_path / PIPELINE, tmp_path / PIPELINE / "!notes of a person"
+    strange.touch()
+    # It died between the rows and the files, and its number starts over.
+    shop.database.forget()
+    shop.database.set_up()
+    assert list(folder.glob("*.arrow"))
+    destination = shop.start()
+    assert {file.name for file in folder.iterdir()} == {"00000004-driver", strange.name}
+    shop.insert(10, 10)
+    assert len(list(folder.glob("00000004-*.arrow"))) == 1
+    destination.forget()
+    assert [file.name for file in folder.iterdir()] == [strange.name]
 
 
 def test_what_becomes_of_requests_and_subscriptions_is_counted(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,8 +23,9 @@ from penstock.testing.change_builder import Column, table
 from penstock.testing.contract.deliveries import definition, deliver
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
+from tests.http_get import http_get
 from tests.pipelines import pipeline_on
-from tests.webhook_receiver import Received, Receiver, Reply, wait_until
+from tests.webhook_receiver import Receiver, Reply, wait_until
 from tests.webhook_shop import KEY, PIPELINE, Shop
 
 
@@ -58,9 +61,9 @@ def test_a_deliverer_that_is_killed_loses_nothing(
     }
     file.write_text(yaml.safe_dump(document))
 
-    def serve(failpoints: str = "") -> subprocess.Popen[bytes]:
+    def serve(failpoints: str, *arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "penstock", "webhooks", "serve", str(file)],
+            [sys.executable, "-m", "penstock", "webhooks", "serve", str(file), *arguments],
             env={**os.environ, "PENSTOCK_FAILPOINTS": failpoints},
             stderr=subprocess.DEVNULL,
         )
@@ -68,10 +71,15 @@ def test_a_deliverer_that_is_killed_loses_nothing(
     for passes in (2, 40):
         killed = serve(f"{place}=kill:{passes if place == 'webhooks.answered' else 2}")
         assert killed.wait(120) == -9
-    last = serve()
+    address = f"127.0.0.1:{free_port()}"
+    last = serve("", "--metrics", address)
     try:
         for path in ("/one", "/two"):
             wait_until(lambda path=path: set(shop.ids(path)) == set(range(200)), 60)  # type: ignore[misc]
+        assert (
+            "penstock_webhook_delivered_events_total" in http_get(f"http://{address}/metrics").text
+        )
+        assert json.loads(http_get(f"http://{address}/health").text)["status"] == "healthy"
     finally:
         last.terminate()
         assert last.wait(60) == 0
@@ -131,19 +139,28 @@ def test_the_documented_pipeline(
 def test_a_thousand_subscriptions_a_hundred_of_them_dead(
     database: str, tmp_path: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """2,000 events a second for a while; prints how long deliveries took."""
+    """2,000 events a second for a while; prints how long deliveries took, and judges that where
+    the machine has nothing else to do. The dead refuse, hang, or are not there at all.
+    """
     seconds, rate, many = 20, 2000, 1000
-    shop = Shop(database, tmp_path, receiver, retry={"first": 1.0, "longest": 10.0})
+    is_idle = os.getloadavg()[0] <= (os.cpu_count() or 1)
+    shop = Shop(database, tmp_path, receiver, timeout=5.0, retry={"first": 1.0, "longest": 10.0})
     revived: list[bool] = []
-
-    def dead(_got: Received) -> Reply:
-        return Reply(204 if revived else 503)
-
+    absent = Receiver(port=free_port())
+    kinds = Counter[str]()
     for number in range(many):
-        path = f"/{number}"
-        shop.add(path, tables=[f"public.t{number}"])
-        if number % 10 == 0:
-            receiver.decide[path] = dead
+        path, wanted = f"/{number}", {"tables": [f"public.t{number}"]}
+        kind = ("refuses", "hangs", "absent")[number // 10 % 3] if number % 10 == 0 else "lives"
+        kinds[kind] += 1
+        if kind == "absent":
+            shop.add(path, url=absent.url(path), **wanted)
+            continue
+        shop.add(path, **wanted)
+        if kind == "refuses":
+            receiver.decide[path] = lambda _: Reply(204 if revived else 503)
+        elif kind == "hangs":
+            receiver.decide[path] = lambda _: Reply(hang=0.0 if revived else 3600.0)
+    assert kinds == {"lives": 900, "refuses": 34, "hangs": 33, "absent": 33}
     # Verifying costs the receiver as much as sending costs Penstock: other tests do it.
     receiver.secrets.clear()
     destination = shop.start()
@@ -168,12 +185,26 @@ def test_a_thousand_subscriptions_a_hundred_of_them_dead(
     took = sorted(
         got.at - float(json.loads(got.body)["new"]["at"]) for got in list(receiver.received)
     )
+    p99 = took[int(len(took) * 0.99)]
     with capsys.disabled():
         print(
             f"\nwebhooks: {len(took)} deliveries, p50 {statistics.median(took):.2f} s, "
-            f"p99 {took[int(len(took) * 0.99)]:.2f} s, last {took[-1]:.2f} s, "
-            f"load {os.getloadavg()[0]:.0f}"
+            f"p99 {p99:.2f} s, last {took[-1]:.2f} s, load {os.getloadavg()[0]:.0f}"
+            + ("" if is_idle else " (others ran beside it: not judged)")
         )
+    assert not is_idle or p99 <= 2.0
     revived.append(True)
-    wait_until(lambda: len({got.id for got in list(receiver.received)}) == seconds * rate, 300)
-    shop.close()
+    with absent:
+        wait_until(
+            lambda: (
+                len({got.id for got in [*receiver.received, *absent.received]}) == seconds * rate
+            ),
+            300,
+        )
+        shop.close()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
@@ -31,7 +33,7 @@ def deliver(path: Path, builder: ChangeBuilder, **options: Any) -> list[Path]:
     with builder.transaction():
         builder.truncate(ITEMS)
     receipt = destination.writer().write([builder.cut()])
-    assert list(path.glob("shop/**/*.gz")) == []  # nothing counts before the commit
+    assert [f for f in path.glob("shop/**/*") if f.is_file()] == []  # not before the commit
     destination.commit([receipt], Watermarks(builder.frontier))
     destination.close()
     return sorted(file for file in path.glob("shop/**/*") if file.is_file())
@@ -82,10 +84,25 @@ def test_files_are_cut_by_size_and_named_by_template(
     assert {event["op"] for event in events} == {"insert", "update", "truncate"}
 
 
+def test_parquet_has_a_row_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.destination.files.mixed_files._PIECE_LINES", 2)
+    monkeypatch.setattr("penstock.destination.files.mixed_files._ROW_GROUP_BYTES", 1)
+    files = deliver(tmp_path, ChangeBuilder(), format="parquet", file_bytes=1000)
+    assert len(files) > 1
+    assert all(re.fullmatch(r"\d{8}T\d{6}_[0-9A-F]{24}\.parquet", file.name) for file in files)
+    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    assert [row["op"] for row in rows] == ["insert", "insert", "update"] * 3 + ["truncate"]
+    assert [row["table"] for row in rows[:3]] == ["items", "notes", "items"]
+    places = [(row["commit_lsn"], row["ordinal"]) for row in rows]
+    assert places == sorted(set(places))
+    told = [json.loads(row["value"]) for row in rows]
+    assert [event["op"] for event in told] == [row["op"] for row in rows]
+    assert pq.ParquetFile(files[0]).metadata.row_group(0).column(6).compression == "ZSTD"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"layout": "bifrost", "format": "parquet"}, "layout bifrost has format"),
         ({"layout": "bifrost", "compression": "zstd"}, "compression gzip or none"),
         ({"layout": "bifrost", "template": "{first}"}, "{pipeline} and {first}"),
         ({"layout": "bifrost", "template": "{pipeline}/{table}/{first}"}, "relative name"),

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.destination.discard import DiscardDestination
+from penstock.destination.discard import DiscardDestination, DiscardOptions
+from penstock.destination.protocols import CountsByItself
 from penstock.metrics.health import LASTING_SECONDS, SLOW_SECONDS, STALLED_SECONDS, Health
-from penstock.model.errors import DestinationUnavailable, SourceUnavailable
+from penstock.model.errors import DestinationUnavailable, Fenced, SourceUnavailable
 from penstock.pipeline.run import destination_watch
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.destination_watch import DestinationWatch
+from penstock.pipeline.run.supervisor import Supervisor
 from penstock.pipeline.run.watched import Watched
-from tests.run_context import run_context
+from tests.run_context import Nobody, run_context
 
 TOLD_SECONDS = 90.0
 """However something is wrong, both tell of it by then."""
@@ -212,6 +216,28 @@ def context(tmp_path: Path) -> RunContext:
 
 def reasons(context: RunContext) -> str:
     return str(context.metrics.health.ready().body["reasons"])
+
+
+class EndedBeside(DiscardDestination, CountsByItself):
+    def count_in(self, registry: object) -> None: ...
+
+    def check_beside(self) -> None:
+        raise Fenced("another process delivers")
+
+
+def test_what_ended_beside_the_batches_ends_the_run_at_once(
+    context: RunContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing is committed at the source, and no batch would notice."""
+    monkeypatch.setattr(Session, "keep", lambda _: None, raising=False)
+    nobody: Any = Nobody()
+    watched: Any = SimpleNamespace(look=lambda: None)
+    destination = EndedBeside(DiscardOptions(), "shop")
+    supervisor = Supervisor(
+        replace(context, destination=destination), nobody, nobody, None, watched, lambda _: None
+    )
+    with pytest.raises(Fenced):
+        supervisor.turn(lambda: False)
 
 
 def test_the_driver_looks_at_source_and_disk(

@@ -19,6 +19,7 @@ from penstock.destination.kafka.routes import Routes
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
+from penstock.model.source_identity import SourceIdentity
 from penstock.model.table_definition import TableDefinition
 from penstock.testing.change_builder import ChangeBuilder
 from tests.handed_over import handed_over
@@ -115,6 +116,18 @@ def test_where_messages_go() -> None:
     assert headers["penstock.op"] == b"insert"
     assert headers["penstock.position"] == b"1/1010+0"
     assert len(headers["penstock.schema_version"] or b"") == 16
+    assert re.fullmatch(rb"\d/\d key", headers["penstock.lane"] or b"")
+    destination = KafkaDestination(options(), "shop")
+    destination.come_from(SourceIdentity("700", 1, "shop", "a uuid"))
+    told = handed_over(destination.writer().routes.outgoing(events))
+    moved = handed_over(
+        Routes(options(), "shop", {}, SourceIdentity("701", 1, "shop", "a uuid").tag).outgoing(
+            events
+        )
+    )
+    lane = told[0].headers["penstock.lane"] or b""
+    assert re.fullmatch(rb"\d/\d key [0-9a-f]{16}", lane)
+    assert lane != moved[0].headers["penstock.lane"]
 
 
 @pytest.mark.parametrize(

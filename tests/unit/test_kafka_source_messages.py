@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.model.errors import SourceError
+from penstock.model.errors import IdentityChanged, SourceError
 from penstock.model.table_name import TableName
 from penstock.pgoutput.messages import UNSET, Delete, Insert, Update, parse_message
 from penstock.source.kafka.column_types import column_type
@@ -30,7 +30,7 @@ from penstock.source.kafka.offsets import (
 )
 from penstock.source.kafka.penstock_format import PenstockMessages, told_table
 from penstock.source.kafka.topic_tables import ToldColumn, ToldTable, TopicTables
-from penstock.source.kafka.transcode import Counts, Transcoder, keeps_order
+from penstock.source.kafka.transcode import Counts, Transcoder, expect_source, keeps_order
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "debezium" / "messages"
 PLACE = Partition("shop.public.items", 0)
@@ -242,6 +242,26 @@ def test_what_was_sent_again_comes_once() -> None:
     # With other lanes nobody can say what came before.
     assert taken(change("insert", "0/28+0", "2/3 key"), state=state) == ["Update"]
     assert taken(change("insert", "0/40+0", "2/3 key"), state=state) == ["Insert"]
+
+
+def test_messages_of_another_source_are_refused_by_name_and_not_taken_for_repeated() -> None:
+    state = PartitionState(0)
+    # A writer of an older version said nothing.
+    expect_source(PLACE, state, {"penstock.lane": b"0/2 key"})
+    expect_source(PLACE, state, {"penstock.lane": b"1/2 key one"})
+    state = PartitionState.from_json(json.loads(json.dumps(state.to_json())))
+    expect_source(PLACE, state, {"penstock.lane": b"1/2 key one"})
+    with pytest.raises(IdentityChanged, match=r"another source .*two instead of one") as caught:
+        expect_source(PLACE, state, {"penstock.lane": b"1/2 key two"})
+    assert "delete the topics" in caught.value.remedy
+    with pytest.raises(Malformed, match=r"header penstock.lane"):
+        expect_source(PLACE, state, {"penstock.lane": b"0/2 key"})
+
+
+@pytest.mark.parametrize("text", [b"FFFFFFFF/FFFFFFFF+0", b"0/10+-1", b"0/10+0+-1"])
+def test_positions_that_no_server_reaches_are_malformed(text: bytes) -> None:
+    with pytest.raises(Malformed, match="no database writes to the position"):
+        read(message("insert"), position=text)
 
 
 def test_inserts_that_may_be_there_already_are_updates() -> None:

@@ -12,12 +12,19 @@ import pytest
 from pydantic import ValidationError
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from penstock.destination.webhooks import managing
 from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request, Requests
 from penstock.destination.webhooks.guard import AddressGuard, AddressRefused
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.signing import key_of, new_secret, signed_headers
-from penstock.destination.webhooks.subscription import parse_subscription
+from penstock.destination.webhooks.subscription import (
+    Kept,
+    NewSubscription,
+    OutboxPlace,
+    WebhookSubscription,
+    parse_subscription,
+)
 from penstock.model.errors import ConfigError
 from tests.webhook_receiver import Receiver
 from tests.webhook_shop import KEY, options_for
@@ -184,3 +191,16 @@ def test_secrets_are_sealed_and_keys_can_change(monkeypatch: pytest.MonkeyPatch)
 def test_wrong_options_are_refused(more: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         WebhooksOptions.model_validate({"url": "postgresql://localhost/x", "path": "/x", **more})
+
+
+@pytest.mark.parametrize("secret", ["whsec_c2hvcnQ=", "env:HOME", 5, ["c2hvcnQ"]])
+def test_a_secret_that_is_none_is_refused_and_not_repeated(secret: object) -> None:
+    wanted = WebhookSubscription(url="https://example.com/")
+    kept = Kept("sub_1", wanted, (), "active", "", OutboxPlace(1), 0)
+    nobody: Any = None
+    with pytest.raises(ConfigError, match="secret: Input should be") as caught:
+        managing.rotate(nobody, nobody, kept, secret, 60.0)
+    assert "c2hvcnQ" not in caught.value.message
+    with pytest.raises(ValidationError) as plain:
+        NewSubscription.model_validate({"url": "https://example.com/", "secret": secret})
+    assert "c2hvcnQ" not in str(plain.value)

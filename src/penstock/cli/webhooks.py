@@ -15,6 +15,8 @@ from penstock.cli.pipeline_argument import PipelineFile, load_deliveries
 from penstock.cli.terminal import say
 
 if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
+    from penstock.config.metrics_config import MetricsConfig
     from penstock.destination.webhooks.options import WebhooksOptions
     from penstock.destination.webhooks.subscription import Kept
     from penstock.destination.webhooks.subscriptions import Subscriptions
@@ -187,7 +189,18 @@ def key() -> None:
 
 
 @webhooks_app.command("serve")
-def serve(file: PipelineFile) -> None:
+def serve(
+    file: PipelineFile,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="ADDRESS",
+            help="Where /metrics and /health are served, such as 127.0.0.1:8721; without it at a "
+            "free port of loopback, or not at all with metrics.listen: false.",
+        ),
+    ] = None,
+) -> None:
     """Deliver, and serve the API, apart from `penstock run` (destination.deliver: serve).
 
     It needs the outbox's folder and the database, not the source.
@@ -196,10 +209,11 @@ def serve(file: PipelineFile) -> None:
     import time
 
     from penstock.cli.run import StopOnSignal
-    from penstock.destination.webhooks.delivery.service import WebhookService
+    from penstock.destination.webhooks.delivery.shown_deliveries import ShownDeliveries
+    from penstock.metrics.service import shown_metrics
     from penstock.model.errors import ConfigError
 
-    name, options = _options(file)
+    view, options = _view(file)
     if options.deliver != "serve":
         raise ConfigError(
             "destination.deliver is run: `penstock run` delivers and serves the API",
@@ -208,8 +222,12 @@ def serve(file: PipelineFile) -> None:
     stopping = StopOnSignal()
     stopping.install()
     log = logging.getLogger(__name__)
-    with shown_logs(name, say):
-        service = WebhookService(options, name)
+    shown = ShownDeliveries(view, options)
+    service = shown.service
+    with (
+        shown_logs(view.delivery, say),
+        shown_metrics(shown, _metrics_at(view.metrics, metrics), say),
+    ):
         service.start()
         log.info("delivering", extra={"event": "webhooks_delivering"})
         while not stopping() and not service.has_ended:
@@ -219,11 +237,28 @@ def serve(file: PipelineFile) -> None:
         log.info("stopped", extra={"event": "stopped"})
 
 
-def _options(file: Path) -> tuple[str, WebhooksOptions]:
+def _view(file: Path) -> tuple[PipelineConfig, WebhooksOptions]:
     from penstock.operations.webhook_subscriptions import webhooks_view
 
-    view, options = webhooks_view(load_deliveries(file), file)
-    return view.delivery, options
+    return webhooks_view(load_deliveries(file), file)
+
+
+def _metrics_at(config: MetricsConfig, address: str | None) -> MetricsConfig:
+    """`penstock run` has the address that the pipeline file names, perhaps on this machine."""
+    from pydantic import ValidationError
+
+    from penstock.config.metrics_config import MetricsConfig
+    from penstock.model.errors import ConfigError
+
+    if address is None and config.listen is None:
+        return config
+    try:
+        own = MetricsConfig.model_validate({"listen": address or 0})
+    except ValidationError:
+        raise ConfigError(
+            f"--metrics {address}: write an address such as 127.0.0.1:8721, or a port"
+        ) from None
+    return config.model_copy(update={"listen": own.listen})
 
 
 def _opened(file: Path) -> AbstractContextManager[tuple[WebhooksOptions, Subscriptions]]:

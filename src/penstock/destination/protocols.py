@@ -19,6 +19,7 @@ from penstock.destination.contract import (
     SchemaChange,
     TaskWriter,
 )
+from penstock.model.source_identity import SourceIdentity
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
@@ -62,6 +63,20 @@ class CountsByItself(ABC):
     @abstractmethod
     def count_in(self, registry: Registry) -> None:
         """Count what is done from ``open`` on. The driver calls it before that."""
+
+    @abstractmethod
+    def check_beside(self) -> None:
+        """Raises what has ended it. The main thread calls it several times a second, also while
+        another one commits.
+        """
+
+
+class NamesSource(ABC):
+    """What it sends says of which source it is: positions of another one mean nothing beside it."""
+
+    @abstractmethod
+    def come_from(self, source: SourceIdentity) -> None:
+        """The driver calls it after ``open``, before anything is sent."""
 
 
 Ticket = Mapping[str, Any]

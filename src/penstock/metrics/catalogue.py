@@ -189,6 +189,12 @@ WEBHOOK_BEHIND = Metric(
 
 CATALOGUE = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
 
+OF_WEBHOOKS = (
+    *(WEBHOOK_DELIVERED, WEBHOOK_FAILED, WEBHOOK_SECONDS),
+    *(WEBHOOK_SUBSCRIPTIONS, WEBHOOK_BEHIND),
+)
+"""What is counted where webhooks are delivered."""
+
 OF_CAPTURE = (
     *(RECEIVED_MESSAGES, RECEIVED_BYTES, RECEIVED_TRANSACTIONS, RECEIVED_CHANGES),
     *(LEFT_OUT_MESSAGES, FORGED_MESSAGES, CAPTURE_STREAMING, CAPTURE_BUFFERED),

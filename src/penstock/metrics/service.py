@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Protocol
 
 from penstock.config.metrics_config import MetricsConfig
-from penstock.metrics.pipeline_metrics import Metrics
+from penstock.metrics.registry import Registry
 from penstock.metrics.repeated import Repeated
 from penstock.metrics.report import Reporter
 from penstock.metrics.server import MetricsServer, Shown
@@ -17,9 +18,15 @@ from penstock.model.errors import ConfigError
 _log = logging.getLogger(__name__)
 
 
+class Counted(Shown, Protocol):
+    """What is to be seen, and what it is counted in."""
+
+    registry: Registry
+
+
 @contextmanager
 def shown_metrics(
-    metrics: Metrics, config: MetricsConfig, write: Callable[[str], None]
+    metrics: Counted, config: MetricsConfig, write: Callable[[str], None]
 ) -> Iterator[str | None]:
     """Show them as ``config`` says, until the block ends. ``write`` gets the reports.
 

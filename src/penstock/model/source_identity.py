@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -26,6 +27,16 @@ class SourceIdentity:
     timeline: int
     database: str
     publication: str
+
+    @property
+    def tag(self) -> str:
+        """Names it in few characters, for those who compare positions and know nothing else of it;
+        empty where no publication makes it one. A promoted standby has the same.
+        """
+        if not self.publication:
+            return ""
+        whole = f"{self.system_id}/{self.publication}/{self.database}"
+        return hashlib.sha256(whole.encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -30,6 +30,20 @@ BREAKS = (
         noticed_by=(("unit/test_kafka_source_messages.py", "test_what_was_sent_again_comes_once"),),
     ),
     Break(
+        name="positions-of-another-source",
+        guarantee="Topics come back whole",
+        without="A writer that has begun anew on another server sends changes whose positions are "
+        "lower, and they pass for sent before.",
+        file="source/kafka/transcode.py",
+        edits=(("    if state.source:\n", "    if not state:\n"),),
+        noticed_by=(
+            (
+                "unit/test_kafka_source_messages.py",
+                "test_messages_of_another_source_are_refused_by_name_and_not_taken_for_repeated",
+            ),
+        ),
+    ),
+    Break(
         name="manifest-not-exclusive",
         guarantee="Once, where the destination allows it",
         without="A driver that was replaced writes over the manifest of its successor.",

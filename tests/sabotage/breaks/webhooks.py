@@ -27,6 +27,46 @@ BREAKS = (
         ),
     ),
     Break(
+        name="webhook-another-folder",
+        guarantee=_ALONE,
+        without="Who delivers does not look whether the outbox is the driver's: what is committed "
+        "is missing there, and every subscription is given up.",
+        file="destination/webhooks/delivery/deliverer.py",
+        edits=(("        if driver and await asyncio", "        if False and await asyncio"),),
+        noticed_by=(
+            (
+                "unit/test_webhook_deliverer.py",
+                "test_another_folder_than_the_drivers_is_refused",
+            ),
+        ),
+    ),
+    Break(
+        name="webhook-missing-file-passed",
+        guarantee=_ALONE,
+        without="Who has taken all before steps over a file that is gone, and nobody hears of it.",
+        file="destination/webhooks/delivery/deliverer.py",
+        edits=(("            elif is_awaited:\n", "            elif False:\n"),),
+        noticed_by=(
+            (
+                "unit/test_webhook_deliverer.py",
+                "test_a_missing_file_is_stepped_over_by_nobody",
+            ),
+        ),
+    ),
+    Break(
+        name="webhook-disabled-by-way-of-a-pause",
+        guarantee=_ALONE,
+        without="A subscription that nothing was kept for is paused and resumed, with a gap.",
+        file="destination/webhooks/subscriptions.py",
+        edits=(('row[0] == "disabled"', 'row[0] == "gone"'),),
+        noticed_by=(
+            (
+                "integration/test_webhooks_delivery.py",
+                "test_gone_disables_and_nothing_is_kept_for_it",
+            ),
+        ),
+    ),
+    Break(
         name="webhook-private-addresses",
         guarantee=_OUTSIDE,
         without="A URL may lead to any address of the network that Penstock is in.",

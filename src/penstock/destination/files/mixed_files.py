@@ -1,4 +1,4 @@
-"""``layout: bifrost``: lines of all tables in files by the hour, as pg-bifrost has them on S3."""
+"""``layout: bifrost``: changes of all tables in files by the hour, as pg-bifrost has them on S3."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import json
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.decode.changes import ChangeSet
 from penstock.decode.row_values import READ_ORDINAL
@@ -38,6 +39,20 @@ from penstock.model.table_rows import ChunkReader
 _COMPRESSION_LEVEL = 6
 # Lines are cut so often into pieces that a file is not much larger than it is to be.
 _PIECE_LINES = 1000
+_ROW_GROUP_BYTES = 16 * 2**20
+
+MIXED_SCHEMA = pa.schema(
+    [
+        ("commit_lsn", pa.int64()),
+        ("ordinal", pa.int64()),
+        ("op", pa.string()),
+        ("schema", pa.string()),
+        ("table", pa.string()),
+        ("key", pa.large_string()),
+        ("value", pa.large_string()),
+    ]
+)
+"""The columns of Parquet files of all tables. ``value`` is the line that NDJSON has."""
 
 
 def copied_folder(pipeline: str, schema: str, table: str) -> str:
@@ -56,6 +71,8 @@ class MixedFiles:
 
     @property
     def suffix(self) -> str:
+        if self.options.format == "parquet":
+            return ".parquet"
         return ".gz" if self.options.compression == "gzip" else ".ndjson"
 
     def name(self, first: Position, commit_micros: int) -> str:
@@ -175,7 +192,9 @@ class _Staging:
 
     def _new(self, final: str, first: Position) -> _OpenFile:
         path = self._workshop / f"{uuid.uuid4().hex}{self._files.suffix}"
-        return _OpenFile(path, final, first, is_gzip=self._files.suffix == ".gz")
+        is_parquet = self._files.options.format == "parquet"
+        sink: _Lines | _Rows = _Rows(path, self._files.options) if is_parquet else _Lines(path)
+        return _OpenFile(path, sink, final, first)
 
     def _finish_open(self) -> None:
         if self._open is not None:
@@ -183,30 +202,72 @@ class _Staging:
             self._open = None
 
 
-class _OpenFile:
-    def __init__(self, path: Path, final: str, first: Position, *, is_gzip: bool) -> None:
-        self._path = path
-        self._final = final
-        self._first = self._last = first
+class _Lines:
+    """A line an event."""
+
+    def __init__(self, path: Path) -> None:
         self._raw = path.open("wb")
         self._file: BinaryIO = self._raw
-        if is_gzip:
+        if path.suffix == ".gz":
             # Without name and time: the same lines are the same bytes.
             zipped = gzip.GzipFile("", "wb", _COMPRESSION_LEVEL, self._raw, mtime=0)
             self._file = cast(BinaryIO, zipped)
-        self._rows = 0
-        self.bytes = 0
-        """Of the lines, before they are compressed."""
 
-    def write(self, events: pa.RecordBatch, last: Position) -> None:
+    def write(self, events: pa.RecordBatch) -> int:
+        """How many bytes the values have."""
         lines = text_bytes(join(events.column("value"), "\n"))
         self._file.write(lines)
-        self.bytes += len(lines)
+        return len(lines)
+
+    def close(self) -> None:
+        self._file.close()
+        self._raw.close()
+
+
+class _Rows:
+    """A row an event: what it is about, and the line of it."""
+
+    def __init__(self, path: Path, options: FilesOptions) -> None:
+        compression = options.compression
+        self._file = pq.ParquetWriter(path, MIXED_SCHEMA, compression=compression)
+        self._held: list[pa.RecordBatch] = []
+        self._size = 0
+
+    def write(self, events: pa.RecordBatch) -> int:
+        piece = events.select(MIXED_SCHEMA.names).cast(MIXED_SCHEMA)
+        self._held.append(piece)
+        self._size += piece.nbytes
+        if self._size >= _ROW_GROUP_BYTES:
+            self._flush()
+        return int(piece.column("value").nbytes)
+
+    def close(self) -> None:
+        self._flush()
+        self._file.close()
+
+    def _flush(self) -> None:
+        if self._held:
+            self._file.write_table(pa.Table.from_batches(self._held))
+            self._held, self._size = [], 0
+
+
+class _OpenFile:
+    def __init__(self, path: Path, sink: _Lines | _Rows, final: str, first: Position) -> None:
+        self._path = path
+        self._sink = sink
+        self._final = final
+        self._first = self._last = first
+        self._rows = 0
+        self.bytes = 0
+        """Of the values, before they are compressed."""
+
+    def write(self, events: pa.RecordBatch, last: Position) -> None:
+        self.bytes += self._sink.write(events)
         self._rows += len(events)
         self._last = last
 
     def finish(self) -> StagedFile:
-        self._close()
+        self._sink.close()
         return StagedFile(
             staged=self._path.name,
             final=self._final,
@@ -217,12 +278,10 @@ class _OpenFile:
         )
 
     def abandon(self) -> None:
-        self._close()
+        # Whatever made the task fail may stand in the way of closing, too.
+        with suppress(OSError):
+            self._sink.close()
         self._path.unlink(missing_ok=True)
-
-    def _close(self) -> None:
-        self._file.close()
-        self._raw.close()
 
 
 def _position(events: pa.RecordBatch, row: int) -> Position:

@@ -42,7 +42,7 @@ class FilesOptions(DestinationOptions):
     (``s3://bucket/prefix``), whose ``options`` these are.
 
     ``layout`` is a folder a table and day, or one stream of files for all tables, as pg-bifrost
-    writes them: named by ``template``, with about ``file_bytes`` of lines each.
+    writes them: named by ``template``, with about ``file_bytes`` of values each.
     """
 
     path: str = Field(min_length=1)
@@ -62,17 +62,17 @@ class FilesOptions(DestinationOptions):
     @classmethod
     def _as_bifrost_has_it(cls, data: Any) -> Any:
         if isinstance(data, dict) and data.get("layout") == "bifrost":
-            data = {"format": "bifrost", "compression": "gzip", **data}
+            data = {"format": "bifrost", **data}
+            if data["format"] != "parquet":
+                data = {"compression": "gzip", **data}
         return data
 
     @model_validator(mode="after")
     def _fits_together(self) -> FilesOptions:
         given = self.model_fields_set
         if self.layout == "bifrost":
-            if self.format == "parquet" or self.compression not in ("gzip", "none"):
-                raise _refused(
-                    "layout bifrost has format bifrost or ndjson, compression gzip or none"
-                )
+            if self.format != "parquet" and self.compression not in ("gzip", "none"):
+                raise _refused("lines (format bifrost or ndjson) have compression gzip or none")
         elif self.format == "bifrost" or given & {"template", "file_bytes"}:
             raise _refused("format bifrost, template and file_bytes are of layout bifrost only")
         elif self.format == "ndjson" and "compression" in given:

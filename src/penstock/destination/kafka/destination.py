@@ -42,15 +42,16 @@ from penstock.destination.kafka.sender import (
 )
 from penstock.destination.kafka.topics import Topics
 from penstock.destination.kafka.transactions import TransactionalProducer
-from penstock.destination.protocols import Ticket
+from penstock.destination.protocols import NamesSource, Ticket
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Position
 from penstock.model.schema_change import TableChange
+from penstock.model.source_identity import SourceIdentity
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
 
 
-class KafkaDestination(QueueDestination):
+class KafkaDestination(QueueDestination, NamesSource):
     """Sends every change; with ``transactional`` it also remembers how far it has come."""
 
     name = "kafka"
@@ -79,6 +80,7 @@ class KafkaDestination(QueueDestination):
         self._topics = Topics(options)
         self._driver: TransactionalProducer | None = None
         self._is_open = False
+        self._source = ""
         self._announced: dict[int, TableDefinition] = {}
         self._record = DriverRecord(None, None, lanes_text(options.lanes))
 
@@ -120,6 +122,9 @@ class KafkaDestination(QueueDestination):
             if left is not None:
                 raise left
         self._take_up(found)
+
+    def come_from(self, source: SourceIdentity) -> None:
+        self._source = source.tag
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         self._formats.know(definitions)
@@ -183,10 +188,12 @@ class KafkaDestination(QueueDestination):
 
     def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
         topic = self._routes().topic("insert", table.schema, table.name)
-        return {"partitions": {topic: self._routes().partitions.get(topic, 1)}}
+        partitions = {topic: self._routes().partitions.get(topic, 1)}
+        return {"partitions": partitions, "source": self._source}
 
     def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> ChunkWriter:
         self._partitions = {**self._partitions, **ticket["partitions"]}
+        self._source = ticket["source"]
         return super().ticket_writer(table, ticket)
 
     def forget(self) -> Sequence[str]:
@@ -234,7 +241,7 @@ class KafkaDestination(QueueDestination):
         return Encoder(self._formats.format(), self.options.lanes, oversize)
 
     def _routes(self) -> Routes:
-        return Routes(self.options, self.pipeline, self._partitions)
+        return Routes(self.options, self.pipeline, self._partitions, self._source)
 
     def _send(self, events: pa.RecordBatch) -> None:
         with PlainSender(self._routes()) as sender:

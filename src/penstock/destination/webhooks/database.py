@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -173,14 +173,9 @@ class Database:
                 f"{role}; or create the schema for it: CREATE SCHEMA penstock AUTHORIZATION {role}",
             )
 
-    def forget(self) -> Sequence[str]:
-        """Remove all that is kept of the pipeline; the names of the outbox's files."""
-        if not self.has_tables():
-            return ()
+    def forget(self) -> None:
+        """Remove all that is kept of the pipeline in its tables, which are there."""
         with self.transaction("forgetting the pipeline") as conn:
-            files = conn.execute(
-                "SELECT file FROM penstock.webhook_segment WHERE pipeline = %s", [self.pipeline]
-            ).fetchall()
             for name in _NAMES:
                 conn.execute(
                     sql.SQL("DELETE FROM {} WHERE pipeline = %s").format(
@@ -188,7 +183,6 @@ class Database:
                     ),
                     [self.pipeline],
                 )
-        return [file for (file,) in files]
 
     def close(self) -> None:
         with self._lock:

@@ -26,7 +26,14 @@ from penstock.destination.seen_elsewhere import not_seen_here
 from penstock.destination.webhooks.count_dead_letters import dead_letters_in
 from penstock.destination.webhooks.database import Database
 from penstock.destination.webhooks.options import WebhooksOptions
-from penstock.destination.webhooks.outbox import ViewFile, outbox_storage, slim
+from penstock.destination.webhooks.outbox import (
+    ViewFile,
+    files_by_driver,
+    mark_of,
+    outbox_storage,
+    prefix_of,
+    slim,
+)
 from penstock.destination.webhooks.outbox_index import OutboxIndex, files_from_json, files_to_json
 from penstock.destination.webhooks.views import Asked, AskedViews
 from penstock.destination.webhooks.writers import EventView, OutboxChunkWriter, OutboxWriter
@@ -84,20 +91,27 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
     def count_in(self, registry: Registry) -> None:
         self._registry = registry
 
+    def check_beside(self) -> None:
+        if self._service is not None:
+            self._service.check()
+
     def check(self) -> Sequence[str]:
         self._database.check()
         return ()
 
     def open(self) -> None:
         self._database.set_up()
-        self._prefix = f"{self._index.take_over():08}"
-        # No earlier driver can commit from here on: what it left behind is nobody's.
-        committed = self._index.files()
         with _explained():
             self._storage.make_private()
+            # Numbers start over with `penstock destroy`, and it may have left files behind.
+            above = max(files_by_driver(self._storage).values(), default=0)
+            driver = self._index.take_over(above, self._mark)
+            self._prefix = prefix_of(driver)
+            # No earlier driver can commit from here on: what it left behind is nobody's.
+            committed = self._index.files()
             self._storage.delete_temporary()
-            left = [name for name, _ in self._storage.list() if name not in committed]
-            self._storage.delete(*(n for n in left if n.partition("-")[0] < self._prefix))
+            files = files_by_driver(self._storage).items()
+            self._storage.delete(*(n for n, by in files if by < driver and n not in committed))
         if self.options.deliver == "run":
             from penstock.destination.webhooks.delivery.service import WebhookService
 
@@ -160,25 +174,20 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
         return OutboxChunkWriter(self._storage, self._prefix, self._views())
 
     def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
-        with _explained():
-            # Of an earlier driver, the next one removes it with what is nobody's.
-            if self._storage.read_bytes(self._mark) is None:
-                self._storage.write(self._mark, b"", durable=False)
         return {"prefix": self._prefix}
 
     def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> OutboxChunkWriter:
         self._prefix = ticket["prefix"]
         with _explained():
-            if self._storage.read_bytes(self._mark) is None:
+            if self._storage.read_bytes(mark_of(int(self._prefix))) is None:
                 raise not_seen_here(self.name, self._storage.path)
         for formats in self._formats.values():
             formats.know([table])
         return self.chunk_writer(table)
 
-    @property
-    def _mark(self) -> str:
-        """A file by which workers see that they write where the driver reads."""
-        return f"{self._prefix}-driver"
+    def _mark(self, driver: int) -> None:
+        # The next driver removes it with what is nobody's.
+        self._storage.write(mark_of(driver), b"", durable=True)
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         for receipt in receipts:
@@ -199,8 +208,11 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
     def forget(self) -> Sequence[str]:
         if not self._database.has_tables():
             return ()
+        self._database.forget()
         with _explained():
-            self._storage.delete(*self._database.forget())
+            # Also what no row tells of: a crash may have come between the two.
+            self._storage.delete_temporary()
+            self._storage.delete(*files_by_driver(self._storage))
         return ["position, subscriptions and outbox"]
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request, Requests
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.options import WebhooksOptions
-from penstock.destination.webhooks.subscription import Kept, NewSubscription, parse_subscription
+from penstock.destination.webhooks.subscription import Kept, parse_subscription
 from penstock.destination.webhooks.subscriptions import Subscriptions
 from penstock.model.errors import DestinationError
 
@@ -50,13 +50,15 @@ def rotate(
     options: WebhooksOptions,
     subscriptions: Subscriptions,
     kept: Kept,
-    secret: str | None,
+    secret: object,
     keep: float,
 ) -> tuple[Kept, str | None]:
-    """A new secret; events are signed with the one before it, too, for ``keep`` seconds."""
-    NewSubscription.model_validate({"url": kept.wanted.url, "secret": secret})
+    """A new secret; events are signed with the one before it, too, for ``keep`` seconds. Raises
+    ConfigError for a secret that is none.
+    """
+    wanted = parse_subscription({"url": kept.wanted.url, "secret": secret})
     keeping = KeptSecrets(options.secret_key)
-    entry, told = keeping.made(secret)
+    entry, told = keeping.made(wanted.secret)
     entries = keeping.rotated(kept.secrets, entry, keep)
     return subscriptions.rotate(kept.id, entries), told
 

@@ -6,6 +6,7 @@ subscription: all that want the same format and filter read the same file.
 
 from __future__ import annotations
 
+import re
 import uuid
 import zlib
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from penstock.destination.webhooks.outbox_index import OutboxFile
 # A file is read whole by whoever delivers: small enough to hold some of them.
 FILE_BYTES = 4 * 2**20
 _SUFFIX = ".arrow"
+_OURS = re.compile(r"(\d{8,})-(?:driver|[0-9a-f]{32}\.arrow)")
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
@@ -43,6 +45,26 @@ SCHEMA = pa.schema(
 
 def outbox_storage(path: str, pipeline: str) -> Storage:
     return open_storage(path).child(pipeline)
+
+
+def prefix_of(driver: int) -> str:
+    """What the names of a driver's files begin with."""
+    return f"{driver:08}"
+
+
+def mark_of(driver: int) -> str:
+    """A file by which others see that they look where the driver does. It is there before anybody
+    can know the driver's number.
+    """
+    return f"{prefix_of(driver)}-driver"
+
+
+def files_by_driver(storage: Storage) -> dict[str, int]:
+    """The outbox's files and marks, and the numbers of the drivers that they are of. What somebody
+    else has put into the folder is not among them.
+    """
+    found = ((name, _OURS.fullmatch(name)) for name, _ in storage.list())
+    return {name: int(match[1]) for name, match in found if match is not None}
 
 
 def slim(events: pa.RecordBatch, apart: str | None = None, first: int = 0) -> pa.RecordBatch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,15 +39,18 @@ class OutboxIndex:
         self._database = database
         self._driver = 0
 
-    def take_over(self) -> int:
-        """The number of this driver; no earlier one can commit from here on."""
+    def take_over(self, above: int, announce: Callable[[int], None]) -> int:
+        """The number of this driver, greater than ``above``; no earlier one can commit from here
+        on. ``announce`` is called with it before anybody else can see it.
+        """
         with self._database.transaction("taking over the outbox") as conn:
             row = conn.execute(
-                "UPDATE penstock.webhook_pipeline SET driver = driver + 1 WHERE pipeline = %s"
-                " RETURNING driver",
-                [self._database.pipeline],
+                "UPDATE penstock.webhook_pipeline SET driver = greatest(driver, %s) + 1"
+                " WHERE pipeline = %s RETURNING driver",
+                [above, self._database.pipeline],
             ).fetchone()
-        assert row is not None  # noqa: S101 (set_up made it)
+            assert row is not None  # noqa: S101 (set_up made it)
+            announce(int(row[0]))
         self._driver = int(row[0])
         return self._driver
 

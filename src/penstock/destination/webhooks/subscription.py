@@ -70,7 +70,7 @@ def _rows(value: dict[str, str]) -> dict[str, str]:
 class WebhookSubscription(BaseModel):
     """What is asked for, by API and command line alike. ``filter`` has conditions by table."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     url: Annotated[str, Field(max_length=_LONGEST_URL), AfterValidator(_url)]
     tables: Annotated[list[PatternText], Field(min_length=1, max_length=100)] = ["*.*"]

@@ -101,29 +101,14 @@ class Subscriptions:
         )
 
     def pause(self, subscription: str) -> Kept:
+        """Raises DestinationError for one that is disabled: there is no place to go on at."""
         return self._set_state(subscription, "paused", "by a person")
 
     def resume(self, subscription: str, *, skip: bool = False) -> Kept:
         """It goes on where it stood. For one that is disabled nothing was kept: with ``skip`` it
         goes on with what is committed from now on, without it DestinationError is raised.
         """
-        kept = self.one(subscription)
-        if kept.state == "disabled" and not skip:
-            raise DestinationError(
-                f"subscription {subscription} is disabled, and nothing is kept for it: "
-                f"{kept.reason}",
-                remedy="`penstock webhooks resume FILE ID --skip` goes on with what comes from now "
-                "on; what came between, the receiver has to get otherwise",
-            )
-        if kept.state == "disabled":
-            with self._database.transaction("resuming a subscription") as conn:
-                conn.execute(
-                    "UPDATE penstock.webhook_subscription SET row = 0, segment = 1 + (SELECT"
-                    " segments FROM penstock.webhook_pipeline p WHERE p.pipeline = %s)"
-                    " WHERE pipeline = %s AND id = %s",
-                    [self._pipeline, self._pipeline, subscription],
-                )
-        return self._set_state(subscription, "active", "")
+        return self._set_state(subscription, "active", "", skip=skip)
 
     def rotate(self, subscription: str, entries: Sequence[Mapping[str, Any]]) -> Kept:
         with self._database.transaction("rotating a secret") as conn:
@@ -152,10 +137,15 @@ class Subscriptions:
     def _pipeline(self) -> str:
         return self._database.pipeline
 
-    def _set_state(self, subscription: str, state: str, reason: str) -> Kept:
+    def _set_state(self, subscription: str, state: str, reason: str, *, skip: bool = False) -> Kept:
         self.one(subscription)
         with self._database.transaction("changing a subscription") as conn:
+            # From here on the deliverer disables nobody.
             self._changed(conn)
+            if skip:
+                self._skip(conn, subscription)
+            else:
+                self._expect_kept(conn, subscription)
             conn.execute(
                 "UPDATE penstock.webhook_subscription SET state = %s, reason = %s,"
                 " failing_since = NULL, generation = generation + 1"
@@ -163,6 +153,27 @@ class Subscriptions:
                 [state, reason, self._pipeline, subscription],
             )
         return self.one(subscription)
+
+    def _expect_kept(self, conn: Connection, subscription: str) -> None:
+        row = conn.execute(
+            "SELECT state, reason FROM penstock.webhook_subscription"
+            " WHERE pipeline = %s AND id = %s",
+            [self._pipeline, subscription],
+        ).fetchone()
+        if row is not None and row[0] == "disabled":
+            raise DestinationError(
+                f"subscription {subscription} is disabled, and nothing is kept for it: {row[1]}",
+                remedy="`penstock webhooks resume FILE ID --skip` goes on with what comes from now "
+                "on; what came between, the receiver has to get otherwise",
+            )
+
+    def _skip(self, conn: Connection, subscription: str) -> None:
+        conn.execute(
+            "UPDATE penstock.webhook_subscription SET row = 0, segment = 1 + (SELECT segments"
+            " FROM penstock.webhook_pipeline p WHERE p.pipeline = %(p)s)"
+            " WHERE pipeline = %(p)s AND id = %(id)s AND state = 'disabled'",
+            {"p": self._pipeline, "id": subscription},
+        )
 
     def _changed(self, conn: Connection) -> None:
         """First of all in a transaction: everybody locks the pipeline's row before others."""

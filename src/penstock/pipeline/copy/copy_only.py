@@ -20,7 +20,7 @@ from penstock.pipeline.copy.copies import make_copies_only
 from penstock.pipeline.copy.copy_progress import CopyView
 from penstock.pipeline.copy.schema_copy import awaits_schema, unrestored
 from penstock.pipeline.run.engine import MakeEngine
-from penstock.pipeline.run.opened import opened_context
+from penstock.pipeline.run.opened import name_source, opened_context
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.store import Store, pipeline_store
 
@@ -71,6 +71,7 @@ def copy_only(
         metrics=Metrics(config.name, config.destination_name),
     ) as context:
         store = context.store
+        name_source(context)
         definitions = context.session.matching()
         if not definitions:
             raise CheckFailed(

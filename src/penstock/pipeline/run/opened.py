@@ -10,7 +10,7 @@ from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.feed import FeedFile
 from penstock.config.models import PipelineConfig
 from penstock.destination.contract import Destination
-from penstock.destination.protocols import CountsByItself
+from penstock.destination.protocols import CountsByItself, NamesSource
 from penstock.destination.registry import make_destination
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.copy.schema_copy import check_schema
@@ -97,3 +97,11 @@ def opened_context(
             told,
             transform,
         )
+
+
+def name_source(context: RunContext) -> None:
+    """Tell a destination that sends it on of which source its changes are. After the subscription
+    is made, if one is.
+    """
+    if isinstance(context.destination, NamesSource):
+        context.destination.come_from(context.session.seen().identity)

@@ -28,7 +28,7 @@ from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.destination_watch import DestinationWatch
 from penstock.pipeline.run.engine import MakeEngine
 from penstock.pipeline.run.joins import CurrentJoins
-from penstock.pipeline.run.opened import opened_context
+from penstock.pipeline.run.opened import name_source, opened_context
 from penstock.pipeline.run.stream import Stream, StreamParts
 from penstock.pipeline.run.supervisor import Stopping, Supervisor
 from penstock.pipeline.run.watched import Watched
@@ -103,6 +103,7 @@ class Pipeline:
 
     def _run(self, context: RunContext, stopping: Stopping, until_caught_up: bool) -> Frontier:
         subscription = context.session.subscribe()
+        name_source(context)
         target = context.session.position() if until_caught_up else 0
         begin = beginning(context, subscription)
         tables = TableRegistry(

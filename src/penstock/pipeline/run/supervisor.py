@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from penstock.backoff import Backoff
+from penstock.destination.protocols import CountsByItself
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import PenstockError
 from penstock.pipeline.copy.copy_manager import CopyManager
@@ -36,6 +37,7 @@ class Supervisor:
         observe_copies: Callable[[list[CopyView]], None],
     ) -> None:
         self._session = context.session
+        self._destination = context.destination
         self._metrics = context.metrics
         self._capture = capture
         self._subscribed = subscribed
@@ -54,6 +56,9 @@ class Supervisor:
         with self._metrics.health.asking("the source"):
             self._session.keep()
         self._watched.look()
+        if isinstance(self._destination, CountsByItself):
+            # Without a batch that would notice: nobody may write to the source for hours.
+            self._destination.check_beside()
         self._subscribed.reconcile()
         if self._copies is not None:
             self._copies.check()

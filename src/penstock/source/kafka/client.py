@@ -105,10 +105,17 @@ class Brokers:
 
     def topics(self) -> dict[str, Topic]:
         """Those that the pipeline file names and that are there, the schema topic among them."""
-        found = self._ask(
-            "listing topics", lambda: self._admin.list_topics(timeout=_SECONDS).topics
-        )
-        names = [name for name, each in found.items() if each.error is None and self.wants(name)]
+
+        def names_now() -> list[str]:
+            found = self._admin.list_topics(timeout=_SECONDS).topics
+            wanted = {name: each.error for name, each in found.items() if self.wants(name)}
+            for error in wanted.values():
+                # One that is not to be had at the moment is not one that is gone.
+                if error is not None and error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise KafkaException(error)
+            return [name for name, error in wanted.items() if error is None]
+
+        names = self._ask("listing topics", names_now)
         if not names:
             return {}
         asked = self._ask(

@@ -22,6 +22,10 @@ READ_ORDINAL = 2**32
 """The ordinal of rows that were copied."""
 
 
+# Four exabytes of WAL. Whatever stood behind such a position would pass for sent before.
+_LAST_LSN = 2**62
+
+
 class Malformed(PenstockError):
     """A message that is none of its format."""
 
@@ -77,8 +81,21 @@ def header_position(headers: Headers) -> SourcePosition | None:
     if text is None:
         return None
     lsn, ordinal, *part = text.decode().split("+")
-    return SourcePosition(parse_lsn(lsn), int(ordinal), int(part[0]) if part else 0)
+    found = SourcePosition(parse_lsn(lsn), int(ordinal), int(part[0]) if part else 0)
+    if found.commit_lsn > _LAST_LSN or min(found) < 0:
+        raise ValueError(f"no database writes to the position {text.decode()[:60]}")
+    return found
 
 
 def header_lane(headers: Headers) -> str:
-    return headers.get("penstock.lane", b"").decode(errors="replace")
+    """The writer's lane: its number, how many there are, and what they are by."""
+    return " ".join(_lane_words(headers)[:2])
+
+
+def header_source(headers: Headers) -> str:
+    """What names the source that positions are of; writers of older versions do not say it."""
+    return " ".join(_lane_words(headers)[2:])
+
+
+def _lane_words(headers: Headers) -> list[str]:
+    return headers.get("penstock.lane", b"").decode(errors="replace").split(" ")

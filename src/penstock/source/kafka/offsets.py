@@ -69,13 +69,15 @@ START = Frontier(0, position_of(0))
 class PartitionState:
     """``next`` is the offset to go on with. ``lanes`` is the greatest position of changes that each
     lane of the writer has brought here, by the lane's name; ``top`` the greatest of all of them,
-    and ``copied`` the greatest point of a snapshot that copied rows here are of.
+    and ``copied`` the greatest point of a snapshot that copied rows here are of. ``source`` is what
+    the writer says all these positions are of; empty where it says nothing.
     """
 
     next: int
     lanes: dict[str, SourcePosition] = field(default_factory=dict)
     top: SourcePosition | None = None
     copied: int = 0
+    source: str = ""
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"next": self.next}
@@ -85,6 +87,8 @@ class PartitionState:
             value["top"] = self.top
         if self.copied:
             value["copied"] = self.copied
+        if self.source:
+            value["source"] = self.source
         return value
 
     @classmethod
@@ -95,6 +99,7 @@ class PartitionState:
             {name: SourcePosition(*at) for name, at in value.get("lanes", {}).items()},
             None if top is None else SourcePosition(*top),
             value.get("copied", 0),
+            value.get("source", ""),
         )
 
 

@@ -45,7 +45,7 @@ from penstock.source.kafka.offsets import (
 )
 from penstock.source.kafka.schema_topic import SchemaTopic
 from penstock.source.kafka.topic_set import TopicSet
-from penstock.source.kafka.transcode import Counts, Transcoder, keeps_order
+from penstock.source.kafka.transcode import Counts, Transcoder, expect_source, keeps_order
 
 _BATCH = 2_000
 _PATIENCE_SECONDS = 0.1
@@ -152,6 +152,7 @@ class TopicSession:
         self._counts.bytes += len(message.value() or b"")
         try:
             headers = headers_of(message)
+            expect_source(place, state, headers)
             event = self._read(place, message, headers)
             self._newer.note(place, message.key(), header_position(headers))
             if event is None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Mapping
 
 from penstock.config.kafka_source import KafkaSourceConfig
 from penstock.model.errors import IdentityChanged, SourceError
@@ -53,6 +54,7 @@ class TopicSet:
         for place, at in known.items():
             if first[place] > at:
                 raise self.gone(place, at, first[place])
+        self._forget_deleted(first)
         new = [place for place in there if place not in known and place not in self._waiting]
         if new:
             self._begin(new, first, topics, at_once=is_first and not known)
@@ -81,6 +83,18 @@ class TopicSet:
             self._until |= self._brokers.bounds(others)
         for place in new:
             self._offsets.topic_ids[place.topic] = topics[place.topic].id
+
+    def _forget_deleted(self, there: Collection[Partition]) -> None:
+        """What is deleted has no end that could be reached: nobody waits for it."""
+        for place in [place for place in self._until if place not in there]:
+            end, at = self._until.pop(place), self._offsets.partitions[place].next
+            if at < end:
+                print(
+                    f"capture: {place} was deleted, and {end - at} messages of it were not read",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        self._waiting = {place: at for place, at in self._waiting.items() if place in there}
 
     def _released(self) -> dict[Partition, int]:
         states = self._offsets.partitions

@@ -5,13 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from penstock.model.errors import IdentityChanged
 from penstock.source.kafka import log_rows
-from penstock.source.kafka.events import READ_ORDINAL, Event, Malformed, RowEvent, ToldTruncate
+from penstock.source.kafka.events import (
+    READ_ORDINAL,
+    Event,
+    Headers,
+    Malformed,
+    RowEvent,
+    ToldTruncate,
+    header_source,
+)
 from penstock.source.kafka.log_rows import LogRows
 from penstock.source.kafka.offsets import Partition, PartitionState, SourcePosition
 
 IsStale = Callable[[Partition, RowEvent, bytes], bool]
 """Whether a newer change of the same row stands before a row that was copied."""
+
+_OTHER_TOPICS = (
+    "A pipeline that begins anew needs topics without messages of the old one. Stop both "
+    "pipelines, delete the topics with the schema topic (or name others at both), and let the "
+    "writer begin anew: `penstock destroy` and `penstock run` with its file, which copies its "
+    "tables into them. Then begin this pipeline anew: `penstock destroy FILE`, empty its tables at "
+    "the destination, `penstock run FILE`."
+)
 
 KEEPS_TABLES = ("table", "schema")
 """Divisions into lanes that keep the changes of a table together."""
@@ -45,6 +62,29 @@ def keeps_order(lane: str, others: bool) -> bool:
     """
     count, _, by = lane_group(lane).partition(" ")
     return not others and (not lane or by in KEEPS_TABLES or count == "1")
+
+
+def expect_source(place: Partition, state: PartitionState, headers: Headers) -> None:
+    """Raises IdentityChanged for a message of another source than those before it: positions of
+    the one mean nothing in the other, and its changes would pass for sent before. Raises Malformed
+    for one that does not say what the others do. Writers of older versions say nothing.
+    """
+    found = header_source(headers)
+    if found == state.source:
+        return
+    if not found:
+        raise Malformed(
+            "it does not say of which source it is (header penstock.lane), and those before it do"
+        )
+    if state.source:
+        raise IdentityChanged(
+            f"Messages of {place} are of another source from here on ({found[:40]} instead of "
+            f"{state.source}): the pipeline that writes the topic has begun anew, perhaps on "
+            "another server, or a second one writes to it. Positions of the one mean nothing in "
+            "the other, and no message tells which rows are gone since.",
+            remedy=_OTHER_TOPICS,
+        )
+    state.source = found
 
 
 class Transcoder:

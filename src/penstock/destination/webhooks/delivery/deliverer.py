@@ -20,11 +20,17 @@ from penstock.destination.webhooks.delivery.request import Requests
 from penstock.destination.webhooks.delivery.worker import DueEvent, Worker, in_order
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.options import WebhooksOptions
-from penstock.destination.webhooks.outbox import Kind, OutboxSegment, Rows, read_segment
+from penstock.destination.webhooks.outbox import (
+    Kind,
+    OutboxSegment,
+    Rows,
+    mark_of,
+    read_segment,
+)
 from penstock.destination.webhooks.subscription import Kept, OutboxPlace
 from penstock.destination.webhooks.subscriptions import Subscriptions
 from penstock.failpoints import failpoint
-from penstock.model.errors import DestinationUnavailable
+from penstock.model.errors import DestinationError, DestinationUnavailable, LogUnavailable
 
 _TURN_SECONDS = 0.1
 _SAVE_SECONDS = paced(1.0)
@@ -63,6 +69,7 @@ class Deliverer:
         self._calls = ThreadPoolExecutor(1, "penstock-webhooks-database")
         self._newest = 0
         self._version = -1
+        self._driver = 0
         self._entries: defaultdict[str, list[SegmentEntry]] = defaultdict(list)
         self._workers: dict[str, Worker] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
@@ -72,10 +79,14 @@ class Deliverer:
         self._loading: dict[int, asyncio.Task[OutboxSegment | None]] = {}
         self.woken = asyncio.Event()
 
-    async def run(self, stopping: asyncio.Event) -> None:
-        """Until ``stopping``. Raises Fenced where another one delivers."""
-        loop = asyncio.get_running_loop()
+    async def begin(self) -> None:
+        """Take over from whoever has delivered, and look whether the outbox is here."""
         await self._call(self._progress.take_over)
+        await self._look()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until ``stopping``, after ``begin``. Raises Fenced where another one delivers."""
+        loop = asyncio.get_running_loop()
         next_save = next_retire = loop.time()
         while not stopping.is_set():
             try:
@@ -89,7 +100,7 @@ class Deliverer:
                     await self._save()
                     await self._count()
                     next_save = loop.time() + _SAVE_SECONDS
-            except DestinationUnavailable as error:
+            except (DestinationUnavailable, LogUnavailable) as error:
                 _log.warning(error.message, extra={"event": "webhooks_database_away"})
                 await _pause(stopping, _AWAY_SECONDS)
             self.woken.clear()
@@ -119,18 +130,41 @@ class Deliverer:
 
     async def _look(self) -> None:
         news = await self._call(self._progress.news, self._newest)
+        if news.driver != self._driver:
+            await self._expect_folder(news.driver)
+            self._driver = news.driver
         if news.version != self._version:
             await self._renew()
             self._version = news.version
         for entry in news.segments:
             segment = None
-            if any(not w.is_behind for w in self._workers.values()):
+            is_awaited = any(not w.is_behind for w in self._workers.values())
+            if is_awaited:
                 segment = await self._load(entry)
             # No await from here on: nobody reads it by itself and gets it handed as well.
             self._entries[entry.view].append(entry)
             if segment is not None:
                 self._hand_out(entry.view, segment)
+            elif is_awaited:
+                for worker in self._workers.values():
+                    if not worker.is_behind and worker.kept.wanted.view == entry.view:
+                        _is_gone(worker, entry)
             self._newest = entry.number
+
+    async def _expect_folder(self, driver: int) -> None:
+        """Raises DestinationError where this is not the folder that the driver writes to: what is
+        committed would be missing here, and pass for lost.
+        """
+        mark = mark_of(driver)
+        if driver and await asyncio.to_thread(self._storage.read_bytes, mark) is None:
+            raise DestinationError(
+                f"destination webhooks: the outbox of the pipeline is not in "
+                f"{self._storage.path}: {mark}, which its driver wrote there, is missing. Nothing "
+                "is delivered, and nothing is given up",
+                remedy="let destination.path name the folder that `penstock run` writes to (on "
+                "another machine: mount it under this path), and start again; if it is that "
+                "folder and somebody has emptied it, start `penstock run` again first",
+            )
 
     def _hand_out(self, view: str, segment: OutboxSegment) -> None:
         found: dict[Worker, list[Rows]] = {}
@@ -232,12 +266,13 @@ class Deliverer:
             entry = entries[at]
             segment = await self._load(entry)
             if segment is None:
-                worker.end("disabled", f"{entry.file} is gone from the outbox")
+                _is_gone(worker, entry)
                 return
             start = worker.read_at.row if entry.number == worker.read_at.segment else 0
             worker.take(segment, worker.rows(segment), start)
 
     async def _load(self, entry: SegmentEntry) -> OutboxSegment | None:
+        """None where the file is gone for good. Raises DestinationError where the folder is."""
         found = self._cache.get(entry.number)
         if found is not None:
             self._cache.move_to_end(entry.number)
@@ -253,7 +288,9 @@ class Deliverer:
             found = await asyncio.to_thread(read_segment, self._storage, entry.number, entry.file)
         finally:
             del self._loading[entry.number]
-        if found is not None:
+        if found is None:
+            await self._expect_folder(self._driver)
+        else:
             self._cache[entry.number] = found
             while sum(s.size for s in self._cache.values()) > _CACHE_BYTES and len(self._cache) > 1:
                 self._cache.popitem(last=False)
@@ -316,6 +353,10 @@ class Deliverer:
     async def _call(self, function: Callable[_P, _T], *args: _P.args, **more: _P.kwargs) -> _T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._calls, lambda: function(*args, **more))
+
+
+def _is_gone(worker: Worker, entry: SegmentEntry) -> None:
+    worker.end("disabled", f"{entry.file} is gone from the outbox")
 
 
 def _number(entry: SegmentEntry) -> int:

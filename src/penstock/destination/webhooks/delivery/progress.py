@@ -35,9 +35,12 @@ class Saved:
 
 
 class News(NamedTuple):
-    """``version`` rises with every change of a subscription."""
+    """``version`` rises with every change of a subscription. ``driver`` is the number of the
+    driver that has the outbox; 0 where there was none yet.
+    """
 
     version: int
+    driver: int
     segments: list[SegmentEntry]
 
 
@@ -78,13 +81,13 @@ class DeliveryProgress:
     def news(self, after: int) -> News:
         """Segments behind ``after``, in order. Raises Fenced."""
         with self._database.transaction("looking for events") as conn:
-            version = self._check(conn, locked=False)
+            version, driver = self._check(conn, locked=False)
             rows = conn.execute(
                 "SELECT number, view, file, bytes FROM penstock.webhook_segment"
                 " WHERE pipeline = %s AND number > %s ORDER BY number",
                 [self._pipeline, after],
             ).fetchall()
-        return News(version, [SegmentEntry(*row) for row in rows])
+        return News(version, driver, [SegmentEntry(*row) for row in rows])
 
     def states(self) -> dict[str, int]:
         """How many subscriptions are in each state."""
@@ -176,13 +179,13 @@ class DeliveryProgress:
     def _pipeline(self) -> str:
         return self._database.pipeline
 
-    def _check(self, conn: Connection, *, locked: bool = True) -> int:
-        """The number of changes of subscriptions. Raises Fenced; ``locked``: nobody can take over
-        before the transaction ends.
+    def _check(self, conn: Connection, *, locked: bool = True) -> tuple[int, int]:
+        """The number of changes of subscriptions, and of the driver. Raises Fenced; ``locked``:
+        nobody can take over before the transaction ends.
         """
         row = conn.execute(
-            b"SELECT deliverer, subscriptions FROM penstock.webhook_pipeline WHERE pipeline = %s"
-            + (b" FOR NO KEY UPDATE" if locked else b""),
+            b"SELECT deliverer, subscriptions, driver FROM penstock.webhook_pipeline"
+            b" WHERE pipeline = %s" + (b" FOR NO KEY UPDATE" if locked else b""),
             [self._pipeline],
         ).fetchone()
         if row is None or row[0] != self._deliverer:
@@ -191,7 +194,7 @@ class DeliveryProgress:
                 remedy="stop one of both: `penstock run` delivers with destination.deliver: run, "
                 "`penstock webhooks serve` with deliver: serve",
             )
-        return int(row[1])
+        return int(row[1]), int(row[2])
 
     def _changed(self, conn: Connection) -> None:
         conn.execute(

@@ -113,6 +113,7 @@ class WebhookService:
                 await api.start(self._options.api)
                 self.api_url = api.url
                 _log.info("webhooks: API on %s", api.url, extra={"event": "webhooks_api"})
+            await deliverer.begin()
             self._ready.set()
             await deliverer.run(self._stopping)
             await deliverer.end(_DRAIN_SECONDS)

@@ -1,0 +1,185 @@
+"""Who delivers, and the folder that the driver writes to, without a database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.changelog.storage.contract import Storage
+from penstock.destination.webhooks.database import Database
+from penstock.destination.webhooks.delivery.deliverer import Deliverer
+from penstock.destination.webhooks.delivery.progress import News, Saved, SegmentEntry
+from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request
+from penstock.destination.webhooks.kept_secrets import KeptSecrets
+from penstock.destination.webhooks.outbox import files_by_driver, mark_of, outbox_storage
+from penstock.destination.webhooks.outbox_index import files_from_json
+from penstock.destination.webhooks.signing import new_secret
+from penstock.destination.webhooks.subscription import Kept, OutboxPlace, WebhookSubscription
+from penstock.destination.webhooks.views import Asked
+from penstock.model.errors import DestinationError
+from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.contract.deliveries import definition
+from tests.webhook_shop import ORDERS, PIPELINE, options_for
+
+
+class Index:
+    """Stands for the database: what the driver committed, and what the deliverer saved."""
+
+    def __init__(self) -> None:
+        self.driver = 0
+        self.segments: list[SegmentEntry] = []
+        self.saved: list[Saved] = []
+
+    def take_over(self) -> None: ...
+
+    def news(self, after: int) -> News:
+        return News(1, self.driver, [s for s in self.segments if s.number > after])
+
+    def save(self, saved: list[Saved]) -> None:
+        self.saved += saved
+
+
+class OneSubscription:
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
+
+    def active(self) -> list[Kept]:
+        return [self.kept]
+
+
+class Requests:
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    async def send(self, request: Request) -> EndpointAnswer:
+        self.sent.append(json.loads(request.body)["new"]["total"])
+        return EndpointAnswer("delivered")
+
+
+class Delivery:
+    """A driver, and one subscription to all that it commits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.options = options_for("postgresql://nobody@localhost/nowhere", folder)
+        self.index, self.requests = Index(), Requests()
+        self.storage = outbox_storage(str(folder), PIPELINE)
+        self.builder = ChangeBuilder()
+        self.rows = 0
+
+    def deliverer(self, storage: Storage | None = None) -> Deliverer:
+        database = Database(self.options.url, PIPELINE, "test")
+        requests: Any = self.requests
+        made = Deliverer(self.options, database, storage or self.storage, requests)
+        entry, _ = KeptSecrets(self.options.secret_key).made(new_secret())
+        wanted = WebhookSubscription(url="https://example.com/hook")
+        kept = Kept("sub_1", wanted, (dict(entry),), "active", "", OutboxPlace(1), 0)
+        fakes: Any = (self.index, OneSubscription(kept))
+        made._progress, made._subscriptions = fakes
+        return made
+
+    def open(self, driver: int) -> None:
+        self.storage.write(mark_of(driver), b"", durable=False)
+        self.index.driver = driver
+
+    def commit(self, count: int) -> str:
+        """Rows in a file of the outbox; its name."""
+        from penstock.destination.webhooks.destination import WebhooksDestination
+
+        destination = WebhooksDestination(self.options, PIPELINE)
+        destination._prefix = f"{self.index.driver:08}"
+        for formats in destination._formats.values():
+            formats.know([definition(ORDERS)])
+        asked = Asked("penstock", {}, ("*.*",), ("insert",))
+        destination._asked = FixedViews(asked)  # type: ignore[assignment]
+        with self.builder.transaction():
+            for number in range(self.rows, self.rows + count):
+                self.builder.insert(ORDERS, str(number), str(number))
+        self.rows += count
+        receipt = json.loads(destination.writer().write([self.builder.cut()]))
+        (file,) = files_from_json(receipt["files"])
+        number = len(self.index.segments) + 1
+        self.index.segments.append(SegmentEntry(number, file.view, file.file, file.bytes))
+        return file.file
+
+
+class FixedViews:
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+
+    def now(self) -> dict[str, Asked]:
+        return {"penstock": self._asked}
+
+
+@pytest.fixture
+def delivery(tmp_path: Path) -> Delivery:
+    return Delivery(tmp_path)
+
+
+async def settled(deliverer: Deliverer) -> None:
+    """Until all that was handed out is delivered."""
+    await asyncio.gather(*(worker.rest() for worker in deliverer._workers.values()))
+
+
+def test_another_folder_than_the_drivers_is_refused(delivery: Delivery, tmp_path: Path) -> None:
+    async def deliver() -> None:
+        elsewhere = outbox_storage(str(tmp_path / "elsewhere"), PIPELINE)
+        # Before the first driver there is nothing to miss.
+        early = delivery.deliverer(elsewhere)
+        await early.begin()
+        delivery.open(7)
+        delivery.commit(3)
+        with pytest.raises(DestinationError, match="00000007-driver"):
+            await early._look()
+        late = delivery.deliverer(elsewhere)
+        with pytest.raises(DestinationError, match="00000007-driver"):
+            await late.begin()
+        assert (early._newest, late._newest, delivery.requests.sent) == (0, 0, [])
+        right = delivery.deliverer()
+        await right.begin()
+        await settled(right)
+        assert sorted(delivery.requests.sent) == [0, 1, 2]
+        for each in (early, late, right):
+            each.close()
+
+    asyncio.run(deliver())
+
+
+def test_a_missing_file_is_stepped_over_by_nobody(delivery: Delivery) -> None:
+    async def deliver(*, unmounted: bool) -> None:
+        deliverer = delivery.deliverer()
+        await deliverer.begin()
+        await settled(deliverer)
+        (worker,) = deliverer._workers.values()
+        assert not worker.is_behind
+        newest = deliverer._newest
+        gone = [delivery.commit(3), *([mark_of(7)] if unmounted else ())]
+        delivery.storage.delete(*gone)
+        if unmounted:
+            with pytest.raises(DestinationError, match="is not in"):
+                await deliverer._look()
+            # It is not passed, and comes with the folder.
+            assert (deliverer._newest, worker.ended) == (newest, None)
+        else:
+            await deliverer._look()
+            assert worker.ended == ("disabled", f"{gone[0]} is gone from the outbox")
+        await deliverer._let_go(worker.kept.id)
+        deliverer.close()
+
+    delivery.open(7)
+    delivery.commit(3)
+    asyncio.run(deliver(unmounted=True))
+    delivery.open(7)
+    delivery.index.segments.pop()
+    asyncio.run(deliver(unmounted=False))
+
+
+def test_only_the_outboxs_own_files_are_known_by_their_names(delivery: Delivery) -> None:
+    delivery.open(12)
+    file = delivery.commit(1)
+    for strange in ("!notes", "1-driver", "00000001-x.arrow", "report.arrow"):
+        delivery.storage.write(strange, b"", durable=False)
+    assert files_by_driver(delivery.storage) == {file: 12, "00000012-driver": 12}
