@@ -16,7 +16,7 @@ from penstock.model.errors import ConfigError
 from penstock.serve.options import ServeOptions
 from penstock.serve.safety import audit
 from penstock.serve.safety.failures import MOST_FAILURES, Failures
-from penstock.serve.safety.guard import MOST_BODY
+from penstock.serve.safety.exchange import MOST_BODY
 from penstock.serve.safety.identity import Identity
 from penstock.serve.safety.origins import Origins
 from penstock.serve.safety.sessions import SESSION_SECONDS, OneTimeToken, Sessions

@@ -30,7 +30,7 @@ def test_a_file_that_an_edit_broke_keeps_its_pipelines_name(tmp_path: Path) -> N
         catalogue.refresh()
         assert shown(catalogue) == {"orders": ("10-orders.yaml", False)}, broken
     # A server that starts meanwhile knows it by what the file says.
-    file.write_text('"name": \'orders\' # ours\nsource: [')
+    file.write_text("\"name\": 'orders' # ours\nsource: [")
     assert shown(Catalogue([tmp_path])) == {"orders": ("10-orders.yaml", False)}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ from penstock.serve.safety.identity import Identity
 from penstock.serve.state_folder import StateFolder
 from penstock.serve.supervise.jobs import JobKind, Jobs, JobView
 from penstock.serve.supervise.supervisor import ProcessView, RunSupervisor
+from penstock.source.postgres.source_status import SourceStatus
 
 if TYPE_CHECKING:
     # Loaded by those alone who have such a destination.
@@ -108,6 +110,8 @@ class Service:
         self.sampler = Sampler(self.catalogue, self.supervisor, folder)
         self.jobs = Jobs(folder.jobs)
         self._looks = Looks()
+        # Of two who start and destroy one pipeline at a time, the second one sees the first.
+        self._beginning = threading.Lock()
 
     def start(self) -> None:
         self.supervisor.start()
@@ -202,9 +206,11 @@ class Service:
         )
 
     def _slot_lag(self, view: PipelineConfig) -> int | None:
-        """What the source keeps for the pipeline, as far as somebody asked lately."""
+        """What the source keeps for the pipeline, as far as somebody asked lately. Topics are kept
+        for nobody, and have no such bytes.
+        """
         source = self._looks.of(view).source.known
-        return None if source is None else source.lag_bytes
+        return source.lag_bytes if isinstance(source, SourceStatus) else None
 
     def _known_phases(self, views: Iterable[PipelineConfig]) -> dict[str, int]:
         known = (self._looks.of(view).tables.known or () for view in views)
@@ -214,12 +220,13 @@ class Service:
 
     def start_pipeline(self, actor: Actor, file: PipelineFile) -> ProcessView:
         def start() -> ProcessView:
-            if any(j.state == "running" and _ends_it(j) for j in self.jobs.of(file.name)):
-                raise PenstockError(
-                    f"Pipeline {file.name} is being destroyed.",
-                    remedy="Start it once that has ended, if it is to begin anew.",
-                )
-            return self.supervisor.start_pipeline(file)
+            with self._beginning:
+                if any(j.state == "running" and _ends_it(j) for j in self.jobs.of(file.name)):
+                    raise PenstockError(
+                        f"Pipeline {file.name} is being destroyed.",
+                        remedy="Start it once that has ended, if it is to begin anew.",
+                    )
+                return self.supervisor.start_pipeline(file)
 
         return self._command(actor, file, "start", start)
 
@@ -293,9 +300,10 @@ class Service:
         self, actor: Actor, file: PipelineFile, kind: JobKind, options: dict[str, int | float]
     ) -> JobView:
         def start() -> JobView:
-            if kind == "destroy" and not file.destination:
-                self.supervisor.keep_stopped(file)
-            return self.jobs.start(file, kind, options, actor.identity.name)
+            with self._beginning:
+                if kind == "destroy" and not file.destination:
+                    self.supervisor.keep_stopped(file)
+                return self.jobs.start(file, kind, options, actor.identity.name)
 
         return self._command(actor, file, kind, start, **options)
 

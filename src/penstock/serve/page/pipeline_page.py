@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
-from nicegui import ui
+from nicegui import run, ui
 
 from penstock.cadence import paced
+from penstock.config.kafka_source import KafkaPipelineConfig
+from penstock.model.errors import PenstockError
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.page.acting import Acting, confirm
 from penstock.serve.page.charts_tab import show_charts
@@ -70,10 +73,15 @@ async def show_pipeline(
         chosen.on_value_change(show)
     await show()
 
-    def refresh() -> None:
+    async def refresh() -> None:
+        config = file.config
+        if isinstance(config, KafkaPipelineConfig):
+            # How far topics are is nobody's metric: the brokers are asked.
+            with suppress(PenstockError):
+                await run.io_bound(person.service.looks(config).source.get)
         refresh_flow(person.service.overview(file))
 
-    refresh()
+    refresh_flow(person.service.overview(file))
     repeat(_REFRESH_SECONDS, refresh)
 
 
