@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -328,10 +329,18 @@ class Service:
     def _command(
         self, actor: Actor, file: PipelineFile, action: str, act: Callable[[], T], **fields: Any
     ) -> T:
-        """Do it, and write down who did what, also where it failed."""
+        """Do it, and write down who did what: that it begins before anything is done, and what
+        became of it, also where it failed. A ``begun`` without an end is of a server that died.
+        """
         who, outcome = actor.identity, "failed"
         if file.destination:
             fields["destination"] = file.destination
+        fields = {"pipeline": file.name, "command": secrets.token_hex(4), **fields}
+
+        def note(outcome: str) -> None:
+            self.audit.command(who.name, who.role, actor.address, action, outcome=outcome, **fields)
+
+        note("begun")
         try:
             done = act()
             outcome = "done"
@@ -340,10 +349,7 @@ class Service:
             outcome = f"refused: {error.message}"
             raise
         finally:
-            self.audit.command(
-                who.name, who.role, actor.address, action,
-                pipeline=file.name, outcome=outcome, **fields,
-            )  # fmt: skip
+            note(outcome)
             text = f"{who.name}: {action}" + ("" if outcome == "done" else f" ({outcome})")
             level = "info" if outcome == "done" else "warning"
             self.events.tell(file.name, "command", text, level=level)
