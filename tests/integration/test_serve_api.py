@@ -17,6 +17,7 @@ from penstock.cli.main import app as command_line
 from penstock.operations.commands import COMMANDS
 from penstock.operations.table_actions import TABLE_ACTIONS
 from penstock.serve.api.replays import Replays
+from penstock.serve.page.pipeline_page import TABS
 from penstock.serve.supervise import supervisor
 from penstock.serve.supervise.pipeline_process import start_detached
 from penstock.store import PostgresStore
@@ -42,6 +43,7 @@ class TestParity:
         offered = {f"{method.upper()} {path}" for path, item in paths.items() for method in item}
         for command in COMMANDS:
             assert (command.request in offered) != bool(command.why_not), command
+            assert (command.page[0] in TABS) != bool(command.why_not), command
 
     @pytest.mark.parametrize("action", sorted(set(TABLE_ACTIONS) - {"add", "remove"}))
     def test_what_the_command_line_does_the_api_does(
