@@ -69,7 +69,7 @@ lock: $(if $(filter $(UV),$(LOCAL_UV)),$(LOCAL_UV))  ## Lock requirements again 
 		-c requirements/pins.in -c requirements/runtime.txt -o requirements/dev.txt
 
 demo: setup  ## Replicate one embedded Postgres into another for 30 seconds and verify
-	$(BIN)/penstock demo
+	$(BIN)/penstock demo $(if $(PAGE),--page)
 
 # Databases and folders of tests come and go by the thousand, and to remove a file takes long on some
 # disks. So they live in memory where there is room for them.
