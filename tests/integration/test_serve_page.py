@@ -168,18 +168,14 @@ def test_a_page_ends_with_its_session(
 
 
 def test_what_the_command_line_has_the_page_has(
-    penstock: CommandLine,
-    recorded: PostgresStore,
-    serve: Serve,
-    visit: Visit,
-    monkeypatch: pytest.MonkeyPatch,
+    penstock: CommandLine, recorded: PostgresStore, serve: Serve, visit: Visit, tmp_path: Path
 ) -> None:
     """Every command of the table is there to be pressed; receivers and rules are looked after."""
-    monkeypatch.setenv("SHOP_KEY", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
     penstock.file.write_text(
         f"name: {recorded.pipeline}\nsource: {{url: '${{SHOP_URL}}'}}\n"
-        "destination: {type: webhooks, url: '${SHOP_URL}'}\n"
-        "transform: {key: '${SHOP_KEY}', columns: {public.orders: {note: 'null'}}}\n"
+        f"destination: {{type: webhooks, url: '${{SHOP_URL}}', path: {tmp_path}/outbox,\n"
+        f"  secret_key: {'a' * 43}=}}\n"
+        "transform: {rules: [{table: public.orders, columns: {note: redact}, mode: relaxed}]}\n"
     )
     views = load_deliveries(penstock.file)
     with opened_subscriptions(views, penstock.file) as (_, subscriptions):
