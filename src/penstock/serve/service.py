@@ -158,6 +158,9 @@ class Service:
         latest: Point | None = self.sampler.series(file.name).latest
         rates = latest.values if latest is not None else {}
         health, reasons = _health(process, summary)
+        if file.problem is not None and process.pid is not None:
+            # What runs goes on with what it has read; the next start would fail.
+            reasons = (file.problem.message, *reasons)
         lag_bytes = summary.get("lag_bytes")
         if lag_bytes is None and file.config is not None:
             lag_bytes = self._slot_lag(file.config)
