@@ -31,7 +31,7 @@ TABS = (
     ("charts", "Rows a second"),
     ("schema", "Version 1"),
     ("dead-letters", "Look again"),
-    ("events", "started as process"),
+    ("events", "local: tables rollback"),
     ("checks", "All checks passed"),
     ("verify", "Equal: 2 tables"),
     ("operations", "init: succeeded"),
