@@ -60,7 +60,7 @@ class Replays:
         with self._lock:
             before = self._kept.get(place)
             if before is not None:
-                return _again(before, request)
+                return _again(before, request)  # type: ignore[return-value]
             self._keep(place, _Kept(request))
         try:
             answer = act()
@@ -98,7 +98,7 @@ class Replays:
             (self._folder / f"{place}.json").unlink()
 
 
-def _again(before: _Kept, request: str) -> Any:
+def _again(before: _Kept, request: str) -> BaseModel:
     if before.request != request:
         raise ConfigError(
             "The Idempotency-Key was used for another request.",

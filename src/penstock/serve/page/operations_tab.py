@@ -44,9 +44,8 @@ async def show_operations(person: Acting, file: PipelineFile) -> None:
         of = await person.read(
             lambda: job_target(file, kind, None if kind == "init" else destination)
         )
-        if of is not None and await person.act(
-            lambda: service.start_job(person.actor, of, kind, {})
-        ):
+        if of is not None:
+            await person.act(lambda: service.start_job(person.actor, of, kind, {}))
             await look()
 
     async def cancel(job: JobView) -> None:

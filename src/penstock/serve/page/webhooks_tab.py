@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
@@ -115,6 +116,15 @@ async def show_webhooks(person: Acting, file: PipelineFile) -> None:
             chosen = {row["id"] for row in table.selected}
             table.selected = [row for row in rows if row["id"] in chosen]
 
+    def steer(action: str, act: Act, name: str) -> str:
+        return person.service.on_subscriptions(
+            person.actor,
+            file,
+            action,
+            lambda options, of: act(options, of, name),
+            subscription=name,
+        )
+
     async def do(action: str, label: str, text: str, act: Act) -> None:
         names = [row["id"] for row in table.selected]
         if not names:
@@ -123,11 +133,7 @@ async def show_webhooks(person: Acting, file: PipelineFile) -> None:
         if text and not await confirm(f"{label}: {', '.join(names[:3])}?", text, label):
             return
         for name in names:
-            done = await person.act(
-                lambda name=name: person.service.on_subscriptions(
-                    person.actor, file, action, lambda o, of: act(o, of, name), subscription=name
-                )
-            )
+            done = await person.act(partial(steer, action, act, name))
             if done is not None:
                 ui.notify(f"{name}: {done}")
         await refresh()
