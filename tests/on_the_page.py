@@ -7,6 +7,7 @@ from collections.abc import Callable
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from penstock.store import PostgresStore
 from tests.fix_browser import ServeProcess, Watched
 
 Visit = Callable[[ServeProcess], Watched]
@@ -34,3 +35,14 @@ def expect_accessible(page: Page, what: str) -> None:
         for node in violation["nodes"][:3]
     ]
     assert serious == [], what
+
+
+def phases(store: PostgresStore) -> set[str]:
+    if not store.exists():
+        return set()
+    store.load_table_states()
+    return {state.phase for state in store.get_table_states().values()}
+
+
+def is_ready(store: PostgresStore) -> bool:
+    return phases(store) == {"ready"}
