@@ -161,6 +161,7 @@ def test_many_tables_and_pipelines(
             ("metrics", "/v1/pipelines/p00/metrics"),
             ("status", f"/v1/pipelines/p{number % 10:02}"),
             ("jobs", "/v1/pipelines/p00/jobs"),
+            ("schema", f"/v1/pipelines/p00/schema-history?table=public.table_{number:05}"),
         ):
             times.setdefault(what, []).append(ask(path)[0])
     api_spent = cpu_seconds([served]) - spent
