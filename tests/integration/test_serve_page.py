@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from pathlib import Path
 
@@ -206,9 +208,20 @@ def test_what_the_command_line_has_the_page_has(
     expect(page.locator("tr", has_text=name)).to_contain_text("paused")
     page.get_by_role("button", name="Resume", exact=True).click()
     wait_until(lambda: state() == "active", "the receiver goes on")
+    page.get_by_role("button", name="Send a test").click()
+    expect(page.get_by_text(f"{name}: ").first).to_be_visible()
     ask_for(page, "Remove")
     wait_until(lambda: state() is None, "the receiver is forgotten")
     page.get_by_role("tab", name="Transform").click()
     page.get_by_role("button", name="Check rules").click()
-    expect(page.get_by_role("status")).to_be_visible()
+    expect(page.get_by_role("status").first).to_be_visible()
+    page.get_by_role("button", name="Accept rules").click()
+    page.get_by_role("dialog").get_by_role("button", name="Accept").click()
+    expect(page.get_by_text(re.compile("Accepted for|They had not changed"))).to_be_visible()
+    done = [json.loads(line) for line in (tmp_path / "served" / "audit.log").open()]
+    ended = {(each["action"], each["outcome"]) for each in done if each["outcome"] != "begun"}
+    assert ended >= {
+        *((f"webhooks {action}", "done") for action in ("pause", "resume", "test", "remove")),
+        ("transform accept", "done"),
+    }
     watched.expect_clean()

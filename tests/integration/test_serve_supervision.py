@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,6 +159,20 @@ def test_an_adopted_run_that_ended(
     server.turn()
     if state in ("stopped", "failed"):
         assert server.view(house.shop).pid is None
+
+
+def test_an_adopted_run_that_was_killed_with_its_log_is_started_again(
+    house: House, other: subprocess.Popen[bytes]
+) -> None:
+    """What it could not write down is no word that it was stopped on purpose."""
+    server = house.server(starts=True)
+    assert server.view(house.shop).adopted
+    shutil.rmtree(house.shop.require_config().change_log.local_folder)
+    other.kill()
+    other.wait(60)
+    server.turn()
+    view = server.view(house.shop)
+    assert (view.state, view.wanted) == ("waiting", "running")
 
 
 def test_one_that_fails_is_started_again_with_growing_pauses(house: House) -> None:
