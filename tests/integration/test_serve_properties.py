@@ -35,12 +35,14 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Runs and operations are played by processes that do nothing, and end when they are told."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def play(out: Path, err: Path, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
+    def play(
+        _line: object, out: Path, err: Path, *, stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
         started.append(start_detached(["sleep", "600"], out, err, stdin=stdin))
         return started[-1]
 
-    monkeypatch.setattr(supervisor, "start_run", lambda _views, _file, log: play(log, log))
-    monkeypatch.setattr(jobs, "start_detached", lambda _line, *files, stdin: play(*files, stdin))
+    monkeypatch.setattr(supervisor, "start_run", lambda _views, _file, log: play((), log, log))
+    monkeypatch.setattr(jobs, "start_detached", play)
     yield
     for process in started:
         process.kill()

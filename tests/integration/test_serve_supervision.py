@@ -222,12 +222,13 @@ def test_one_that_cannot_be_started_holds_up_no_other(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A machine without memory for a moment: it is tried again, and the server comes up."""
-    play, refused = module.start_run, [True]
+    play, refused = vars(module)["start_run"], [True]
 
     def start(views: object, file: Path, log: Path) -> subprocess.Popen[bytes]:
         if refused[0] and file == house.file:
             raise OSError(12, "Cannot allocate memory")
-        return play(views, file, log)  # type: ignore[arg-type]
+        begun: subprocess.Popen[bytes] = play(views, file, log)
+        return begun
 
     monkeypatch.setattr(module, "start_run", start)
     second = house.folder / "stock.yaml"

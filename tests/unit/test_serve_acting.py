@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from nicegui import run, ui
 
-from penstock.serve.page import acting
 from penstock.serve.page.acting import Acting
 from penstock.serve.safety.identity import Identity
 from penstock.serve.service import Actor, Service
@@ -18,8 +18,8 @@ def test_nothing_is_read_for_who_is_not_signed_in_any_more(monkeypatch: pytest.M
         return ask()
 
     said: list[str] = []
-    monkeypatch.setattr(acting.ui, "notify", lambda text, **_: said.append(text))
-    monkeypatch.setattr(acting.run, "io_bound", at_once)
+    monkeypatch.setattr(ui, "notify", lambda text, **_: said.append(text))
+    monkeypatch.setattr(run, "io_bound", at_once)
     valid = [True]
     actor = Actor(Identity("olga", "operate", "token"), "127.0.0.1")
     person = Acting(cast(Service, None), actor, lambda _: valid[0])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.model.errors import PenstockError
 from penstock.serve.catalogue import Catalogue, PipelineFile
 from penstock.serve.supervise import jobs as module
 from penstock.serve.supervise.jobs import ENDED, Jobs
@@ -99,7 +100,7 @@ def test_what_has_ended_is_read_once_however_many_look(
     wait_until(lambda: jobs.of("shop")[0].state != "running", "the check has ended")
     read: list[Path] = []
     monkeypatch.setattr(module, "_report", read.append)
-    monkeypatch.setattr(module, "_tail", lambda path, _most: read.append(path) or "")
+    monkeypatch.setattr(module, "_tail", lambda path, _most: read.append(path))
     (glance,) = jobs.of("shop")
     assert (glance.id, glance.state, glance.passed) == (begun.id, "succeeded", False)
     assert glance.report is None
@@ -117,5 +118,5 @@ def test_one_that_cannot_be_started_says_why(
         raise OSError(12, "Cannot allocate memory")
 
     monkeypatch.setattr(module, "start_detached", refuse)
-    with pytest.raises(module.PenstockError, match="cannot be started: Cannot allocate memory"):
+    with pytest.raises(PenstockError, match="cannot be started: Cannot allocate memory"):
         Jobs(folder).start(shop, "check", {}, "olga")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from penstock.model.errors import ConfigError, PenstockError
 from penstock.serve.api import replays as module
@@ -20,14 +21,17 @@ def refuse() -> Alive:
 
 def test_the_next_server_gives_the_first_answer(tmp_path: Path) -> None:
     first = Replays(tmp_path).once(KEY, "{}", lambda: Discarded(discarded=[1, 2]))
-    assert Replays(tmp_path).once(KEY, "{}", refuse) == first
+    again: BaseModel = Replays(tmp_path).once(KEY, "{}", refuse)
+    assert again == first
     with pytest.raises(ConfigError, match="another request"):
         Replays(tmp_path).once(KEY, "{1}", refuse)
     # It is somebody else's key, or for another place.
     assert Replays(tmp_path).once(("rita", *KEY[1:]), "{}", Alive) == Alive()
 
 
-def test_a_server_that_died_meanwhile_leaves_it_open(tmp_path: Path) -> None:
+def test_a_server_that_died_meanwhile_leaves_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Died(BaseException):
         pass
 
@@ -35,7 +39,7 @@ def test_a_server_that_died_meanwhile_leaves_it_open(tmp_path: Path) -> None:
         raise Died
 
     gone = Replays(tmp_path)
-    gone._forget = lambda _place: None  # type: ignore[method-assign]
+    monkeypatch.setattr(gone, "_forget", lambda _place: None)
     with pytest.raises(Died):
         gone.once(KEY, "{}", die)
     with pytest.raises(PenstockError, match="is still under way"):
