@@ -68,8 +68,8 @@ lock: $(if $(filter $(UV),$(LOCAL_UV)),$(LOCAL_UV))  ## Lock requirements again 
 	$(COMPILE) pyproject.toml --all-extras requirements/dev.in \
 		-c requirements/pins.in -c requirements/runtime.txt -o requirements/dev.txt
 
-demo: setup  ## Replicate one embedded Postgres into another for 30 seconds and verify
-	$(BIN)/penstock demo
+demo: setup  ## Replicate one embedded Postgres into another for 30 seconds and verify (PAGE=1: on a web page)
+	$(BIN)/penstock demo $(if $(PAGE),--page)
 
 # Databases and folders of tests come and go by the thousand, and to remove a file takes long on some
 # disks. So they live in memory where there is room for them.

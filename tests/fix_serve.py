@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from penstock.config import load_deliveries, load_pipeline
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import DataSync, Errored, Init, Ready, TableState
+from penstock.operations.run_record import running
+from penstock.serve.supervise.pipeline_process import send_signal
 from penstock.store import PostgresStore, pipeline_store
 from tests.fix_cli import CommandLine
+from tests.fix_pipeline import PipelineUnderTest
 
 if TYPE_CHECKING:
     # Loaded by those alone who ask for a server.
@@ -108,3 +113,14 @@ def recorded(penstock: CommandLine) -> Iterator[PostgresStore]:
 def put(store: PostgresStore, table: int, *states: TableState) -> None:
     for state in states:
         store.update_table_state(table, state)
+
+
+@pytest.fixture
+def ended(pipeline: PipelineUnderTest) -> Iterator[None]:
+    """A run outlives its server, also that of a test which failed."""
+    yield
+    record = running(pipeline.config)
+    if record is not None:
+        for process in psutil.Process(record.process.pid).children(recursive=True):
+            process.kill()
+        send_signal(record.process, signal.SIGKILL)

@@ -16,6 +16,8 @@ import typer.main
 from penstock.cli.main import app as command_line
 from penstock.operations.commands import COMMANDS
 from penstock.operations.table_actions import TABLE_ACTIONS
+from penstock.serve.api.replays import Replays
+from penstock.serve.page.pipeline_page import TABS
 from penstock.serve.supervise import supervisor
 from penstock.serve.supervise.pipeline_process import start_detached
 from penstock.store import PostgresStore
@@ -41,6 +43,7 @@ class TestParity:
         offered = {f"{method.upper()} {path}" for path, item in paths.items() for method in item}
         for command in COMMANDS:
             assert (command.request in offered) != bool(command.why_not), command
+            assert (command.page[0] in TABS) != bool(command.why_not), command
 
     @pytest.mark.parametrize("action", sorted(set(TABLE_ACTIONS) - {"add", "remove"}))
     def test_what_the_command_line_does_the_api_does(
@@ -209,16 +212,48 @@ class TestCommands:
         )
         assert other.status_code == 422
 
+    def test_a_key_is_known_to_the_next_server(
+        self, served: Served, recorded: PostgresStore
+    ) -> None:
+        headers, body = {"Idempotency-Key": "one"}, {"tables": ["shop.items"]}
+        path = f"{served.place}/tables/rollback"
+        first = served.operator.post(path, json=body, headers=headers)
+        assert first.status_code == 200
+        left = len(chain(recorded, ITEMS))
+        service = served.parts.service
+        served.parts.application.state.replays = Replays(service.folder.replays)
+        second = served.operator.post(path, json=body, headers=headers)
+        assert (second.status_code, second.json()) == (200, first.json())
+        assert len(chain(recorded, ITEMS)) == left
+
+    def test_what_is_begun_is_written_down_before_it_is_done(
+        self, served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A server that dies in the middle of a command leaves who began it."""
+        seen: list[str] = []
+
+        def look(*_: object, **__: object) -> None:
+            seen.append(served.audited())
+            raise RuntimeError("it dies")
+
+        monkeypatch.setattr(served.parts.service.supervisor, "stop_pipeline", look)
+        served.operator.post(f"{served.place}/stop")
+        entry = json.loads(seen[0])
+        assert (entry["who"], entry["action"], entry["outcome"]) == ("olga", "stop", "begun")
+
     def test_who_did_what_is_written_down(self, served: Served, recorded: PostgresStore) -> None:
         served.operator.post(f"{served.place}/tables/pause", json={"tables": ["orders"]})
         served.operator.post(f"{served.place}/tables/pause", json={"tables": ["shop.items"]})
         entries = [json.loads(line) for line in served.audited().splitlines()]
         assert [(e["who"], e["action"], e["tables"]) for e in entries] == [
-            ("olga", "tables pause", ["orders"]),
-            ("olga", "tables pause", ["shop.items"]),
+            *[("olga", "tables pause", ["orders"])] * 2,
+            *[("olga", "tables pause", ["shop.items"])] * 2,
         ]
-        assert entries[0]["outcome"] == "done"
-        assert entries[1]["outcome"].startswith("refused: No copy")
+        outcomes = [entry["outcome"] for entry in entries]
+        assert outcomes[:3] == ["begun", "done", "begun"]
+        assert outcomes[3].startswith("refused: No copy")
+        commands = [entry["command"] for entry in entries]
+        assert commands[0] == commands[1] != commands[2] == commands[3]
 
     def test_destroying_takes_the_name(self, served: Served) -> None:
         for confirm in ({}, {"confirm": "other"}):

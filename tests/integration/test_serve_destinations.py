@@ -14,7 +14,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import DataSync, Errored, Init, Ready
 from penstock.operations.process_identity import ProcessIdentity
 from penstock.serve.observe.sampler import _NUMBERS
-from penstock.serve.supervise.jobs import _command
+from penstock.serve.supervise.jobs import _arguments
 from penstock.store import PostgresStore, pipeline_store
 from tests.fix_cli import CommandLine
 from tests.fix_serve import ORDERS, Served, put
@@ -154,8 +154,8 @@ class TestCommands:
 
     def test_operations_are_about_the_one_that_is_named(self, many: Many) -> None:
         file = many.served.parts.service.pipeline(many.served.name)
-        assert "--only" not in _command("check", file, {})
-        assert _command("verify", file.only("warehouse"), {"show": 2})[-5:] == [
+        assert "--only" not in _arguments("check", file, {})
+        assert _arguments("verify", file.only("warehouse"), {"show": 2})[-5:] == [
             *("--only", "warehouse", "--json", "--show", "2")
         ]
 

@@ -15,8 +15,8 @@ from starlette.websockets import WebSocketDisconnect
 from penstock.model.errors import ConfigError
 from penstock.serve.options import ServeOptions
 from penstock.serve.safety import audit
+from penstock.serve.safety.exchange import MOST_BODY
 from penstock.serve.safety.failures import MOST_FAILURES, Failures
-from penstock.serve.safety.guard import MOST_BODY
 from penstock.serve.safety.identity import Identity
 from penstock.serve.safety.origins import Origins
 from penstock.serve.safety.sessions import SESSION_SECONDS, OneTimeToken, Sessions
@@ -151,6 +151,13 @@ def test_a_flood_of_refusals_pushes_no_command_out(
 
 
 class TestMalformed:
+    @pytest.fixture(autouse=True)
+    def _all_is_written_down(self, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(audit, "_MOST_REFUSALS", 10**6)
+
+    def noted(self, served: Served) -> int:
+        return len(served.refused().splitlines())
+
     def test_path_tricks(self, served: Served) -> None:
         for path in [
             "/v1/pipelines/../../etc/passwd",
@@ -162,9 +169,11 @@ class TestMalformed:
             "//v1/pipelines/nobody",
             "/%2e%2e/state/tokens.json",
         ]:
+            before = self.noted(served)
             answer = served.operator.get(path)
             assert answer.status_code in (404, 422), answer.text
             assert "root:" not in answer.text
+            assert self.noted(served) == before + 1, path
 
     def test_bodies(self, served: Served, recorded: PostgresStore) -> None:
         for body in [
@@ -181,12 +190,14 @@ class TestMalformed:
             b'{"tables": ["' + b"x" * 5000 + b'"]}',
             b"[" * 50_000,
         ]:
+            before = self.noted(served)
             answer = served.operator.post(
                 f"{served.place}/tables/pause",
                 content=body,
                 headers={"Content-Type": "application/json"},
             )
             assert answer.status_code in (400, 422), answer.text
+            assert self.noted(served) == before + 1, body[:50]
             assert answer.headers["content-type"] == "application/problem+json"
             assert recorded.load_wishes() == {}
 

@@ -2,55 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
-import signal
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+from pathlib import Path
 
-import psutil
-import psycopg
 import pytest
-import yaml
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, expect
 
-from penstock.changelog.changelog import ChangeLog
 from penstock.config import load_deliveries
-from penstock.operations.dead_letters import list_letters
-from penstock.operations.run_record import running
-from penstock.serve.supervise.pipeline_process import send_signal
-from penstock.store import PostgresStore, pipeline_store
-from tests.fix_browser import Serve, ServeProcess, Watched
+from penstock.destination.webhooks.subscription import WebhookSubscription
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import Init
+from penstock.operations.commands import COMMANDS
+from penstock.operations.webhook_subscriptions import opened_subscriptions
+from penstock.serve.observe.series import COLUMNS, SeriesFile
+from penstock.serve.page.pipeline_page import TABS as TABS_OF_ALL
+from penstock.serve.safety.tokens import Tokens
+from penstock.serve.state_folder import StateFolder
+from penstock.store import PostgresStore
+from tests.fix_browser import Serve
 from tests.fix_cli import CommandLine
-from tests.fix_pipeline import PipelineUnderTest, wait_until
-from tests.fix_serve import HOSTILE, ORDERS
-
-Visit = Callable[[ServeProcess], Watched]
-
-TABS = (
-    ("tables", "Search tables"),
-    ("charts", "Rows a second"),
-    ("schema", "Version 1"),
-    ("dead-letters", "Look again"),
-    ("events", ""),
-    ("checks", "Check now"),
-    ("verify", "Verify now"),
-    ("configuration", "change_log"),
-)
-
+from tests.fix_pipeline import wait_until
+from tests.fix_serve import HOSTILE, ORDERS, put
+from tests.on_the_page import Visit, ask_for, choose, expect_accessible
 
 _SHOWS_FOCUS = "it => getComputedStyle(it).outlineStyle === 'solid'"
-
-# Conditions are waited for, however busy the machine is.
-expect.set_options(timeout=120_000)
-
-
-def choose(page: Page, table: str) -> None:
-    row = page.locator("tr", has_text=table)
-    row.get_by_role("checkbox").click()
 
 
 def test_a_page_shows_and_steers(
@@ -122,356 +99,129 @@ def test_by_keyboard(
     wait_until(lambda: recorded.load_wishes() == {ORDERS: "resync"}, "the table is copied anew")
 
 
-@pytest.fixture
-def ended(pipeline: PipelineUnderTest) -> Iterator[None]:
-    """A run outlives its server, also that of a test which failed."""
-    yield
-    record = running(pipeline.config)
-    if record is not None:
-        for process in psutil.Process(record.process.pid).children(recursive=True):
-            process.kill()
-        send_signal(record.process, signal.SIGKILL)
-
-
-@pytest.mark.release
-@pytest.mark.slow
-@pytest.mark.usefixtures("ended")
-def test_a_living_pipeline(
-    pipeline: PipelineUnderTest, target_url: str, serve: Serve, visit: Visit
+def test_what_is_shown_of_many_tables(
+    penstock: CommandLine, recorded: PostgresStore, serve: Serve, visit: Visit
 ) -> None:
-    """Every view and every button, with the effect at the pipeline; a server that is killed."""
-    pipeline.execute(
-        "CREATE TABLE orders (id int PRIMARY KEY, note varchar(20))",
-        "INSERT INTO orders SELECT n, 'x' FROM generate_series(1, 5000) n",
-        "CREATE TABLE items (id int PRIMARY KEY)",
-        "CREATE SCHEMA later CREATE TABLE extra (id int PRIMARY KEY)",
-    )
-    pipeline.configure(
-        destination={"type": "postgres", "url": target_url},
-        copy=True,
-        include=("public.*",),
-        tables={"reconcile": "1s"},
-    )
-    pipeline.also(spark={"master": "local[1, 4]"})
-    server = serve(str(pipeline.file), "--no-start")
-    watched = visit(server)
-    page = watched.page
-    page.get_by_role("link", name=pipeline.name).click()
-    page.get_by_role("button", name="Start").click()
-    first = wait_until(lambda: running(pipeline.config), "the pipeline runs")
-    assert first is not None
-    with pipeline_store(pipeline.config) as store:
-        wait_until(lambda: phases(store) == {"ready"}, "all tables are ready", 600)
-        expect(page.get_by_text("healthy", exact=True)).to_be_visible()
-        expect(page.locator("tr", has_text="public.orders")).to_contain_text("ready")
+    """Pages, states, light and dark; and the form that strangers see."""
+    for oid in range(20_000, 20_070):
+        recorded.store_table_schema(TableDefinition(oid, "many", f"t{oid}", "d", ()), 1)
+        put(recorded, oid, Init())
+    server = serve(str(penstock.file), "--no-start")
+    page = visit(server).page
+    page.goto(f"{server.base}/pipelines/{recorded.pipeline}")
+    expect(page.get_by_text("73 tables")).to_be_visible()
+    expect(page.locator("tr", has_text="many.t20000")).to_be_visible()
+    page.get_by_role("button", name="2", exact=True).click()
+    expect(page.locator("tr", has_text="many.t20069")).to_be_visible()
+    expect(page.locator("tr", has_text="many.t20000")).to_have_count(0)
+    page.get_by_label("State").click()
+    page.get_by_role("option", name="errored").click()
+    expect(page.get_by_text("1 tables")).to_be_visible()
+    expect(page.locator("tr", has_text=HOSTILE)).to_be_visible()
 
-        # The server dies under load; the pipeline does not notice, and the page comes back by
-        # itself.
-        with rows_written(pipeline, first=5001, last=6000):
-            port = int(server.base.rpartition(":")[2])
-            page.evaluate("window.isOld = true")
-            server.kill()
-            again = serve(str(pipeline.file), port=port)
-            assert wait_until(lambda: running(pipeline.config), "it still runs") == first
-            page.wait_for_function("window.isOld === undefined", timeout=300_000)
-            expect(page.get_by_text("healthy", exact=True)).to_be_visible()
-            assert str(first.process.pid) in page.content()
+    page.get_by_role("tab", name="Schema").click()
+    page.get_by_label("Search tables").fill("t20069")
+    expect(page.get_by_text("1 tables")).to_be_visible()
+    expect(page.get_by_text("Version 1, from 0/1 on")).to_be_visible()
 
-        steer_tables(page, store)
-        steer_a_copy(page, store, pipeline)
-        retry_an_error(page, store, pipeline, target_url)
-        verify_and_check(page)
-        look_everywhere(watched, again, pipeline.name)
-        page.goto(f"{again.base}/pipelines/{pipeline.name}")
-        page.get_by_role("button", name="Stop").click()
-        page.get_by_role("dialog").get_by_role("button", name="Stop").click()
-        wait_until(lambda: not first.process.lives, "the pipeline has stopped")
-        expect(page.get_by_text("stopped", exact=True)).to_be_visible()
-    with psycopg.connect(target_url) as conn:
-        assert conn.execute("SELECT count(*) FROM orders").fetchone() == (6000,)
-    watched.expect_clean()
-
-
-@pytest.mark.release
-@pytest.mark.slow
-@pytest.mark.usefixtures("ended")
-def test_a_living_pipeline_with_two_destinations(
-    pipeline: PipelineUnderTest, target_url: str, serve: Serve, visit: Visit
-) -> None:
-    """Each is shown and steered by its name; what it refused is looked at and discarded."""
-    pipeline.execute(
-        "CREATE TABLE orders (id int PRIMARY KEY, note text)",
-        "INSERT INTO orders SELECT n, 'x' FROM generate_series(1, 500) n",
-    )
-    pipeline.configure(copy=True, include=("public.*",), tables={"reconcile": "1s"})
-    pipeline.also(spark={"master": "local[1, 4]"})
-    content = yaml.safe_load(pipeline.file.read_text())
-    del content["destination"]
-    content["destinations"] = {
-        "warehouse": {"type": "postgres", "url": target_url, "dead_letter": True},
-        "lake": {"type": "files", "path": str(pipeline.folder / "lake"), "format": "ndjson"},
-    }
-    pipeline.file.write_text(yaml.safe_dump(content, sort_keys=False))
-    warehouse, lake = load_deliveries(pipeline.file)
-    server = serve(str(pipeline.file), "--no-start")
-    watched = visit(server)
-    page = watched.page
-    page.get_by_role("link", name=pipeline.name).click()
-    page.get_by_role("button", name="Start").click()
-    with pipeline_store(warehouse) as to_warehouse, pipeline_store(lake) as to_lake:
-        for store in (to_warehouse, to_lake):
-            wait_until(partial(is_ready, store), "all are ready", 600)
-        expect(page.get_by_text("healthy", exact=True)).to_be_visible()
-        flow = page.get_by_label("Flow of rows")
-        expect(flow).to_contain_text("warehouse: postgres")
-        expect(flow).to_contain_text("lake: files")
-        watched.shot("two-destinations")
-
-        # The lake is copied anew; the warehouse is not.
-        to_warehouse.open()
-        to_lake.open()
-        orders = to_lake.find_table("public", "orders")
-        assert orders is not None
-        since = to_warehouse.get_state_since(orders), to_lake.get_state_since(orders)
-        page.goto(f"{server.base}/pipelines/{pipeline.name}?destination=lake")
-        choose(page, "public.orders")
-        page.get_by_role("button", name="Copy anew").click()
-        page.get_by_role("dialog").get_by_role("button", name="Copy anew").click()
-
-        def copied_anew() -> bool:
-            return phases(to_lake) == {"ready"} and to_lake.get_state_since(orders) != since[1]
-
-        wait_until(copied_anew, "the lake was copied anew", 400)
-        assert phases(to_warehouse) == {"ready"}
-        assert to_warehouse.get_state_since(orders) == since[0]
-
-        refuse_and_discard(page, server, pipeline, target_url)
-    page.goto(f"{server.base}/pipelines/{pipeline.name}")
-    page.get_by_role("button", name="Stop").click()
-    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
-    wait_until(lambda: running(pipeline.config) is None, "the pipeline has stopped", 400)
-    page.goto(f"{server.base}/pipelines/{pipeline.name}?tab=configuration")
-    page.get_by_role("button", name="Give up destination lake").click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Name").fill("lake")
-    dialog.get_by_role("button", name="Give up").click()
-    log = ChangeLog.of(lake.change_log)
-    wait_until(lambda: list(log.all_readers()) == [warehouse.delivery], "the lake is gone", 400)
-    watched.expect_clean()
-
-
-def refuse_and_discard(
-    page: Page, server: ServeProcess, pipeline: PipelineUnderTest, target_url: str
-) -> None:
-    """A row that one destination refuses is kept there: copied anew with its table, discarded."""
-    with psycopg.connect(target_url, autocommit=True) as conn:
-        conn.execute("ALTER TABLE orders ADD CONSTRAINT short CHECK (length(note) < 5) NOT VALID")
-        pipeline.execute("INSERT INTO orders VALUES (501, 'much longer')")
-        letters = partial(list_letters, load_deliveries(pipeline.file)[0])
-        wait_until(lambda: len(letters()) == 1, "the row is kept", 400)
-        page.goto(f"{server.base}/pipelines/{pipeline.name}?tab=dead-letters")
-        expect(page.locator("tr", has_text="public.orders")).to_contain_text("short")
-        conn.execute("ALTER TABLE orders DROP CONSTRAINT short")
-        choose(page, "public.orders")
-        page.get_by_role("button", name="Copy their tables anew").click()
-        page.get_by_role("dialog").get_by_role("button", name="Copy anew").click()
-        arrived = "SELECT note FROM orders WHERE id = 501"
-        wait_until(
-            lambda: conn.execute(arrived).fetchone() == ("much longer",), "the row came again", 400
-        )
-        # It is still chosen after another look.
-        page.get_by_role("button", name="Look again").click()
-        page.get_by_role("button", name="Discard").click()
-        page.get_by_role("dialog").get_by_role("button", name="Discard").click()
-        wait_until(lambda: not letters(), "the letter is gone")
-        expect(page.get_by_text("No refused rows are kept")).to_be_visible()
-
-
-@contextmanager
-def rows_written(pipeline: PipelineUnderTest, *, first: int, last: int) -> Iterator[None]:
-    """All of these orders are written, one a transaction: some of them beside the block."""
-
-    def write() -> None:
-        with psycopg.connect(pipeline.url, autocommit=True) as conn:
-            for number in range(first, last + 1):
-                conn.execute("INSERT INTO orders VALUES (%s, 'y')", [number])
-                time.sleep(0.01)
-
-    with ThreadPoolExecutor(1) as pool:
-        written = pool.submit(write)
-        yield
-        written.result()
-
-
-def phases(store: PostgresStore) -> set[str]:
-    if not store.exists():
-        return set()
-    store.load_table_states()
-    return {state.phase for state in store.get_table_states().values()}
-
-
-def is_ready(store: PostgresStore) -> bool:
-    return phases(store) == {"ready"}
-
-
-def steer_tables(page: Page, store: PostgresStore) -> None:
-    """Each button on tables, and what came of it in the store."""
-    store.open()
-    orders, items = store.find_table("public", "orders"), store.find_table("public", "items")
-    assert orders is not None
-    assert items is not None
-    since = store.get_state_since(orders)
-    choose(page, "public.orders")
-    page.get_by_role("button", name="Copy anew").click()
-    page.get_by_role("dialog").get_by_role("button", name="Copy anew").click()
-
-    def copied_anew() -> bool:
-        store.load_table_states()
-        return phases(store) == {"ready"} and store.get_state_since(orders) != since
-
-    wait_until(copied_anew, "the table was copied anew", 400)
-
-    # There is no copy to pause, resume or cancel, and no error to retry: that is said.
-    for button in ("Pause", "Resume", "Retry"):
-        page.goto(page.url)
-        choose(page, "public.items")
-        page.get_by_role("button", name=button, exact=True).click()
-        expect(page.get_by_text("nothing was changed").first).to_be_visible()
-
-    page.goto(page.url)
-    page.get_by_role("button", name="Add table").click()
-    page.get_by_label("Table", exact=True).fill("later.extra")
-    page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
-
-    def followed() -> bool:
-        store.load_table_schemas()
-        return store.find_table("later", "extra") is not None and phases(store) == {"ready"}
-
-    wait_until(followed, "the added table is followed", 400)
-    page.goto(page.url)
-    choose(page, "later.extra")
-    page.get_by_role("button", name="Remove", exact=True).click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("button", name="Remove")).to_be_disabled()
-    dialog.get_by_label("Name").fill("later.extra")
-    dialog.get_by_role("button", name="Remove").click()
-
-    def left() -> bool:
-        store.load_table_schemas()
-        return store.find_table("later", "extra") is None
-
-    wait_until(left, "the removed table has left", 400)
-
-    page.goto(page.url)
-    choose(page, "public.items")
-    page.get_by_role("button", name="Roll back").click()
-    page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
-    expect(page.get_by_text("ready -> ").first).to_be_visible()
-    wait_until(lambda: phases(store) == {"ready"}, "the step was taken again", 400)
-
-
-def press(page: Page, table: str, button: str, *, asks: bool = False) -> None:
-    page.goto(page.url)
-    choose(page, table)
-    page.get_by_role("button", name=button, exact=True).click()
-    if asks:
-        page.get_by_role("dialog").get_by_role("button", name=button).click()
-
-
-def steer_a_copy(page: Page, store: PostgresStore, pipeline: PipelineUnderTest) -> None:
-    """A copy that waits for a lock is paused, resumed and given up."""
-    orders = store.find_table("public", "orders")
-    assert orders is not None
-
-    def copies() -> bool:
-        store.load_table_states()
-        state = store.get_table_state(orders)
-        return state is not None and state.phase in ("init", "data_sync")
-
-    with psycopg.connect(pipeline.url) as conn:
-        conn.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
-        press(page, "public.orders", "Copy anew", asks=True)
-        wait_until(copies, "the copy waits", 400)
-        press(page, "public.orders", "Pause")
-        wait_until(lambda: store.load_wishes() == {orders: "paused"}, "it is paused")
-        expect(page.get_by_text("paused", exact=True)).to_be_visible()
-        press(page, "public.orders", "Resume")
-        wait_until(lambda: store.load_wishes() == {}, "it goes on")
-        press(page, "public.orders", "Cancel copy", asks=True)
-        wait_until(lambda: store.load_wishes() == {orders: "cancelled"}, "it is given up")
-    expect(page.get_by_text("cancelled", exact=True)).to_be_visible()
-    press(page, "public.orders", "Copy anew", asks=True)
-    wait_until(
-        lambda: store.load_wishes() == {} and phases(store) == {"ready"}, "it was copied anew", 400
-    )
-
-
-def retry_an_error(
-    page: Page, store: PostgresStore, pipeline: PipelineUnderTest, target_url: str
-) -> None:
-    """A table that stopped at a row which its target refuses goes on once that was mended."""
-    refuse = "ALTER TABLE orders ADD CONSTRAINT short CHECK (length(note) < 5) NOT VALID"
-    with psycopg.connect(target_url, autocommit=True) as conn:
-        conn.execute(refuse.encode())
-        pipeline.execute("UPDATE orders SET note = 'much longer' WHERE id = 6000")
-        wait_until(lambda: "errored" in phases(store), "the row is refused", 400)
-        expect(page.locator("tr", has_text="public.orders")).to_contain_text("errored")
-        expect(page.locator("tr", has_text="public.orders")).to_contain_text("short")
-        conn.execute("ALTER TABLE orders DROP CONSTRAINT short")
-        press(page, "public.orders", "Retry")
-        arrived = "SELECT note FROM orders WHERE id = 6000"
-        wait_until(
-            lambda: conn.execute(arrived).fetchone() == ("much longer",), "the row came", 400
-        )
-        wait_until(lambda: is_ready(store), "the table goes on", 400)
-
-
-def verify_and_check(page: Page) -> None:
-    page.get_by_role("tab", name="Verify").click()
-    page.get_by_role("button", name="Verify now").click()
-    expect(page.get_by_text(re.compile("^Equal: 2 tables, 6,000 rows"))).to_be_visible(
-        timeout=400_000
-    )
-    page.get_by_role("tab", name="Checks").click()
-    page.get_by_role("button", name="Check now").click()
-    expect(page.get_by_text(re.compile("All checks passed|checks failed"))).to_be_visible(
-        timeout=400_000
-    )
-
-
-def look_everywhere(watched: Watched, server: ServeProcess, name: str) -> None:
-    """Every view in light, dark and on a phone: shown, accessible, not wider than the screen."""
-    page = watched.page
+    contrast = page.get_by_role("button", name="Switch between light and dark")
     for mode in ("light", "dark"):
-        for tab, text in TABS:
-            page.set_viewport_size({"width": 1280, "height": 900})
-            page.goto(f"{server.base}/pipelines/{name}?tab={tab}&mode={mode}")
-            if text:
-                expect(page.get_by_text(text).first).to_be_visible()
-            # The mode comes with the connection, and colours take a moment to change.
-            page.wait_for_selector(f"body.body--{mode}")
-            page.wait_for_timeout(500)
-            expect_accessible(page, f"{tab} {mode}")
-            watched.shot(f"{tab}-{mode}")
-            page.set_viewport_size({"width": 390, "height": 844})
-            page.wait_for_timeout(300)
-            width = page.evaluate("document.documentElement.scrollWidth")
-            assert width <= 390, f"{tab} is {width} wide"
-            watched.shot(f"{tab}-{mode}-phone")
-        page.set_viewport_size({"width": 1280, "height": 900})
-        page.goto(f"{server.base}/?mode={mode}")
-        expect(page.get_by_role("link", name=name)).to_be_visible()
+        contrast.click()
         page.wait_for_selector(f"body.body--{mode}")
-        page.wait_for_timeout(500)
-        expect_accessible(page, f"overview {mode}")
-        watched.shot(f"overview-{mode}")
+
+    page.context.clear_cookies()
+    page.goto(f"{server.base}/signin")
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        expect_accessible(page, f"sign-in, {width} wide")
 
 
-def expect_accessible(page: Page, what: str) -> None:
-    found = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa"]})
-    serious = [
-        f"{violation['id']}: {node['html'][:150]}"
-        for violation in found.response["violations"]
-        for node in violation["nodes"][:3]
-    ]
-    assert serious == [], what
+def test_charts_of_another_span(
+    penstock: CommandLine, recorded: PostgresStore, serve: Serve, visit: Visit, tmp_path: Path
+) -> None:
+    kept = SeriesFile(StateFolder(tmp_path / "served").series(recorded.pipeline, ""))
+    for ago in (300, 299):
+        kept.add([time.time() - 60 * ago, *(float(ago) for _ in COLUMNS)])
+    server = serve(str(penstock.file), "--no-start")
+    page = visit(server).page
+    page.goto(f"{server.base}/pipelines/{recorded.pipeline}?tab=charts")
+    expect(page.get_by_text("There are no figures yet")).to_be_visible()
+    page.get_by_role("button", name="6 h").click()
+    expect(page.get_by_text("There are no figures yet")).to_be_hidden()
+
+
+def test_a_page_ends_with_its_session(
+    penstock: CommandLine, recorded: PostgresStore, serve: Serve, visit: Visit, tmp_path: Path
+) -> None:
+    """A token that is revoked shows nothing any more, on a page that is open, too."""
+    tokens = Tokens(StateFolder(tmp_path / "served").tokens)
+    text = tokens.create("olga", "operate")
+    server = serve(str(penstock.file), "--no-start")
+    page = visit(server).page
+    page.context.clear_cookies()
+    page.goto(f"{server.base}/signin")
+    page.get_by_label("Token").fill(text)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("link", name=recorded.pipeline).click()
+    expect(page.locator("tr", has_text="public.orders")).to_be_visible()
+    tokens.revoke(tokens.all()[0].id)
+    page.wait_for_url("**/signin")
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
+def test_what_the_command_line_has_the_page_has(
+    penstock: CommandLine, recorded: PostgresStore, serve: Serve, visit: Visit, tmp_path: Path
+) -> None:
+    """Every command of the table is there to be pressed; receivers and rules are looked after."""
+    penstock.file.write_text(
+        f"name: {recorded.pipeline}\nsource: {{url: '${{SHOP_URL}}'}}\n"
+        f"destination: {{type: webhooks, url: '${{SHOP_URL}}', path: {tmp_path}/outbox,\n"
+        f"  secret_key: {'a' * 43}=}}\n"
+        "transform: {rules: [{table: public.orders, columns: {note: redact}, mode: relaxed}]}\n"
+    )
+    views = load_deliveries(penstock.file)
+    with opened_subscriptions(views, penstock.file) as (_, subscriptions):
+        wanted = WebhookSubscription(url="https://127.0.0.1:1/hook")
+        name = subscriptions.add(wanted, {"secret": "env:PENSTOCK_WEBHOOK_X"})
+    server = serve(str(penstock.file), "--no-start")
+    watched = visit(server)
+    page = watched.page
+    for tab in TABS_OF_ALL:
+        wanted_there = [command.page[1] for command in COMMANDS if command.page[0] == tab]
+        page.goto(f"{server.base}/pipelines/{recorded.pipeline}?tab={tab}")
+        for text in wanted_there:
+            found = page.get_by_role("button", name=text, exact=True)
+            found = found.or_(page.get_by_label(text)).or_(page.get_by_text(text, exact=True))
+            expect(found.first).to_be_visible()
+        if tab in ("webhooks", "transform", "operations"):
+            expect_accessible(page, tab)
+
+    def state() -> str | None:
+        with opened_subscriptions(views, penstock.file) as (_, subscriptions):
+            found = subscriptions.all()
+        return found[0].to_json()["state"] if found else None
+
+    page.goto(f"{server.base}/pipelines/{recorded.pipeline}?tab=webhooks")
+    choose(page, name)
+    page.get_by_role("button", name="Pause", exact=True).click()
+    wait_until(lambda: state() == "paused", "the receiver is paused")
+    expect(page.locator("tr", has_text=name)).to_contain_text("paused")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    wait_until(lambda: state() == "active", "the receiver goes on")
+    page.get_by_role("button", name="Send a test").click()
+    expect(page.get_by_text(f"{name}: ").first).to_be_visible()
+    ask_for(page, "Remove")
+    wait_until(lambda: state() is None, "the receiver is forgotten")
+    page.get_by_role("tab", name="Transform").click()
+    page.get_by_role("button", name="Check rules").click()
+    expect(page.get_by_role("status").first).to_be_visible()
+    page.get_by_role("button", name="Accept rules").click()
+    page.get_by_role("dialog").get_by_role("button", name="Accept").click()
+    expect(page.get_by_text(re.compile("Accepted for|They had not changed"))).to_be_visible()
+    done = [json.loads(line) for line in (tmp_path / "served" / "audit.log").open()]
+    ended = {(each["action"], each["outcome"]) for each in done if each["outcome"] != "begun"}
+    assert ended >= {
+        *((f"webhooks {action}", "done") for action in ("pause", "resume", "test", "remove")),
+        ("transform accept", "done"),
+    }
+    watched.expect_clean()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,16 +16,37 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from penstock.serve.supervise import jobs, supervisor
+from penstock.serve.supervise.pipeline_process import start_detached
 from penstock.store import PostgresStore
 from tests.fix_serve import Served
 
-# Streams do not end by themselves, and processes are not started by the hundred.
-LEFT_OUT = {"stream_events", "stream_all_events", "start", "start_job"}
+# They do not end by themselves: test_streams_end_with_who_listens is about them.
+STREAMS = {"stream_events", "stream_all_events"}
 
 ODD_TEXT = st.one_of(
     st.text(max_size=30),
     st.sampled_from(["", "public.orders", "orders", '"', "a.b.c", "\x00", "%", "../..", "'; --"]),
 )
+
+
+@pytest.fixture(autouse=True)
+def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Runs and operations are played by processes that do nothing, and end when they are told."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def play(
+        _line: object, out: Path, err: Path, *, stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[bytes]:
+        started.append(start_detached(["sleep", "600"], out, err, stdin=stdin))
+        return started[-1]
+
+    monkeypatch.setattr(supervisor, "start_run", lambda _views, _file, log: play((), log, log))
+    monkeypatch.setattr(jobs, "start_detached", play)
+    yield
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 class Api:
@@ -36,7 +60,7 @@ class Api:
     def operations(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         for path, item in self.document["paths"].items():
             for method, operation in item.items():
-                if operation["operationId"] not in LEFT_OUT:
+                if operation["operationId"] not in STREAMS:
                     yield method, path, operation
 
     def resolved(self, schema: Any) -> Any:
@@ -109,6 +133,44 @@ def test_every_answer_is_declared(
     assert "hunter2" not in answer.text
 
 
+@pytest.mark.parametrize("path", ["/v1/events/stream", "{place}/events/stream"])
+@pytest.mark.parametrize("last", ["", "0", "1", "-1", "x", "9" * 400, "é"])
+def test_streams_answer_whatever_was_seen_last(served: Served, path: str, last: str) -> None:
+    """Whatever a client says of where it stopped, the stream begins, or says what is wrong."""
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "GET",
+        "path": path.format(place=served.place),
+        "query_string": b"",
+        "headers": [
+            (b"host", b"127.0.0.1:8720"),
+            (b"authorization", f"Bearer {served.token}".encode()),
+            *([(b"last-event-id", last.encode("latin-1"))] if last else []),
+        ],
+    }
+    begun: list[int] = []
+
+    async def ask() -> None:
+        hung_up = asyncio.Event()
+        asked = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def receive() -> dict[str, Any]:
+            for message in asked:
+                return message
+            await hung_up.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                begun.append(message["status"])
+            hung_up.set()
+
+        await asyncio.wait_for(served.parts.guard(scope, receive, send), 60)
+
+    asyncio.run(ask())
+    assert begun in ([200], [422])
+
+
 def test_the_document(served: Served) -> None:
     document = served.operator.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
@@ -140,7 +202,7 @@ def test_by_schemathesis(served: Served, recorded: PostgresStore) -> None:
     for result in schema.get_all_operations():
         found: Any = result
         operation = found.ok()
-        if operation.definition.raw["operationId"] in LEFT_OUT:
+        if operation.definition.raw["operationId"] in STREAMS:
             continue
 
         @settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)

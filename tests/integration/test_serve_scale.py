@@ -26,6 +26,7 @@ from penstock.config import load_pipeline
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.serve.safety.tokens import Tokens
 from penstock.serve.state_folder import StateFolder
+from penstock.serve.supervise.jobs import ENDED
 from penstock.store import pipeline_store
 from tests.fix_browser import Serve, ServeProcess, Watched
 from tests.fix_pipeline import wait_until
@@ -33,10 +34,54 @@ from tests.fix_pipeline import wait_until
 pytestmark = [pytest.mark.release, pytest.mark.slow]
 
 PIPELINES, TABLES = 50, 10_000
+# Of the others, this many have some tables, too.
+OTHERS, TABLES_OF_OTHERS = 9, 200
+JOBS = 20
 REQUESTS = 300
 VISITS = 5
 MOST_MEMORY = 300e6
 RESULTS = Path(__file__).resolve().parents[2] / ".cache" / "serve_scale.json"
+
+
+def fill(database: str, pipeline: str, tables: int) -> None:
+    columns = tuple(
+        ColumnDefinition(n, f"column_{n}", TypeName("pg_catalog", "text")) for n in range(1, 9)
+    )
+    with psycopg.connect(database) as conn, conn.cursor() as cursor:
+        with cursor.copy(
+            "COPY penstock.table_state (pipeline, table_oid, step, state) FROM STDIN"
+        ) as copy:
+            for oid in range(20_000, 20_000 + tables):
+                copy.write_row([pipeline, oid, 1, '{"phase": "ready"}'])
+        definitions = [
+            TableDefinition(20_000 + n, "public", f"table_{n:05}", "d", columns)
+            for n in range(tables)
+        ]
+        cursor.executemany(
+            "INSERT INTO penstock.table_schema (pipeline, table_oid, lsn, definition)"
+            " VALUES (%s, %s::oid, '0/1', %s)",
+            [(pipeline, table.oid, Jsonb(table.to_json())) for table in definitions],
+        )
+
+
+def leave_jobs(folder: Path) -> None:
+    """Operations that have ended, as many as are kept, each with the report of a large database."""
+    table = {"equal": True, "source_rows": 1, "not_compared": "", "skipped": "", "differences": []}
+    report = {
+        "equal": True,
+        "rows": TABLES,
+        "lsn": "0/1",
+        "constraints": [],
+        "tables": [{"source": f"public.table_{n:05}", **table} for n in range(TABLES)],
+    }
+    for number in range(JOBS):
+        place = folder / f"{number:032x}"
+        place.mkdir()
+        record = {"pipeline": "p00", "kind": "verify", "started_by": "x", "process": {}}
+        at = f"2026-01-01T00:00:{number:02}+00:00"
+        (place / "job.json").write_text(json.dumps({**record, "began_at": at}))
+        (place / "out").write_text(json.dumps(report))
+        (place / ENDED).write_text('{"exit_code": 0}')
 
 
 @pytest.fixture
@@ -50,26 +95,10 @@ def files(database: str, tmp_path: Path) -> list[Path]:
             f"name: p{number:02}\nsource: {{url: '{database}'}}\ndestination: {{type: discard}}\n"
         )
         made.append(file)
-    with pipeline_store(load_pipeline(made[0])) as store:
-        store.open()
-    columns = tuple(
-        ColumnDefinition(n, f"column_{n}", TypeName("pg_catalog", "text")) for n in range(1, 9)
-    )
-    with psycopg.connect(database) as conn, conn.cursor() as cursor:
-        with cursor.copy(
-            "COPY penstock.table_state (pipeline, table_oid, step, state) FROM STDIN"
-        ) as copy:
-            for oid in range(20_000, 20_000 + TABLES):
-                copy.write_row(["p00", oid, 1, '{"phase": "ready"}'])
-        definitions = [
-            TableDefinition(20_000 + n, "public", f"table_{n:05}", "d", columns)
-            for n in range(TABLES)
-        ]
-        cursor.executemany(
-            "INSERT INTO penstock.table_schema (pipeline, table_oid, lsn, definition)"
-            " VALUES ('p00', %s::oid, '0/1', %s)",
-            [(table.oid, Jsonb(table.to_json())) for table in definitions],
-        )
+    for number, file in enumerate(made[: 1 + OTHERS]):
+        with pipeline_store(load_pipeline(file)) as store:
+            store.open()
+        fill(database, f"p{number:02}", TABLES_OF_OTHERS if number else TABLES)
     return made
 
 
@@ -102,6 +131,7 @@ def test_many_tables_and_pipelines(
     visit: Callable[[ServeProcess], Watched],
 ) -> None:
     token = Tokens(StateFolder(tmp_path / "served").tokens).create("scale", "read")
+    leave_jobs(StateFolder(tmp_path / "served").jobs)
     server = serve(str(files[0].parent), "--no-start")
     asking = http.client.HTTPConnection(server.base.removeprefix("http://"))
 
@@ -129,6 +159,9 @@ def test_many_tables_and_pipelines(
             ("tables", "/v1/pipelines/p00/tables?limit=100"),
             ("search", f"/v1/pipelines/p00/tables?search=table_{number:03}"),
             ("metrics", "/v1/pipelines/p00/metrics"),
+            ("status", f"/v1/pipelines/p{number % 10:02}"),
+            ("jobs", "/v1/pipelines/p00/jobs"),
+            ("schema", f"/v1/pipelines/p00/schema-history?table=public.table_{number:05}"),
         ):
             times.setdefault(what, []).append(ask(path)[0])
     api_spent = cpu_seconds([served]) - spent
@@ -145,6 +178,9 @@ def test_many_tables_and_pipelines(
             ("sign-in", "/signin", "Penstock"),
             ("overview", "/", "p49"),
             ("tables", "/pipelines/p00", "public.table_00000"),
+            ("schema", "/pipelines/p00?tab=schema", "Version 1, from 0/1 on"),
+            ("verify", "/pipelines/p00?tab=verify", "public.table_00000"),
+            ("operations", "/pipelines/p00?tab=operations", "verify: succeeded"),
         ):
             at_server, at_browser = cpu_seconds([served]), cpu_seconds(browsers)
             began = time.perf_counter()

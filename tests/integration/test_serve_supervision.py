@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, PenstockError
 from penstock.operations.process_identity import ProcessIdentity
 from penstock.operations.run_record import running
 from penstock.serve.catalogue import Catalogue, PipelineFile
@@ -38,9 +39,9 @@ class House:
         self.events = Events()
         self._servers: list[RunSupervisor] = []
 
-    def server(self, *, starts: bool = False) -> RunSupervisor:
+    def server(self, *places: Path, starts: bool = False) -> RunSupervisor:
         """One more, as after a restart: nothing is left of the one before but its files."""
-        catalogue = Catalogue([self.file])
+        catalogue = Catalogue(places or [self.file])
         state = StateFolder(self.folder / "state")
         made = RunSupervisor(catalogue, state, self.events, starts=starts)
         self._servers.append(made)
@@ -160,6 +161,20 @@ def test_an_adopted_run_that_ended(
         assert server.view(house.shop).pid is None
 
 
+def test_an_adopted_run_that_was_killed_with_its_log_is_started_again(
+    house: House, other: subprocess.Popen[bytes]
+) -> None:
+    """What it could not write down is no word that it was stopped on purpose."""
+    server = house.server(starts=True)
+    assert server.view(house.shop).adopted
+    shutil.rmtree(house.shop.require_config().change_log.local_folder)
+    other.kill()
+    other.wait(60)
+    server.turn()
+    view = server.view(house.shop)
+    assert (view.state, view.wanted) == ("waiting", "running")
+
+
 def test_one_that_fails_is_started_again_with_growing_pauses(house: House) -> None:
     server = house.server(starts=True)
 
@@ -201,6 +216,88 @@ def test_what_cannot_be_supervised(house: House, monkeypatch: pytest.MonkeyPatch
     view = house.server(starts=True).view(house.shop)
     assert view.state == "failed"
     assert "nobody would read" in view.error
+
+
+def test_one_that_cannot_be_started_holds_up_no_other(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine without memory for a moment: it is tried again, and the server comes up."""
+    play, refused = vars(module)["start_run"], [True]
+
+    def start(views: object, file: Path, log: Path) -> subprocess.Popen[bytes]:
+        if refused[0] and file == house.file:
+            raise OSError(12, "Cannot allocate memory")
+        begun: subprocess.Popen[bytes] = play(views, file, log)
+        return begun
+
+    monkeypatch.setattr(module, "start_run", start)
+    second = house.folder / "stock.yaml"
+    second.write_text(FAKE.replace("shop", "stock"))
+    server = house.server(house.file, second, starts=True)
+    stock = Catalogue([second]).all()[0]
+    assert server.view(stock).state == "running"
+    view = server.view(house.shop)
+    assert (view.state, view.wanted) == ("waiting", "running")
+    assert "cannot be started: Cannot allocate memory" in view.error
+    with pytest.raises(PenstockError, match="Cannot allocate memory"):
+        server.start_pipeline(house.shop)
+    refused[0] = False
+
+    def running_again() -> bool:
+        server.turn()
+        return server.view(house.shop).state == "running"
+
+    wait_until(running_again, "it was started once that was possible")
+
+
+def test_a_full_disk_keeps_no_pipeline_from_being_looked_after(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    server = house.server()
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "write_json", full)
+        with pytest.raises(PenstockError, match="cannot be written down"):
+            server.start_pipeline(house.shop)
+        assert server.view(house.shop).wanted == "stopped", "nothing was changed"
+    view = server.start_pipeline(house.shop)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "write_json", full)
+        assert view.pid is not None
+        os.kill(view.pid, signal.SIGKILL)
+
+        def again() -> bool:
+            server.turn()
+            now = server.view(house.shop)
+            return now.state == "running" and now.pid != view.pid
+
+        wait_until(again, "it was started again")
+    server.turn()
+    # A server that comes back finds it by what was written once there was room.
+    assert house.server().view(house.shop).pid == server.view(house.shop).pid
+
+
+def test_a_run_whose_file_was_broken_is_still_looked_after(house: House) -> None:
+    house.file = house.file.rename(house.folder / "10-shop.yaml")
+    server = house.server(house.folder)
+    pid = server.start_pipeline(house.shop).pid
+    wait_until(lambda: running(house.shop.require_config()), "it runs")
+    house.file.write_text("name: shop\nsource: [")
+    server.turn()
+    broken = server._catalogue.get("shop")
+    assert broken is not None
+    view = server.view(broken)
+    assert (view.state, view.pid) == ("running", pid)
+    assert view.error
+    server.stop_pipeline(broken)
+
+    def stopped() -> bool:
+        server.turn()
+        return server.view(broken).state == "invalid"
+
+    wait_until(stopped, "it has stopped")
 
 
 def test_a_number_that_is_another_process_now(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,8 +16,9 @@ import pytest
 
 from penstock.config import load_pipeline
 from penstock.config.models import PipelineConfig
+from penstock.model.errors import ConfigError
 from penstock.operations.process_identity import ProcessIdentity
-from penstock.operations.run_record import recorded_run, running
+from penstock.operations.run_record import RunRecord, left_code, recorded_run, running
 from tests.spark_cluster import why_not
 
 
@@ -61,6 +64,30 @@ def test_a_record_of_an_older_version_is_judged_by_the_name() -> None:
     del value["space"]
     assert ProcessIdentity.from_json(value).lives
     assert not replace(ProcessIdentity.from_json(value), host="elsewhere").lives
+
+
+def test_what_a_run_ended_with(config: PipelineConfig, file: Path) -> None:
+    """In order or not: it says so itself. One whose record was taken away has said nothing."""
+
+    def record() -> RunRecord:
+        found = running(config)
+        assert found is not None
+        return found
+
+    with recorded_run(config, file, None):
+        in_order = record()
+        assert left_code(in_order) is None
+    assert left_code(in_order) == 0
+    with suppress(ConfigError), recorded_run(config, file, None):
+        wrong = record()
+        raise ConfigError("no")
+    assert left_code(wrong) == 2
+    # The next run has cleared that of the first one away; the same for a log that was deleted.
+    assert left_code(in_order) is None
+    with recorded_run(config, file, None):
+        deleted = record()
+        shutil.rmtree(config.change_log.local_folder)
+    assert left_code(deleted) is None
 
 
 @pytest.mark.skipif(why_not() is not None, reason="no process can be isolated here")

@@ -133,9 +133,9 @@ def _run_many(
     with (
         shown_logs(config.name),
         served_metrics(metrics, config.metrics) as url,
-        recorded_run(config, file, url) as forget,
+        recorded_run(config, file, url) as end_in_order,
     ):
-        stopping.when_insisted = forget
+        stopping.when_insisted = end_in_order
         what = "" if no_capture else "capture and "
         _log.info(
             "starting %s%s destinations: %s",

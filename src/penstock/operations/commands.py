@@ -1,4 +1,6 @@
-"""Every command that there is, and where the API has it. A test holds both sides to this table."""
+"""Every command that there is, and where the API and the page have it. Tests hold all sides to this
+table.
+"""
 
 from __future__ import annotations
 
@@ -11,41 +13,85 @@ _PIPELINE = "/v1/pipelines/{pipeline}"
 
 @dataclass(frozen=True)
 class Command:
-    """``line`` is what is written on the command line, ``request`` what is sent; where the API has
-    no such request, ``why_not`` says why.
+    """``line`` is what is written on the command line, ``request`` what is sent, ``page`` a tab of
+    the page and what is seen or pressed there. Where API and page have no such thing, ``why_not``
+    says why.
     """
 
     line: str
     request: str = ""
+    page: tuple[str, str] = ("", "")
     why_not: str = ""
 
 
+_TABLE_BUTTONS = {
+    "add": "Add table",
+    "remove": "Remove",
+    "resync": "Copy anew",
+    "pause": "Pause",
+    "resume": "Resume",
+    "cancel": "Cancel copy",
+    "retry": "Retry",
+    "rollback": "Roll back",
+}
+_RECEIVER_BUTTONS = {
+    "pause": "Pause",
+    "resume": "Resume",
+    "test": "Send a test",
+    "remove": "Remove",
+}
+
 COMMANDS = (
-    Command("check", f"POST {_PIPELINE}/jobs"),
-    Command("init", f"POST {_PIPELINE}/jobs"),
-    Command("run", f"POST {_PIPELINE}/start"),
-    Command("snapshot", f"POST {_PIPELINE}/jobs"),
+    Command("check", f"POST {_PIPELINE}/jobs", ("checks", "Check now")),
+    Command("init", f"POST {_PIPELINE}/jobs", ("operations", "Prepare the source")),
+    Command("run", f"POST {_PIPELINE}/start", ("tables", "Start")),
+    Command("snapshot", f"POST {_PIPELINE}/jobs", ("operations", "Copy without following")),
     Command("capture", why_not="It is a part of `run`, for a machine beside the database."),
     Command("copy", why_not="It is a part of `run`, for machines that only copy."),
-    Command("status", f"GET {_PIPELINE}"),
-    Command("verify", f"POST {_PIPELINE}/jobs"),
-    Command("tables list", f"GET {_PIPELINE}/tables"),
-    *(Command(f"tables {action}", f"POST {_PIPELINE}/tables/{action}") for action in TABLE_ACTIONS),
-    Command("schema history", f"GET {_PIPELINE}/schema-history"),
-    Command("dead-letters list", f"GET {_PIPELINE}/dead-letters"),
-    Command("dead-letters show", f"GET {_PIPELINE}/dead-letters/{{letter}}"),
-    Command("dead-letters retry", f"POST {_PIPELINE}/dead-letters/retry"),
-    Command("dead-letters discard", f"POST {_PIPELINE}/dead-letters/discard"),
-    Command("transform check", f"GET {_PIPELINE}/transform/check"),
-    Command("transform accept", f"POST {_PIPELINE}/transform/accept"),
+    Command("status", f"GET {_PIPELINE}", ("tables", "Flow of rows")),
+    Command("verify", f"POST {_PIPELINE}/jobs", ("verify", "Verify now")),
+    Command("tables list", f"GET {_PIPELINE}/tables", ("tables", "Search tables")),
+    *(
+        Command(
+            f"tables {action}",
+            f"POST {_PIPELINE}/tables/{action}",
+            ("tables", _TABLE_BUTTONS[action]),
+        )
+        for action in TABLE_ACTIONS
+    ),
+    Command("schema history", f"GET {_PIPELINE}/schema-history", ("schema", "Search tables")),
+    Command("dead-letters list", f"GET {_PIPELINE}/dead-letters", ("dead-letters", "Look again")),
+    Command(
+        "dead-letters show",
+        f"GET {_PIPELINE}/dead-letters/{{letter}}",
+        ("dead-letters", "Look again"),
+    ),
+    Command(
+        "dead-letters retry",
+        f"POST {_PIPELINE}/dead-letters/retry",
+        ("dead-letters", "Copy their tables anew"),
+    ),
+    Command(
+        "dead-letters discard",
+        f"POST {_PIPELINE}/dead-letters/discard",
+        ("dead-letters", "Discard"),
+    ),
+    Command("transform check", f"GET {_PIPELINE}/transform/check", ("transform", "Check rules")),
+    Command(
+        "transform accept", f"POST {_PIPELINE}/transform/accept", ("transform", "Accept rules")
+    ),
     *(
         Command(f"transform {action}", why_not="It reads and shows values of rows as they are.")
         for action in ("preview", "suggest", "reveal")
     ),
-    Command("webhooks list", f"GET {_PIPELINE}/webhooks"),
+    Command("webhooks list", f"GET {_PIPELINE}/webhooks", ("webhooks", "Receiver")),
     *(
-        Command(f"webhooks {action}", f"POST {_PIPELINE}/webhooks/{action}")
-        for action in ("pause", "resume", "test", "remove")
+        Command(
+            f"webhooks {action}",
+            f"POST {_PIPELINE}/webhooks/{action}",
+            ("webhooks", _RECEIVER_BUTTONS[action]),
+        )
+        for action in _RECEIVER_BUTTONS
     ),
     *(
         Command(f"webhooks {action}", why_not="It tells a secret, which no answer here does.")
@@ -53,7 +99,7 @@ COMMANDS = (
     ),
     Command("webhooks serve", why_not="It is a part of `run`, for a machine that only delivers."),
     Command("log inspect", why_not="It prints rows, which nobody sees who may see the state."),
-    Command("destroy", f"POST {_PIPELINE}/jobs"),
+    Command("destroy", f"POST {_PIPELINE}/jobs", ("configuration", "Destroy the pipeline")),
     Command("pack", why_not="It makes a file for Spark; no pipeline is involved."),
     Command("serve", why_not="It is the server."),
     Command("tokens create", why_not="Who may use the API is not for the API to say."),

@@ -58,6 +58,9 @@ def _shown_view(config: PipelineConfig, written: Any) -> dict[str, Any]:
     values = config.model_dump(mode="json", exclude={"destination"}, by_alias=True)
     # As people write it.
     values["source"]["copy"] = values["source"]["copy"] or False
+    if values["source"]["type"] == "kafka":
+        # That is the store's, and no key of such a file.
+        del values["source"]["url"]
     kind = config.destination_type
     options: BaseModel = options_model(kind).model_validate(config.destination_options)
     destination = {"type": kind, **options.model_dump(mode="json", by_alias=True)}

@@ -14,7 +14,7 @@ from penstock.model.table_state import Catchup, SyncDone, TableState
 
 if TYPE_CHECKING:
     from penstock.config import PipelineConfig
-    from penstock.store import Store
+    from penstock.store import PostgresStore, Store
 
 TAKEN_UP = (
     "A running pipeline takes this up within seconds; otherwise the next `penstock run` does."
@@ -37,6 +37,14 @@ def parse_names(texts: Iterable[str]) -> list[TableName]:
 @contextmanager
 def recorded_store(config: PipelineConfig) -> Iterator[Store]:
     """The pipeline's store, loaded; nothing is created for a pipeline that never ran."""
+    with existing_store(config) as store:
+        store.open()
+        yield store
+
+
+@contextmanager
+def existing_store(config: PipelineConfig) -> Iterator[PostgresStore]:
+    """The same, with nothing loaded yet: of ten thousand tables, that takes its time."""
     from penstock.store import pipeline_store
 
     with pipeline_store(config) as store:
@@ -45,7 +53,6 @@ def recorded_store(config: PipelineConfig) -> Iterator[Store]:
                 f"Pipeline {config.delivery} has recorded no tables yet.",
                 remedy="`penstock run` records them when it starts.",
             )
-        store.open()
         yield store
 
 
@@ -56,12 +63,16 @@ def find_tables(store: Store, texts: Iterable[str]) -> list[int]:
         table = store.find_table(*name)
         if table is None or store.get_table_state(table) is None:
             known = sorted(shown_name(store, table) for table in store.get_table_states())
-            raise UnknownTable(
-                f"Pipeline {store.pipeline} has no table {name}; nothing was changed.",
-                remedy=f"It has {some(known)}." if known else "It has recorded no tables yet.",
-            )
+            raise unknown_table(store.pipeline, name, known)
         found.append(table)
     return found
+
+
+def unknown_table(pipeline: str, name: TableName, known: Sequence[str]) -> UnknownTable:
+    return UnknownTable(
+        f"Pipeline {pipeline} has no table {name}; nothing was changed.",
+        remedy=f"It has {some(known)}." if known else "It has recorded no tables yet.",
+    )
 
 
 def some(names: Sequence[str], most: int = 10) -> str:

@@ -1,9 +1,8 @@
 """What a running pipeline leaves for others to find it: its process, and where its metrics are.
 
 One small file a process, in the folder that processes of one machine share. Whoever reads it looks
-whether the process lives: a run that was killed could not take its file away. One that ended in
-order takes it away; one that failed writes its exit code into it, for whoever looks after it and is
-not its parent.
+whether the process lives. One that ends writes its exit code into it, for whoever looks after it
+and is not its parent; one that was killed cannot. The next run clears such files away.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class RunRecord:
     """One `penstock run`. ``metrics`` is a URL, None where none are served. ``whole``: it runs all
-    destinations of the file. ``place`` is the record's own file.
+    destinations of the file. ``ended``: it has written its exit code. ``place`` is the record's own
+    file.
     """
 
     process: ProcessIdentity
@@ -35,6 +35,7 @@ class RunRecord:
     metrics: str | None
     began_at: datetime
     whole: bool
+    ended: bool
     place: Path
 
 
@@ -42,8 +43,8 @@ class RunRecord:
 def recorded_run(
     config: PipelineConfig, file: Path, metrics: str | None, *, whole: bool = True
 ) -> Iterator[Callable[[], None]]:
-    """Leave the record until the block ends. `penstock run` calls it. Gives what takes the record
-    away before that, for a run that is told to end at once and cannot finish the block.
+    """Leave the record, and in it what the block ended with. `penstock run` calls it. Gives what
+    notes an end in order, for a run that is told to end at once and cannot finish the block.
 
     A folder that cannot be written ends no pipeline: then nobody finds it, and that is all.
     """
@@ -63,18 +64,17 @@ def recorded_run(
         _forget_ended(record.parent)
         _write_whole(record, said)
 
-    def forget() -> None:
+    def end(code: int = 0) -> None:
         with suppress(OSError):
-            record.unlink()
+            _write_whole(record, {**said, "exit_code": code})
 
     try:
-        yield forget
+        yield end
     except Exception as error:
-        with suppress(OSError):
-            _write_whole(record, {**said, "exit_code": exit_code_of(error)})
+        end(exit_code_of(error))
         raise
     else:
-        forget()
+        end()
 
 
 def running(config: PipelineConfig) -> RunRecord | None:
@@ -84,19 +84,17 @@ def running(config: PipelineConfig) -> RunRecord | None:
     found = []
     for path in _folder(config).glob("*.json"):
         record = _read(path)
-        if record is not None and record.whole and record.process.lives:
+        if record is not None and record.whole and not record.ended and record.process.lives:
             found.append(record)
     return min(found, key=lambda record: record.began_at, default=None)
 
 
 def left_code(record: RunRecord) -> int | None:
-    """What a run that does not live any more ended with: 0 in order, None where it was killed. For
-    who knows its record from when it lived, and is not its parent.
+    """What a run that does not live any more ended with: 0 in order, None where it was killed, or
+    where somebody took the record away. For who knows it from when it lived, and is not its parent.
     """
     try:
         value = json.loads(record.place.read_text())
-    except FileNotFoundError:
-        return 0
     except (OSError, ValueError):
         return None
     code = value.get("exit_code") if isinstance(value, dict) else None
@@ -110,7 +108,9 @@ def _folder(config: PipelineConfig) -> Path:
 def _forget_ended(folder: Path) -> None:
     for path in folder.glob("*.json"):
         record = _read(path)
-        if record is None or (record.process.is_here and not record.process.lives):
+        if record is None or (
+            record.process.is_here and (record.ended or not record.process.lives)
+        ):
             path.unlink(missing_ok=True)
 
 
@@ -124,6 +124,7 @@ def _read(path: Path) -> RunRecord | None:
             value["metrics"],
             datetime.fromisoformat(value["began_at"]),
             value.get("whole", True) is True,
+            "exit_code" in value,
             path,
         )
     return None

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.lsn import format_lsn
-from penstock.operations.named_tables import find_tables, recorded_store
+from penstock.operations.named_tables import existing_store, parse_names, quoted, unknown_table
 
 if TYPE_CHECKING:
     from penstock.config import PipelineConfig
@@ -18,9 +18,15 @@ def schema_history(config: PipelineConfig, table: str) -> list[dict[str, Any]]:
 
     Raises StoreError for a table that the pipeline does not have.
     """
-    with recorded_store(config) as store:
-        (oid,) = find_tables(store, [table])
-        versions = store.get_schema_versions(oid)
+    (wanted,) = parse_names([table])
+    with existing_store(config) as store:
+        store.load_table_states()
+        names = store.load_table_names()
+        known = {names[oid]: oid for oid in store.get_table_states() if oid in names}
+        if wanted not in known:
+            shown = sorted(quoted(*name) for name in known)
+            raise unknown_table(store.pipeline, wanted, shown)
+        versions = store.load_schema_versions(known[wanted])
     return [_first(versions[0]), *(_entry(*pair) for pair in pairwise(versions))]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 
 from penstock.config import PipelineConfig, load_deliveries
@@ -14,6 +16,9 @@ from penstock.config.models import MAX_NAME_LENGTH
 from penstock.model.errors import ConfigError, PenstockError
 
 _SUFFIXES = (".yaml", ".yml")
+_NAME_LINE = re.compile(
+    r"""^["']?name["']?:[ \t]+["']?([a-z0-9_]+)["']?[ \t]*(?:#.*)?$""", re.MULTILINE
+)
 _Stamp = tuple[int, int]
 
 
@@ -71,19 +76,56 @@ class Catalogue:
     def refresh(self) -> None:
         """Look which files there are, and read those that are new or changed."""
         with self._lock:
-            paths = [path for place in self._places for path in _files_of(place)]
+            try:
+                paths = [path for place in self._places for path in _files_of(place)]
+            except OSError:
+                # A folder that cannot be listed for a while: what is known goes on.
+                return
             stamps = {path: stamp for path in paths if (stamp := _stamp(path)) is not None}
             if stamps == self._stamps:
                 return
             known = {
-                path: self._known[path] if self._stamps.get(path) == stamp else _read(path)
+                path: self._known[path] if self._stamps.get(path) == stamp else self._read(path)
                 for path, stamp in stamps.items()
             }
-            found: dict[str, PipelineFile] = {}
-            for file in known.values():
-                served = _second(file, found[file.name]) if file.name in found else file
-                found[served.name] = served
-            self._files, self._known, self._stamps = found, known, stamps
+            self._files, self._known, self._stamps = self._named(known), known, stamps
+
+    def _read(self, path: Path) -> PipelineFile:
+        """A file that cannot be used keeps its pipeline's name: its run may live, and is to be
+        seen and stopped under it.
+        """
+        try:
+            views = load_deliveries(path)
+        except PenstockError as error:
+            problem: PenstockError = error
+        except Exception as error:
+            problem = ConfigError(f"{path} cannot be read: {error}")
+        else:
+            return PipelineFile(views[0].name, path, views)
+        before = self._known.get(path)
+        name = _name_in(path) or (before.name if before is not None else _name_of(path))
+        return PipelineFile(name, path, (), problem)
+
+    def _named(self, known: Mapping[Path, PipelineFile]) -> dict[str, PipelineFile]:
+        """Each file under a name of its own. Who can be used comes before who cannot, and who had
+        the name comes before who is new: a broken or copied file takes no pipeline's name away.
+        """
+
+        def place(file: PipelineFile) -> tuple[bool, bool]:
+            had = self._files.get(file.name)
+            return not file.views, had is None or had.path != file.path
+
+        found: dict[str, PipelineFile] = {}
+        others = []
+        for file in sorted(known.values(), key=place):
+            if file.name in found:
+                others.append(file)
+            else:
+                found[file.name] = file
+        for file in others:
+            name = _free_name(file.path, found)
+            found[name] = replace(_second(file, found[file.name]), name=name)
+        return found
 
     def all(self) -> list[PipelineFile]:
         """By name."""
@@ -107,22 +149,33 @@ def _stamp(path: Path) -> _Stamp | None:
     return found.st_mtime_ns, found.st_size
 
 
-def _read(path: Path) -> PipelineFile:
-    try:
-        views = load_deliveries(path)
-    except PenstockError as error:
-        return PipelineFile(_name_of(path), path, (), error)
-    return PipelineFile(views[0].name, path, views)
-
-
 def _second(file: PipelineFile, first: PipelineFile) -> PipelineFile:
     """A file whose pipeline is called like another one: neither is left out silently."""
+    if file.problem is not None:
+        return file
     problem = ConfigError(
         f"{file.path} describes pipeline {file.name}, and so does {first.path}.",
         remedy="Give one of them another name, or serve one of them alone.",
     )
-    name = f"{_name_of(file.path)[: MAX_NAME_LENGTH - 2]}_2"
-    return PipelineFile(name, file.path, (), problem)
+    return PipelineFile(file.name, file.path, (), problem)
+
+
+def _free_name(path: Path, taken: Container[str]) -> str:
+    stem = _name_of(path)
+    if stem not in taken:
+        return stem
+    numbers = (f"_{number}" for number in count(2))
+    return next(
+        name for end in numbers if (name := stem[: MAX_NAME_LENGTH - len(end)] + end) not in taken
+    )
+
+
+def _name_in(path: Path) -> str:
+    """The name that a file gives its pipeline, though the rest of it cannot be used."""
+    with suppress(OSError, UnicodeDecodeError):
+        found = _NAME_LINE.search(path.read_text())
+        return found[1] if found and len(found[1]) <= MAX_NAME_LENGTH else ""
+    return ""
 
 
 def _name_of(path: Path) -> str:

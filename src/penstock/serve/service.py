@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import secrets
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -30,6 +32,7 @@ from penstock.serve.safety.identity import Identity
 from penstock.serve.state_folder import StateFolder
 from penstock.serve.supervise.jobs import JobKind, Jobs, JobView
 from penstock.serve.supervise.supervisor import ProcessView, RunSupervisor
+from penstock.source.postgres.source_status import SourceStatus
 
 if TYPE_CHECKING:
     # Loaded by those alone who have such a destination.
@@ -108,6 +111,8 @@ class Service:
         self.sampler = Sampler(self.catalogue, self.supervisor, folder)
         self.jobs = Jobs(folder.jobs)
         self._looks = Looks()
+        # Of two who start and destroy one pipeline at a time, the second one sees the first.
+        self._beginning = threading.Lock()
 
     def start(self) -> None:
         self.supervisor.start()
@@ -153,6 +158,9 @@ class Service:
         latest: Point | None = self.sampler.series(file.name).latest
         rates = latest.values if latest is not None else {}
         health, reasons = _health(process, summary)
+        if file.problem is not None and process.pid is not None:
+            # What runs goes on with what it has read; the next start would fail.
+            reasons = (file.problem.message, *reasons)
         lag_bytes = summary.get("lag_bytes")
         if lag_bytes is None and file.config is not None:
             lag_bytes = self._slot_lag(file.config)
@@ -202,9 +210,11 @@ class Service:
         )
 
     def _slot_lag(self, view: PipelineConfig) -> int | None:
-        """What the source keeps for the pipeline, as far as somebody asked lately."""
+        """What the source keeps for the pipeline, as far as somebody asked lately. Topics are kept
+        for nobody, and have no such bytes.
+        """
         source = self._looks.of(view).source.known
-        return None if source is None else source.lag_bytes
+        return source.lag_bytes if isinstance(source, SourceStatus) else None
 
     def _known_phases(self, views: Iterable[PipelineConfig]) -> dict[str, int]:
         known = (self._looks.of(view).tables.known or () for view in views)
@@ -214,12 +224,13 @@ class Service:
 
     def start_pipeline(self, actor: Actor, file: PipelineFile) -> ProcessView:
         def start() -> ProcessView:
-            if any(j.state == "running" and _ends_it(j) for j in self.jobs.of(file.name)):
-                raise PenstockError(
-                    f"Pipeline {file.name} is being destroyed.",
-                    remedy="Start it once that has ended, if it is to begin anew.",
-                )
-            return self.supervisor.start_pipeline(file)
+            with self._beginning:
+                if any(j.state == "running" and _ends_it(j) for j in self.jobs.of(file.name)):
+                    raise PenstockError(
+                        f"Pipeline {file.name} is being destroyed.",
+                        remedy="Start it once that has ended, if it is to begin anew.",
+                    )
+                return self.supervisor.start_pipeline(file)
 
         return self._command(actor, file, "start", start)
 
@@ -293,9 +304,10 @@ class Service:
         self, actor: Actor, file: PipelineFile, kind: JobKind, options: dict[str, int | float]
     ) -> JobView:
         def start() -> JobView:
-            if kind == "destroy" and not file.destination:
-                self.supervisor.keep_stopped(file)
-            return self.jobs.start(file, kind, options, actor.identity.name)
+            with self._beginning:
+                if kind == "destroy" and not file.destination:
+                    self.supervisor.keep_stopped(file)
+                return self.jobs.start(file, kind, options, actor.identity.name)
 
         return self._command(actor, file, kind, start, **options)
 
@@ -320,10 +332,18 @@ class Service:
     def _command(
         self, actor: Actor, file: PipelineFile, action: str, act: Callable[[], T], **fields: Any
     ) -> T:
-        """Do it, and write down who did what, also where it failed."""
+        """Do it, and write down who did what: that it begins before anything is done, and what
+        became of it, also where it failed. A ``begun`` without an end is of a server that died.
+        """
         who, outcome = actor.identity, "failed"
         if file.destination:
             fields["destination"] = file.destination
+        fields = {"pipeline": file.name, "command": secrets.token_hex(4), **fields}
+
+        def note(outcome: str) -> None:
+            self.audit.command(who.name, who.role, actor.address, action, outcome=outcome, **fields)
+
+        note("begun")
         try:
             done = act()
             outcome = "done"
@@ -332,10 +352,7 @@ class Service:
             outcome = f"refused: {error.message}"
             raise
         finally:
-            self.audit.command(
-                who.name, who.role, actor.address, action,
-                pipeline=file.name, outcome=outcome, **fields,
-            )  # fmt: skip
+            note(outcome)
             text = f"{who.name}: {action}" + ("" if outcome == "done" else f" ({outcome})")
             level = "info" if outcome == "done" else "warning"
             self.events.tell(file.name, "command", text, level=level)

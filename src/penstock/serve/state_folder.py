@@ -31,7 +31,7 @@ class StateFolder:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if path.stat().st_mode & 0o077:
                 path.chmod(0o700)
-            for name in ("pipelines", "jobs"):
+            for name in ("pipelines", "jobs", "replays"):
                 (path / name).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(
@@ -82,6 +82,10 @@ class StateFolder:
     @property
     def jobs(self) -> Path:
         return self.path / "jobs"
+
+    @property
+    def replays(self) -> Path:
+        return self.path / "replays"
 
     @property
     def tokens(self) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 from penstock.config.table_patterns import Rule
 from penstock.model.publication_state import PublicationState
 from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
 from penstock.model.table_state import Errored, TableState
 from penstock.source.copy_plan import CopyPlan
 from penstock.store.contract import SchemaVersion, StateRecord, Store
@@ -95,6 +96,13 @@ class MemoryStore(MemoryJobs, Store):
             table: [SchemaVersion(lsn, versions[lsn]) for lsn in sorted(versions)]
             for table, versions in self._mine.schemas.items()
         }
+
+    def load_schema_versions(self, table: int) -> list[SchemaVersion]:
+        return self._read_schemas().get(table, [])
+
+    def load_table_names(self) -> dict[int, TableName]:
+        newest = {table: found[-1].definition for table, found in self._read_schemas().items()}
+        return {table: TableName(each.schema, each.name) for table, each in newest.items()}
 
     def _write_schemas(self, definitions: Sequence[TableDefinition], lsn: int) -> None:
         for definition in definitions:

@@ -16,7 +16,7 @@ from penstock.serve.api import (
     table_routes,
 )
 from penstock.serve.api.problems import Problem
-from penstock.serve.api.requests import Replays
+from penstock.serve.api.replays import Replays
 from penstock.serve.service import Service
 
 _DESCRIPTION = """All that `penstock` on the command line can do to pipelines that are served here.
@@ -37,7 +37,7 @@ def make_application(service: Service) -> FastAPI:
         openapi_url="/openapi.json",
     )
     app.state.service = service
-    app.state.replays = Replays()
+    app.state.replays = Replays(service.folder.replays)
     problems.install(app)
     for routes in (
         *(pipeline_routes, table_routes, job_routes, event_routes),

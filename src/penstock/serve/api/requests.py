@@ -1,13 +1,9 @@
-"""What every route of the API needs: the service, who asks, which pipeline; and answers that are
-given again where a client asks again.
-"""
+"""What every route of the API needs: the service, who asks, which pipeline."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -15,57 +11,15 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Header, Path, Query, Request
 from pydantic import BaseModel
 
-from penstock.model.errors import ConfigError, PenstockError
+from penstock.model.errors import ConfigError
 from penstock.serve.api.models import DestinationText
+from penstock.serve.api.replays import Replays
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.safety.guard import IDENTITY
 from penstock.serve.safety.identity import Identity
 from penstock.serve.service import Actor, NotAllowed, Service
 
 T = TypeVar("T", bound=BaseModel)
-
-_MOST_REPLAYS = 1_000
-
-
-class Replays:
-    """The answers to requests with an Idempotency-Key, the last thousand. A client that does not
-    know whether it was heard asks again with the same key, and nothing is done twice.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, ...], tuple[str, BaseModel | None]] = OrderedDict()
-
-    def once(self, key: tuple[str, ...], request: str, act: Callable[[], T]) -> T:
-        """Raises PenstockError where the key came with another request, or where the first one is
-        still under way.
-        """
-        with self._lock:
-            if key in self._kept:
-                before, answer = self._kept[key]
-                if before != request:
-                    raise ConfigError(
-                        "The Idempotency-Key was used for another request.",
-                        remedy="Send another key with another request.",
-                    )
-                if answer is None:
-                    raise PenstockError(
-                        "The first request with this Idempotency-Key is still under way.",
-                        remedy="Ask again in a moment.",
-                    )
-                return answer  # type: ignore[return-value]
-            self._kept[key] = (request, None)
-            while len(self._kept) > _MOST_REPLAYS:
-                self._kept.popitem(last=False)
-        try:
-            answer = act()
-        except BaseException:
-            with self._lock:
-                self._kept.pop(key, None)
-            raise
-        with self._lock:
-            self._kept[key] = (request, answer)
-        return answer
 
 
 @dataclass(frozen=True)

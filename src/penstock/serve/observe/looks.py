@@ -12,9 +12,10 @@ from typing import Generic, TypeVar
 from penstock.cadence import paced
 from penstock.config import PipelineConfig
 from penstock.model.errors import PenstockError
+from penstock.model.topic_status import TopicStatus
 from penstock.operations.table_summaries import TableSummary, read_summaries
-from penstock.source.postgres.connect import connect
-from penstock.source.postgres.source_status import SourceStatus, read_source_status
+from penstock.source.postgres.source_status import SourceStatus
+from penstock.source.registry import read_status
 from penstock.store import PostgresStore, pipeline_store
 
 T = TypeVar("T")
@@ -158,7 +159,7 @@ class PipelineLooks:
 
     config: PipelineConfig
     tables: Look[list[TableSummary]]
-    source: Look[SourceStatus]
+    source: Look[SourceStatus | TopicStatus]
     close: Callable[[], None]
 
 
@@ -192,11 +193,6 @@ def _made(config: PipelineConfig, pool: Executor) -> PipelineLooks:
     return PipelineLooks(
         config,
         Look(tables, _TABLES_SECONDS, pool),
-        Look(lambda: _source(config), _SOURCE_SECONDS, pool),
+        Look(lambda: read_status(config), _SOURCE_SECONDS, pool),
         tables.close,
     )
-
-
-def _source(config: PipelineConfig) -> SourceStatus:
-    with connect(config.source.url, application_name=f"penstock {config.name} serve") as conn:
-        return read_source_status(conn, config.name)

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 class Acting:
     """One person on one page. A page lives longer than the request that it came with: whether the
-    person may still act is asked each time.
+    person may still see it is asked each time.
     """
 
     def __init__(
@@ -30,8 +30,18 @@ class Acting:
     def may_operate(self) -> bool:
         return self.actor.identity.may_operate
 
+    @property
+    def is_signed_in(self) -> bool:
+        """Whether the session goes on: it has an end, and a token can be revoked."""
+        return self._still_valid(self.actor.identity)
+
     async def read(self, ask: Callable[[], T]) -> T | None:
-        """What ``ask`` gives, in a thread; None where that failed, which is then shown."""
+        """What ``ask`` gives, in a thread; None where that failed, which is then shown, and where
+        the person may not see it any more.
+        """
+        if not self.is_signed_in:
+            ui.notify("Your session has ended. Sign in again.", type="negative")
+            return None
         try:
             return await run.io_bound(ask)
         except PenstockError as error:
@@ -40,9 +50,8 @@ class Acting:
 
     async def act(self, do: Callable[[], T]) -> T | None:
         """Do it if the person may. None where it failed, which is then shown."""
-        identity = self.actor.identity
-        if not identity.may_operate or not self._still_valid(identity):
-            ui.notify("You may look, not change anything. Sign in again.", type="negative")
+        if not self.may_operate:
+            ui.notify("You may look, not change anything.", type="negative")
             return None
         return await self.read(do)
 

@@ -48,4 +48,4 @@ async def _destroy(person: Acting, file: PipelineFile) -> None:
         return
     job = await person.act(lambda: person.service.start_job(person.actor, file, "destroy", {}))
     if job is not None:
-        ui.notify("It is being removed; the events say how it went.")
+        ui.notify("It is being removed; the tab Operations says how it goes.")

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from nicegui import ui
 
+from penstock.config import PipelineConfig
+from penstock.config.kafka_source import KafkaPipelineConfig
+from penstock.model.topic_status import TopicStatus
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.page.acting import Acting
 from penstock.serve.page.words import HEALTH_WORDS, UNKNOWN, rate_text, seconds_text, size_text
@@ -48,9 +51,10 @@ def _arrow(text: str) -> ui.label:
 def make_flow(person: Acting, file: PipelineFile) -> Callable[[Overview], None]:
     """Shows the flow; the function that is returned brings it up to date."""
     config = file.config
-    place = str(config.source.url).split("@")[-1].removeprefix("postgresql://") if config else ""
+    reads_topics = isinstance(config, KafkaPipelineConfig)
     with ui.element("section").classes("ps-flow").props('aria-label="Flow of rows"'):
-        source = _station("storage", "Source", "WAL that it keeps for the slot")
+        of = "messages to be read" if reads_topics else "WAL that it keeps for the slot"
+        source = _station("storage", "Source: kafka" if reads_topics else "Source", of)
         received = _arrow("captured")
         log = _station("segment", "Change log", "waiting to be delivered, or kept")
         delivered = _arrow("delivered")
@@ -63,13 +67,31 @@ def make_flow(person: Acting, file: PipelineFile) -> Callable[[Overview], None]:
         delivered.set_text(rate_text(rate))
         streaming = said.get("capture_streaming")
         capture = "" if not said else "capture reads" if streaming else "capture does not read"
-        source.show(size_text(said.get("unconfirmed_bytes")), place, capture)
+        kept = size_text(said.get("unconfirmed_bytes"))
+        if reads_topics and config is not None:
+            kept = _messages(person.service.looks(config).source.known)
+        source.show(kept, _place(config), capture)
         folder = config.change_log.path if config else ""
         log.show(size_text(said.get("log_bytes")), folder, _buffered(said.get("buffered_bytes")))
         for target, destination in zip(targets, view.destinations, strict=False):
             _show_target(target, destination, alone=len(targets) == 1)
 
     return refresh
+
+
+def _place(config: PipelineConfig | None) -> str:
+    """Where the rows come from."""
+    if config is None:
+        return ""
+    if isinstance(config, KafkaPipelineConfig):
+        return config.source.brokers
+    return str(config.source.url).split("@")[-1].removeprefix("postgresql://")
+
+
+def _messages(source: object) -> str:
+    if not isinstance(source, TopicStatus):
+        return UNKNOWN
+    return f"{sum(source.behind.values()):,}"
 
 
 def _targets(file: PipelineFile) -> list[_Station]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from nicegui import ui
@@ -16,6 +17,13 @@ from penstock.serve.supervise.jobs import JobKind, JobView
 _REFRESH_SECONDS = paced(1.0)
 _MOST_ROWS = 500
 
+# As `penstock verify` has them: option, label, least, most, what it is by itself.
+_VERIFY_OPTIONS = (
+    ("parallel", "Sessions on each side", 1, 64, 2),
+    ("show", "Differing rows to name of each table", 1, 1000, 10),
+    ("wait", "Seconds to wait for the destination", 0, 86_400, 600),
+)
+
 _RESULT_WORDS = {
     "passed": ("check_circle", "passed"),
     "failed": ("error", "failed"),
@@ -28,53 +36,89 @@ _RESULT_WORDS = {
 
 async def show_checks(person: Acting, file: PipelineFile) -> None:
     """What `penstock check` says."""
-    _show(person, file, "check", "Check now", "Looks at source, role, tables, log and destination.")
+    text = "Looks at source, role, tables, log and destination."
+    await _show(person, file, "check", "Check now", text, dict)
 
 
 async def show_verification(person: Acting, file: PipelineFile) -> None:
     """What `penstock verify` says."""
+    fields: dict[str, ui.number] = {}
+
+    def options() -> dict[str, int | float]:
+        return {name: int(field.value) for name, field in fields.items() if field.value is not None}
+
     text = "Compares every row of source and destination at one position, while the pipeline runs."
-    _show(person, file, "verify", "Verify now", text)
+    if person.may_operate:
+        with ui.row().classes("items-center gap-3"):
+            for name, label, least, most, value in _VERIFY_OPTIONS:
+                made = ui.number(label, value=value, min=least, max=most, precision=0)
+                fields[name] = made.props("outlined dense").classes("w-60")
+    await _show(person, file, "verify", "Verify now", text, options)
 
 
-def _show(person: Acting, file: PipelineFile, kind: JobKind, label: str, text: str) -> None:
+async def _show(
+    person: Acting,
+    file: PipelineFile,
+    kind: JobKind,
+    label: str,
+    text: str,
+    options: Callable[[], dict[str, int | float]],
+) -> None:
     service = person.service
 
     async def start() -> None:
-        if await person.act(lambda: service.start_job(person.actor, file, kind, {})):
-            look()
+        chosen = options()
+        if await person.act(lambda: service.start_job(person.actor, file, kind, chosen)):
+            await look()
 
     async def cancel() -> None:
-        job = _latest(person, file, kind)
-        if job is not None:
-            await person.act(lambda: service.cancel_job(person.actor, file, job.id))
+        running = shown[0]
+        if running is not None:
+            await person.act(lambda: service.cancel_job(person.actor, file, running.id))
+            await look()
 
     with ui.row().classes("items-center gap-3"):
         if person.may_operate:
             ui.button(label, icon="play_arrow", on_click=start).props("no-caps outline")
-            ui.button("Cancel", icon="cancel", on_click=cancel).props("no-caps flat")
+        stop = ui.button("Cancel", icon="cancel", on_click=cancel).props("no-caps flat")
+        stop.set_visibility(False)
         ui.label(text).classes("ps-soft")
-    shown: list[object] = []
+    shown: list[JobView | None] = [None]
     place = ui.column().classes("w-full gap-2")
+    with place:
+        _show_job(None)
 
-    def look() -> None:
-        job = _latest(person, file, kind)
-        now = [None if job is None else (job.id, job.state, job.done, job.of)]
-        if now != shown:
-            shown[:] = now
+    async def look() -> None:
+        """Outputs are read in a thread, and a report only once it is there."""
+        job = await person.read(lambda: _latest(person, file, kind))
+        if job is None or (shown[0] is not None and is_same(job, shown[0])):
+            return
+        whole = await person.read(lambda: service.job(file, job.id))
+        if whole is not None:
+            shown[0] = job
+            stop.set_visibility(person.may_operate and whole.state == "running")
             place.clear()
             with place:
-                _show_job(job)
+                _show_job(whole if person.may_operate else whole.without_rows())
 
-    look()
+    await look()
     repeat(_REFRESH_SECONDS, look)
+
+
+def is_same(job: JobView, before: JobView) -> bool:
+    """Whether a person would see the same."""
+    return (job.id, job.state, job.done, job.of) == (
+        before.id,
+        before.state,
+        before.done,
+        before.of,
+    )
 
 
 def _latest(person: Acting, file: PipelineFile, kind: JobKind) -> JobView | None:
     of = (kind, file.destination)
     jobs = person.service.jobs.of(file.name)
-    found = next((job for job in jobs if (job.kind, job.destination) == of), None)
-    return found if found is None or person.may_operate else found.without_rows()
+    return next((job for job in jobs if (job.kind, job.destination) == of), None)
 
 
 def _show_job(job: JobView | None) -> None:
@@ -111,7 +155,7 @@ def _show_results(results: list[dict[str, Any]], began: str) -> None:
     for result in sorted(results, key=lambda result: result["status"] != "failed"):
         with ui.card().classes("ps-card q-pa-sm w-full").style("gap: .2rem"):
             with ui.row().classes("items-center gap-2"):
-                _badge(result["status"])
+                status_badge(result["status"])
                 ui.label(result["name"]).classes("font-semibold")
             ui.label(result["detail"]).classes("ps-soft ps-name")
             if result["remedy"]:
@@ -159,7 +203,7 @@ def _differences(table: dict[str, Any]) -> str:
     return "; ".join(found)
 
 
-def _badge(status: str) -> None:
+def status_badge(status: str) -> None:
     icon, word = _RESULT_WORDS.get(status, ("help", status))
     with ui.row().classes(f"ps-badge ps-{status}"):
         ui.icon(icon).props('aria-hidden="true"')

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request
 from nicegui import ui
 
+from penstock.cadence import paced
 from penstock.serve.page.acting import Acting
 from penstock.serve.page.frame import frame, note
 from penstock.serve.page.overview import OverviewRows, show_overview
@@ -16,6 +17,7 @@ from penstock.serve.safety.identity import Identity
 from penstock.serve.service import Actor, Service, UnknownPipeline
 
 _RECONNECT_SECONDS = 30.0
+_LOOK_SECONDS = paced(2.0)
 
 
 def install_pages(
@@ -28,7 +30,9 @@ def install_pages(
     def acting(request: Request) -> Acting:
         identity: Identity = request.scope[IDENTITY]
         address = request.client.host if request.client else ""
-        return Acting(service, Actor(identity, address), still_valid)
+        person = Acting(service, Actor(identity, address), still_valid)
+        _leave_in_time(person)
+        return person
 
     @ui.page("/")
     def overview(request: Request, mode: str = "auto") -> None:
@@ -63,3 +67,15 @@ def install_pages(
         # It would compile style sheets in the browser, whenever a page is opened.
         tailwind=False,
     )
+
+
+def _leave_in_time(person: Acting) -> None:
+    """Once the session has ended, nothing is left of the page but the way to the sign-in form."""
+    client = ui.context.client
+
+    def look() -> None:
+        if not person.is_signed_in:
+            ui.navigate.to("/signin")
+            client.content.clear()
+
+    ui.timer(_LOOK_SECONDS, look)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from nicegui import run, ui
+from nicegui import ui
 
-from penstock.model.errors import PenstockError
 from penstock.operations.schema_history import schema_history
+from penstock.serve.api.answers import matching_tables
 from penstock.serve.catalogue import PipelineFile
 from penstock.serve.page.acting import Acting
 
-_MOST_NAMES = 2_000
+_MOST_NAMES = 100
 
 
 async def show_schema(person: Acting, file: PipelineFile) -> None:
-    """A table is chosen, then its versions are shown, newest first."""
+    """A table is looked for and chosen, then its versions are shown, newest first."""
     config = file.config
     tables = None
     if config is not None:
@@ -21,21 +21,19 @@ async def show_schema(person: Acting, file: PipelineFile) -> None:
     if config is None or tables is None:
         ui.label("The tables are not known.").classes("ps-soft")
         return
-    names = [table.name for table in tables[:_MOST_NAMES]]
-    chosen = ui.select(names, label="Table", with_input=True).props("outlined dense")
-    chosen.classes("w-96 max-w-full")
+    with ui.row().classes("w-full items-center gap-2"):
+        search = ui.input("Search tables").props("outlined dense clearable debounce=250")
+        names = [table.name for table in tables[:_MOST_NAMES]]
+        chosen = ui.select(names, label="Table").props("outlined dense")
+        chosen.classes("w-96 max-w-full")
+        count = ui.label(_found(len(tables))).classes("ps-soft")
     shown = ui.column().classes("w-full gap-2")
 
     async def show() -> None:
         shown.clear()
         if not chosen.value:
             return
-        try:
-            versions = await run.io_bound(lambda: schema_history(config, str(chosen.value)))
-        except PenstockError as error:
-            with shown:
-                ui.label(error.message).classes("ps-note ps-note-bad")
-            return
+        versions = await person.read(lambda: schema_history(config, str(chosen.value)))
         with shown:
             for number, version in reversed(list(enumerate(versions or [], start=1))):
                 with ui.card().classes("ps-card q-pa-md w-full").style("gap: .25rem"):
@@ -43,9 +41,23 @@ async def show_schema(person: Acting, file: PipelineFile) -> None:
                     for change in version["changes"]:
                         _show_change(change, first=number == 1)
 
+    async def look() -> None:
+        now = await person.read(lambda: person.service.tables(file))
+        found = matching_tables(now or [], search.value or "", None)
+        names = [table.name for table in found[:_MOST_NAMES]]
+        count.set_text(_found(len(found)))
+        chosen.set_options(names, value=names[0] if names else None)
+
+    search.on_value_change(look)
     chosen.on_value_change(show)
     if names:
         chosen.set_value(names[0])
+
+
+def _found(count: int) -> str:
+    if count > _MOST_NAMES:
+        return f"{count:,} tables, the first {_MOST_NAMES} to choose from: search for others"
+    return f"{count:,} tables"
 
 
 def _show_change(change: str, *, first: bool) -> None:

@@ -26,7 +26,7 @@ class Sessions:
         self._clock = clock
 
     def cookie(self, identity: Identity) -> str:
-        value = [identity.name, identity.role, identity.token, self._clock() + SESSION_SECONDS]
+        value = [identity.name, identity.role, identity.token, self.end()]
         body = base64.urlsafe_b64encode(json.dumps(value).encode())
         return f"{body.decode()}.{self._seal(body)}"
 
@@ -38,8 +38,16 @@ class Sessions:
         with suppress(ValueError, TypeError):
             name, role, token, until = json.loads(base64.urlsafe_b64decode(body))
             if role in ROLES and until > self._clock():
-                return Identity(name, role, token)
+                return Identity(name, role, token, until)
         return None
+
+    def end(self) -> float:
+        """Of a session that begins now."""
+        return self._clock() + SESSION_SECONDS
+
+    def lasts(self, identity: Identity) -> bool:
+        """Whether the session has not ended by itself."""
+        return not identity.until or identity.until > self._clock()
 
     def _seal(self, body: bytes) -> str:
         return hmac.new(self._key, b"session:" + body, hashlib.sha256).hexdigest()

@@ -1,12 +1,14 @@
 """Long operations (check, verify, init, snapshot, destroy) as processes, with their progress.
 
-Each has a folder with its command, its output and what it said. A server that starts anew finds
-them there, and those that still run go on.
+Each has a folder with its process, its output, what it said and how it ended. A server that starts
+anew finds them there, and those that still run go on. How one ended is its own word: one that was
+killed has failed, whoever looks.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -15,7 +17,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,6 +38,13 @@ _MOST_KEPT = 20
 _MOST_RUNNING = 4
 _MOST_OUTPUT = 8 * 2**20
 _MOST_SAID = 64 * 2**10
+
+# What the process of an operation (penstock.cli.as_job) and the server have agreed on.
+GO = b"go\n"
+ENDED = "ended.json"
+
+_KILLED = "It ended without a word: it was killed, or the machine went down."
+_START_AGAIN = "What it had done stays done. See how the pipeline stands, and start it again."
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,8 @@ class Jobs:
         self._folder = folder
         self._lock = threading.Lock()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        # What has ended stays as it is. Without reports, which can be large.
+        self._ended: dict[str, JobView] = {}
 
     def start(
         self, file: PipelineFile, kind: JobKind, options: Mapping[str, int | float], who: str
@@ -100,25 +111,51 @@ class Jobs:
                 )
             self._forget_old()
             job_id = uuid.uuid4().hex
-            folder = self._folder / job_id
-            folder.mkdir(mode=0o700)
-            child = start_detached(_command(kind, file, options), folder / "out", folder / "err")
-            self._children[job_id] = child
-            write_json(
-                folder / "job.json",
-                {
-                    "pipeline": file.name,
-                    "destination": file.destination,
-                    "kind": kind,
-                    "started_by": who,
-                    "began_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                    "process": ProcessIdentity.of(child.pid).to_json(),
-                },
-            )
+            try:
+                self._begin(job_id, file, kind, options, who)
+            except OSError as error:
+                raise PenstockError(
+                    f"{kind} of pipeline {file.name} cannot be started: {error.strerror}.",
+                    remedy=f"See that {self._folder} can be written, and that the machine has "
+                    "memory and processes left.",
+                ) from None
             view = self._view(job_id)
         if view is None:
             raise PenstockError(f"{kind} of pipeline {file.name} could not be started.")
         return view
+
+    def _begin(
+        self,
+        job_id: str,
+        file: PipelineFile,
+        kind: JobKind,
+        options: Mapping[str, int | float],
+        who: str,
+    ) -> None:
+        """It waits until it is written down. Where that fails, it ends without a beginning."""
+        folder = self._folder / job_id
+        folder.mkdir(mode=0o700)
+        process = [sys.executable, "-m", "penstock.cli.as_job", str(folder)]
+        child = start_detached(
+            [*process, *_arguments(kind, file, options)],
+            folder / "out",
+            folder / "err",
+            stdin=subprocess.PIPE,
+        )
+        self._children[job_id] = child
+        record = {
+            "pipeline": file.name,
+            "destination": file.destination,
+            "kind": kind,
+            "started_by": who,
+            "began_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "process": ProcessIdentity.of(child.pid).to_json(),
+        }
+        # One that has died already says so by its end.
+        with suppress(BrokenPipeError), child.stdin or nullcontext() as to_child:
+            write_json(folder / "job.json", record)
+            if to_child is not None:
+                to_child.write(GO)
 
     def get(self, pipeline: str, job_id: str) -> JobView | None:
         with self._lock:
@@ -126,7 +163,7 @@ class Jobs:
         return view if view is not None and view.pipeline == pipeline else None
 
     def of(self, pipeline: str) -> list[JobView]:
-        """Newest first."""
+        """Newest first, without their reports: ``get`` has that of one."""
         with self._lock:
             return [job for job in self._all() if job.pipeline == pipeline]
 
@@ -142,9 +179,22 @@ class Jobs:
             return self._view(job_id)
 
     def _all(self) -> list[JobView]:
-        found = [self._view(path.name) for path in self._folder.iterdir() if path.is_dir()]
+        found = [self._at_a_glance(path.name) for path in self._folder.iterdir() if path.is_dir()]
         jobs = [job for job in found if job is not None]
         return sorted(jobs, key=lambda job: job.began_at, reverse=True)
+
+    def _at_a_glance(self, job_id: str) -> JobView | None:
+        """Without its report. Those who look ask every second: one that has ended is read once."""
+        known = self._ended.get(job_id)
+        if known is not None:
+            return known
+        view = self._view(job_id)
+        if view is None:
+            return None
+        view = replace(view, report=None, said="")
+        if view.state != "running":
+            self._ended[job_id] = view
+        return view
 
     def _record(self, job_id: str) -> dict[str, Any] | None:
         # It becomes a path: nothing but what we gave out is looked for.
@@ -158,20 +208,23 @@ class Jobs:
         if record is None:
             return None
         folder = self._folder / job_id
-        lives, code = self._ending(job_id, record)
+        lives = self._lives(job_id, record)
         # First looked at, then read: what it said last is not missed.
         said = _tail(folder / "err", _MOST_SAID)
         error, remedy = _error_in(said)
         report = None if lives or record["kind"] not in _REPORTING else _report(folder / "out")
         passed = _passed(record["kind"], report)
+        code = _exit_code(folder)
         if lives:
             state: JobState = "running"
-        elif record.get("cancelled") and report is None:
+        elif record.get("cancelled") and report is None and code != 0:
             state = "cancelled"
         elif record["kind"] in _REPORTING:
             state = "succeeded" if report is not None else "failed"
         else:
-            state = "succeeded" if code == 0 or (code is None and not error) else "failed"
+            state = "succeeded" if code == 0 else "failed"
+        if state == "failed" and code is None and not error:
+            error, remedy = _KILLED, _START_AGAIN
         done, of = _progress(said)
         return JobView(
             job_id,
@@ -190,25 +243,28 @@ class Jobs:
             record.get("destination", ""),
         )
 
-    def _ending(self, job_id: str, record: dict[str, Any]) -> tuple[bool, int | None]:
-        """Whether it runs, and where it was our child, what it ended with."""
+    def _lives(self, job_id: str, record: dict[str, Any]) -> bool:
         child = self._children.get(job_id)
         if child is not None:
-            code = child.poll()
-            return code is None, code
+            return child.poll() is None
         with suppress(KeyError, TypeError, ValueError):
-            return ProcessIdentity.from_json(record["process"]).lives, None
-        return False, None
+            return ProcessIdentity.from_json(record["process"]).lives
+        return False
 
     def _forget_old(self) -> None:
-        ended = [job for job in self._all() if job.state != "running"]
-        for job in ended[_MOST_KEPT:]:
-            shutil.rmtree(self._folder / job.id, ignore_errors=True)
-            self._children.pop(job.id, None)
+        jobs = self._all()
+        old = [job.id for job in jobs if job.state != "running"][_MOST_KEPT:]
+        # A server that died before it had written one down had not let it begin, either.
+        known = {job.id for job in jobs}
+        old += [path.name for path in self._folder.iterdir() if path.name not in known]
+        for job_id in old:
+            shutil.rmtree(self._folder / job_id, ignore_errors=True)
+            self._children.pop(job_id, None)
+            self._ended.pop(job_id, None)
 
 
-def _command(kind: JobKind, file: PipelineFile, options: Mapping[str, int | float]) -> list[str]:
-    command = [sys.executable, "-m", "penstock", "--log-format", "json", kind, str(file.path)]
+def _arguments(kind: JobKind, file: PipelineFile, options: Mapping[str, int | float]) -> list[str]:
+    command = ["--log-format", "json", kind, str(file.path)]
     if file.destination:
         command += ["--only", file.destination]
     if kind in _REPORTING:
@@ -235,10 +291,18 @@ def _passed(kind: str, report: Any) -> bool | None:
     return None
 
 
+def _exit_code(folder: Path) -> int | None:
+    """What it wrote down at its end; None where it could not."""
+    value = read_json(folder / ENDED)
+    code = value.get("exit_code") if isinstance(value, dict) else None
+    return code if isinstance(code, int) else None
+
+
 def _tail(path: Path, most: int) -> str:
-    with suppress(OSError):
-        data = path.read_bytes()
-        return data[-most:].decode(errors="replace")
+    with suppress(OSError), path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most))
+        return file.read(most).decode(errors="replace")
     return ""
 
 

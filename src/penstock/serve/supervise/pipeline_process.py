@@ -33,12 +33,16 @@ def start_run(views: Sequence[PipelineConfig], file: Path, log: Path) -> subproc
     return start_detached(command, log, log)
 
 
-def start_detached(command: list[str], out: Path, err: Path) -> subprocess.Popen[bytes]:
-    """Start a process that is not ours to end: it reads nothing, and appends to files."""
+def start_detached(
+    command: list[str], out: Path, err: Path, *, stdin: int = subprocess.DEVNULL
+) -> subprocess.Popen[bytes]:
+    """Start a process that is not ours to end: it appends to files, and reads nothing unless it is
+    given something.
+    """
     with _appended(out) as output, _appended(err) as error:
         return subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=error,
             start_new_session=True,

@@ -19,7 +19,7 @@ from typing import Literal
 
 from penstock.backoff import Backoff
 from penstock.cadence import paced
-from penstock.model.errors import ConfigError, PenstockError
+from penstock.model.errors import PenstockError
 from penstock.operations.exit_codes import EXIT_CONFIG
 from penstock.operations.process_identity import ProcessIdentity
 from penstock.operations.run_record import RunRecord, left_code, running
@@ -82,6 +82,11 @@ class _Kept:
     restarts: int = 0
     gave_up: bool = False
     error: str = ""
+    written: bool = True
+
+
+class _CannotStart(PenstockError):
+    """The machine could not start it; another try may succeed."""
 
 
 class RunSupervisor:
@@ -186,13 +191,24 @@ class RunSupervisor:
         """Read changed files, look at every process, start what is due."""
         self._catalogue.refresh()
         for file in self._catalogue.all():
-            with self._lock:
-                kept = self._of(file)
-                self._look(file, kept)
-                if file.config is not None and kept.wanted == "running":
-                    self._keep_running(file, kept)
-                self._read_log(file, kept)
-                kept.log.shorten()
+            try:
+                self._turn_of(file)
+            except Exception:
+                # Of one pipeline: the others are looked after, and the next turn looks again.
+                _log.exception(
+                    "a look at pipeline %s failed", file.name, extra={"event": "turn_failed"}
+                )
+
+    def _turn_of(self, file: PipelineFile) -> None:
+        with self._lock:
+            kept = self._of(file)
+            self._look(file, kept)
+            if file.config is not None and kept.wanted == "running":
+                self._keep_running(file, kept)
+            if not kept.written:
+                self._note(file, kept)
+            self._read_log(file, kept)
+            kept.log.shorten()
 
     def _keep_running(self, file: PipelineFile, kept: _Kept) -> None:
         if kept.process is not None or kept.gave_up:
@@ -201,15 +217,27 @@ class RunSupervisor:
             try:
                 self._begin(file, kept)
             except PenstockError as error:
-                kept.gave_up, kept.error = True, f"{error.message} {error.remedy}".strip()
+                kept.error = f"{error.message} {error.remedy}".strip()
+                if isinstance(error, _CannotStart):
+                    kept.due = time.monotonic() + kept.backoff.next_pause()
+                    kept.restarts += 1
+                else:
+                    kept.gave_up = True
                 self._tell(file, "start_failed", kept.error, level="error")
 
     def _begin(self, file: PipelineFile, kept: _Kept) -> None:
         file.require_config()
-        kept.child = start_run(file.views, file.path, self._folder.pipeline_log(file.name))
+        try:
+            kept.child = start_run(file.views, file.path, self._folder.pipeline_log(file.name))
+        except OSError as error:
+            raise _CannotStart(
+                f"Pipeline {file.name} cannot be started: {error.strerror}.",
+                remedy="See that the machine has memory and processes left, and that "
+                f"{self._folder.path} can be written.",
+            ) from None
         kept.process = ProcessIdentity.of(kept.child.pid)
         kept.began_at, kept.adopted, kept.stopping, kept.due = datetime.now(UTC), False, False, None
-        self._write(file, kept)
+        self._note(file, kept)
         self._tell(file, "process_started", f"started as process {kept.child.pid}")
 
     def _look(self, file: PipelineFile, kept: _Kept) -> None:
@@ -226,7 +254,7 @@ class RunSupervisor:
         if kept.process is None:
             kept.process, kept.began_at = record.process, record.began_at
             kept.adopted, kept.stopping, kept.due = True, False, None
-            self._write(file, kept)
+            self._note(file, kept)
             self._tell(file, "process_adopted", f"runs as process {record.process.pid}")
         if kept.process == record.process:
             kept.record = record
@@ -261,7 +289,7 @@ class RunSupervisor:
             )
             text = f"ended{how}; starts again in {pause:.0f} s" + (f": {said}" if said else "")
             self._tell(file, "process_failed", text, level="error")
-        self._write(file, kept)
+        self._note(file, kept)
 
     def _read_log(self, file: PipelineFile, kept: _Kept) -> None:
         while lines := kept.log.read():
@@ -291,8 +319,28 @@ class RunSupervisor:
         return kept
 
     def _want(self, file: PipelineFile, kept: _Kept, wanted: Wanted) -> None:
-        kept.wanted = wanted
-        self._write(file, kept)
+        """Raises PenstockError where it cannot be written down; then nothing else is wanted."""
+        before, kept.wanted = kept.wanted, wanted
+        try:
+            self._write(file, kept)
+        except OSError as error:
+            kept.wanted = before
+            raise PenstockError(
+                f"What is wanted of pipeline {file.name} cannot be written down: {error.strerror}.",
+                remedy=f"See that {self._folder.path} can be written.",
+            ) from None
+
+    def _note(self, file: PipelineFile, kept: _Kept) -> None:
+        """Write down how it stands. What cannot be written now is written by a later turn: a full
+        disk keeps no pipeline from being looked after.
+        """
+        try:
+            self._write(file, kept)
+        except OSError as error:
+            if kept.written:
+                text = f"how it stands cannot be written down: {error.strerror}"
+                self._tell(file, "state_not_written", text, level="error")
+            kept.written = False
 
     def _write(self, file: PipelineFile, kept: _Kept) -> None:
         value = {
@@ -301,13 +349,8 @@ class RunSupervisor:
             "adopted": kept.adopted,
             "began_at": kept.began_at and kept.began_at.isoformat(),
         }
-        try:
-            write_json(self._folder.pipeline_state(file.name), value)
-        except OSError as error:
-            raise ConfigError(
-                f"What is wanted of pipeline {file.name} cannot be written down: {error.strerror}.",
-                remedy=f"See that {self._folder.path} can be written.",
-            ) from None
+        write_json(self._folder.pipeline_state(file.name), value)
+        kept.written = True
 
     def _view(self, file: PipelineFile, kept: _Kept) -> ProcessView:
         if kept.process is not None:
