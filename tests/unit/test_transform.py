@@ -155,6 +155,61 @@ def test_a_renamed_column_stops_its_table_in_relaxed_mode_too() -> None:
     assert "email" in refused.message
 
 
+KEEPING = {"keep": ["*"]}
+
+
+def test_keep_of_a_pattern_does_not_take_a_renamed_column() -> None:
+    """Also in strict mode: `keep: ["*"]` would let it out in clear."""
+    hiding = transform({"*mail*": "hash"}, table="public.*", rule=KEEPING)
+    before = definition(PEOPLE)
+    assert hiding.refused(before, before) is None
+    renamed = definition(table("people", ID, Column("contact", "text"), Column("note", "text")))
+    refused = hiding.refused(before, renamed)
+    assert refused is not None
+    assert "contact (which was public.people.email)" in refused.message
+    assert refused.table == before.oid
+    # Under another rule it may leave; or where a person says so of both names.
+    assert (
+        transform({"*mail*": "hash", "c*": "hash"}, table="public.*").refused(
+            before, replace(renamed, columns=renamed.columns[1:2])
+        )
+        is None
+    )
+    allowed = transform({"*mail*": "hash"}, table="public.*", rule={"keep": ["email", "*"]})
+    assert allowed.refused(before, renamed) is None
+    # One that is gone is no leak.
+    gone = replace(before, columns=tuple(c for c in before.columns if c.name != "email"))
+    assert hiding.refused(before, gone) is None
+
+
+@pytest.mark.parametrize("moved", [{"name": "persons"}, {"schema": "old"}], ids=str)
+def test_a_table_that_leaves_its_rule_is_stopped(moved: dict[str, str]) -> None:
+    """By another name or schema, whether no rule matches it then or one that keeps everything."""
+    rule = {"table": "public.people", "columns": {"email": "hash"}, **KEEPING}
+    every = {"table": "*.*", **KEEPING}
+    before = definition(PEOPLE)
+    for rules in ([rule], [every, rule]):
+        config = TransformConfig.model_validate({"key": KEY, "rules": rules})
+        refused = Transform(config).refused(before, replace(before, **moved))
+        assert refused is not None
+        assert "email" in refused.message
+
+
+def test_a_partition_brings_its_rows_under_no_weaker_rules() -> None:
+    """Of a table that was followed by itself, and is attached to another one."""
+    part = definition(PEOPLE)
+    root = replace(part, oid=part.oid + 1, name="everybody")
+    rule = {"table": "public.people", "columns": {"email": "hash"}, **KEEPING}
+    every = {"table": "public.everybody", **KEEPING}
+    config = TransformConfig.model_validate({"key": KEY, "rules": [rule, every]})
+    refused = Transform(config).refused_partition(part, root)
+    assert refused is not None
+    assert refused.table == root.oid
+    assert "email" in refused.message
+    same = transform({"email": "hash"}, table="public.*", rule=KEEPING)
+    assert same.refused_partition(part, root) is None
+
+
 def _schema(of: Table) -> Any:
     builder = ChangeBuilder()
     with builder.transaction():
@@ -247,6 +302,57 @@ def test_a_definition_shows_no_values() -> None:
     assert [i.name for i in seen.indexes] == ["i2"]
     assert seen.transform
     assert TableDefinition.from_json(seen.to_json()) == seen
+
+
+@pytest.mark.parametrize(
+    ("definition_sql", "shows"),
+    [
+        ("USING btree (id) WHERE (email = 'anna')", True),
+        ("USING btree (id) WHERE (email = 123456789)", True),
+        ("USING btree (id) WHERE (email > .5)", True),
+        ("USING btree (substr(email, 1, 3))", True),
+        ("USING btree (((people.*)::text = '(1,anna)'))", True),
+        ("USING btree (note) WHERE (note = 'x')", False),
+        ("USING btree (email int4_ops) WITH (fillfactor='70') WHERE (email IS NOT NULL)", False),
+        ('USING btree ("line 2", email)', False),
+    ],
+)
+def test_an_index_with_a_constant_beside_a_changed_column_is_not_made(
+    definition_sql: str, shows: bool
+) -> None:
+    told = replace(definition(PEOPLE), indexes=(IndexDefinition("i", False, definition_sql),))
+    seen = HIDING.definition(told)
+    assert len(seen.indexes) == (not shows)
+    assert ("index i is not made" in str(seen.left_out)) == shows
+    assert "anna" not in str(seen)
+
+
+def test_generated_columns_and_exclusions_show_no_values() -> None:
+    told = definition(PEOPLE)
+    last = replace(told.columns[2], published=False, default=None)
+    columns = (
+        *told.columns[:2],
+        replace(last, name="is_boss", attnum=8, generated="(email = 'anna@shop.de'::text)"),
+        replace(last, name="lowered", attnum=9, generated="lower(email)"),
+        replace(last, name="noted", attnum=10, generated="(note = 'anna'::text)"),
+    )
+    without = "EXCLUDE USING btree (id WITH =) WHERE ((email = 'anna@shop.de'::text))"
+    exclusion = ConstraintDefinition("x", "exclude", without)
+    shared = transform({"*": "hash", "id": "keep", "note*": "keep"})
+    for hiding in (HIDING, shared):
+        seen = hiding.definition(replace(told, columns=columns, constraints=(exclusion,)))
+        found = {column.name: column.generated for column in seen.columns}
+        assert (found["is_boss"], found["lowered"]) == (None, "lower(email)")
+        assert found["noted"] is not None
+        assert seen.constraints == ()
+        assert "anna@shop.de" not in str(seen)
+        assert "generated column is_boss is not made" in str(seen.left_out)
+    # One that is sent and has a rule is what the rule makes of it.
+    sent = tuple(replace(c, published=True) for c in columns)
+    seen = transform({"*": "hash", "id": "keep", "note*": "keep"}).definition(
+        replace(told, columns=sent)
+    )
+    assert {c.name: c.generated for c in seen.columns}["lowered"] is None
 
 
 def test_the_fingerprint_is_of_rules_key_and_columns() -> None:

@@ -10,7 +10,8 @@ from typing import Literal
 from penstock.model.errors import ConfigError
 from penstock.model.table_definition import ConstraintDefinition, TableDefinition
 from penstock.transform.rules import BoundRule, facts_of, in_order
-from penstock.transform.transform import Transform, mentions
+from penstock.transform.shown_definition import mentions
+from penstock.transform.transform import Transform
 from penstock.transform.transformers.contract import UnfitError
 
 Status = Literal["passed", "warning", "failed"]
