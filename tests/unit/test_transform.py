@@ -428,6 +428,26 @@ def test_what_refers_needs_the_same_rule() -> None:
     assert "has not" in findings(same)["public.orders.person"]
 
 
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"use": "uuid", "random": True}, "draws at random"),
+        ({"use": "hash", "when": "note = 'x'"}, "condition is asked of two rows"),
+        ({"use": "template", "template": "{id}"}, "depends on id"),
+        ({"use": "hash", "nulls": "transform"}, "lets a null refer"),
+        ({"use": "hash", "errors": "null"}, ""),
+    ],
+    ids=str,
+)
+def test_the_same_rule_is_not_enough_where_it_depends_on_more(rule: Any, why: str) -> None:
+    by_mail = replace(
+        REFERS, definition="FOREIGN KEY (note) REFERENCES public.people(email)", name="by_mail"
+    )
+    rules = {"table": "people", "columns": {"email": rule, "note": rule}}
+    found = findings(rules, constraints=(by_mail,)).get("public.people.note", "")
+    assert (why in found) if why else not found
+
+
 def test_unique_indexes_ask_for_values_that_stay_apart() -> None:
     index = IndexDefinition("people_email", True, "USING btree (email)", ("email",))
     named = {"table": "people", "columns": {"email": "first_name"}}
@@ -435,6 +455,53 @@ def test_unique_indexes_ask_for_values_that_stay_apart() -> None:
     assert findings(named, indexes=(index,))["public.people.email"].startswith("failed")
     assert findings(named, indexes=(index,), merges=False)["public.people.email"].startswith("warn")
     assert findings(hashed, indexes=(index,))["public.people.email"].startswith("warning")
+
+
+def email_findings(rule: Any, **told: Any) -> str:
+    found = findings({"table": "people", "columns": {"email": rule}}, **told)
+    return found.get("public.people.email", "")
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"use": "hash", "nulls": "transform"}, "failed: nulls: transform makes one value"),
+        ({"use": "token", "when": "note = 'x'"}, "failed: what token makes of a value"),
+        ({"use": "encrypt", "when": "note = 'x'"}, "warning"),
+        ({"use": "token", "errors": "null"}, ""),
+        ("encrypt", ""),
+    ],
+    ids=str,
+)
+def test_conditions_and_nulls_can_cost_uniqueness(rule: Any, why: str) -> None:
+    index = IndexDefinition("people_email", True, "USING btree (email)", ("email",))
+    assert email_findings(rule, indexes=(index,)).startswith(why)
+    if not why:
+        same = replace(index, definition="USING btree (email) NULLS NOT DISTINCT")
+        assert ("several nulls" in email_findings(rule, indexes=(same,))) == (rule != "encrypt")
+    # Without nulls none becomes a value.
+    columns = tuple(replace(c, not_null=True) for c in definition(PEOPLE).columns)
+    if "nulls" in str(rule):
+        found = email_findings(rule, indexes=(index,), columns=columns)
+        assert found.startswith("warning: hash keeps values apart almost always")
+
+
+def test_a_condition_names_columns_of_the_table() -> None:
+    def found(when: str, **told: Any) -> str:
+        return email_findings({"use": "null", "when": when}, **told)
+
+    assert "names note2, which is no column" in found("note = 'DE' AND nOte2 = 'id'")
+    assert "names no column" in found("'note' = 'email'")
+    assert found("note = 'DE' AND lower(email) IN ('x', note)") == ""
+    typed = tuple(
+        replace(column, type_oid=oid)
+        for column, oid in zip(definition(PEOPLE).columns, (23, 25, 25), strict=True)
+    )
+    assert "wrong at character" in found("note > 5", columns=typed)
+    assert found("note <> '5' AND id > 5", columns=typed) == ""
+    # One that the pipeline leaves out does not come.
+    left_out = (*typed[:2], replace(typed[2], ignored=True))
+    assert "names note, which is no column" in found("note = 'x'", columns=left_out)
 
 
 def test_types_lengths_keys_and_names_are_checked() -> None:
