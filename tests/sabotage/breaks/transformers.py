@@ -86,6 +86,29 @@ BREAKS: tuple[Break, ...] = (
         noticed_by=(("unit/test_transformers.py", "test_domains_and_keys"),),
     ),
     Break(
+        name="references-by-chance",
+        guarantee=_SAME,
+        without="A rule that draws at random passes for a key and for what refers to it.",
+        file="transform/transform_check.py",
+        edits=(("(why := _parted(mine, is_nullable)) is not None", "(why := None)"),),
+        noticed_by=(
+            (
+                "unit/test_transform.py",
+                "test_the_same_rule_is_not_enough_where_it_depends_on_more",
+            ),
+        ),
+    ),
+    Break(
+        name="leaves-are-texts",
+        guarantee=_SAME,
+        without="A key inside a document gets another number than in its column.",
+        file="transform/transformers/leaves.py",
+        edits=(("            node[key] = _number(text)", "            node[key] = text"),),
+        noticed_by=(
+            ("unit/test_transformers.py", "test_leaves_are_of_the_type_that_they_look_like"),
+        ),
+    ),
+    Break(
         name="defaults-show-values",
         guarantee=_STAYS,
         without="Defaults of changed columns are made at the destination.",
