@@ -526,3 +526,10 @@ def test_a_check_constraint_over_a_changed_column_is_told_of() -> None:
     check = ConstraintDefinition("c", "check", "CHECK (email LIKE '%@%')")
     found = findings({"table": "people", "columns": {"email": "hash"}}, constraints=(check,))
     assert found["public.people.email"].startswith("warning: check constraint c is not made")
+
+
+def test_an_index_that_is_not_made_is_told_of() -> None:
+    index = IndexDefinition("i", False, "USING btree (note) WHERE (email = 'anna')")
+    found = findings({"table": "people", "columns": {"email": "hash"}}, indexes=(index,))
+    assert found["public.people"].startswith("warning: index i is not made")
+    assert "anna" not in str(found)

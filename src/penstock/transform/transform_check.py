@@ -13,7 +13,7 @@ from penstock.model.pg_types import builtin_type
 from penstock.model.table_definition import ConstraintDefinition, TableDefinition
 from penstock.model.table_schema import ColumnSchema, TableSchema
 from penstock.transform.rules import BoundRule, facts_of, in_order
-from penstock.transform.shown_definition import mentions
+from penstock.transform.shown_definition import mentions, shown_definition
 from penstock.transform.transform import Transform
 from penstock.transform.transformers.contract import UnfitError, Uniqueness
 
@@ -222,6 +222,10 @@ class _TableCheck:
                     f"check constraint {constraint.name} is not made at the destination: what the "
                     "rule gives need not meet it",
                 )
+        shown = shown_definition(self.table, set(self.bound), lambda _column: None)
+        for text in shown.left_out:
+            if text not in self.table.left_out and not text.startswith("check "):
+                yield self._finding("warning", "", text)
 
 
 def kept_apart(bound: BoundRule, is_nullable: bool, *, same_nulls: bool) -> tuple[Uniqueness, str]:
