@@ -19,6 +19,12 @@ from penstock.model.table_definition import ColumnDefinition, TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.transform.changed_chunk import ChangedChunkReader
+from penstock.transform.refusals import (
+    absent_columns,
+    bare_columns,
+    uncovered_columns,
+    unfit_rule,
+)
 from penstock.transform.row_condition_evaluation import ConditionRows
 from penstock.transform.rules import BoundRule, Rules, facts_of, in_order
 from penstock.transform.shown_definition import mentions, shown_definition
@@ -441,48 +447,3 @@ def _old_known(changes: TableChanges, column: int) -> Mask:
 
 def _refuse(table: TableSchema, column: str, why: str) -> NoReturn:
     raise unfit_rule(table.qualified_name, column, why, table.oid) from None
-
-
-def unfit_rule(table: str, column: str, why: str, oid: int) -> TableRefused:
-    """A rule cannot be followed; ``why`` shows no value."""
-    return TableRefused(
-        f"table {table}, column {column}: its rule cannot be followed: {why}",
-        remedy="correct the rule in the part transform of the pipeline file (`penstock transform "
-        "check FILE` tells more), start `penstock run` again, and run `penstock tables retry` "
-        f"for {table}",
-        table=oid,
-    )
-
-
-def uncovered_columns(table: str, columns: list[str], oid: int) -> TableRefused:
-    """Strict mode misses rules."""
-    return TableRefused(
-        f"table {table} has columns without a rule: {', '.join(columns)}; transform.mode is "
-        "strict, so nothing of the table is delivered",
-        remedy="give each a rule or list it under keep in the part transform of the pipeline file, "
-        f"start `penstock run` again, and run `penstock tables retry` for {table}",
-        table=oid,
-    )
-
-
-def absent_columns(table: str, columns: list[str], oid: int) -> TableRefused:
-    """A rule for just this table names what it does not have."""
-    return TableRefused(
-        f"table {table} has no column {', '.join(columns)}, which a rule names: if it was renamed, "
-        "its values would leave as they are, so nothing of the table is delivered",
-        remedy="correct the name in the part transform of the pipeline file, start `penstock run` "
-        f"again, and run `penstock tables retry` for {table}",
-        table=oid,
-    )
-
-
-def bare_columns(table: TableDefinition, columns: list[str]) -> TableRefused:
-    """Values that a rule covered would leave as they are."""
-    return TableRefused(
-        f"table {table.qualified_name}: no rule changes column {', '.join(columns)} any more: its "
-        "values would leave as they are, so nothing of the table is delivered",
-        remedy="give the column a rule by its name of now, in the part transform of the pipeline "
-        "file (or, if its values may leave as they are, list both names under keep), start "
-        f"`penstock run` again, and run `penstock tables retry` for {table.qualified_name}",
-        table=table.oid,
-    )
