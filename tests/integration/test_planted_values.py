@@ -139,7 +139,7 @@ def unpacked(path: Path) -> bytes:
     """Parquet files are packed; one that is being written has no end yet."""
     if path.suffix == ".parquet":
         with suppress(pa.ArrowInvalid):
-            return repr(pq.ParquetFile(path).read().to_pylist()).encode()  # type: ignore[no-untyped-call]
+            return repr(pq.ParquetFile(path).read().to_pylist()).encode()
     return path.read_bytes()
 
 

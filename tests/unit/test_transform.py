@@ -183,7 +183,7 @@ def test_keep_of_a_pattern_does_not_take_a_renamed_column() -> None:
 
 
 @pytest.mark.parametrize("moved", [{"name": "persons"}, {"schema": "old"}], ids=str)
-def test_a_table_that_leaves_its_rule_is_stopped(moved: dict[str, str]) -> None:
+def test_a_table_that_leaves_its_rule_is_stopped(moved: dict[str, Any]) -> None:
     """By another name or schema, whether no rule matches it then or one that keeps everything."""
     rule = {"table": "public.people", "columns": {"email": "hash"}, **KEEPING}
     every = {"table": "*.*", **KEEPING}
