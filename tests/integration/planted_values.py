@@ -43,7 +43,7 @@ TRANSFORM: dict[str, Any] = {
             },
         },
         {"table": "refusing", "columns": {"id": "integer_key", "email": "email"}, "keep": ["n"]},
-        {"table": "loose", "columns": {"a": "hash"}, "keep": ["b"]},
+        {"table": "loose", "columns": {"a": "hash"}, "keep": ["b", "k*"]},
         {"table": "aside", "columns": {"id": "integer_key", "code": "token"}},
     ],
 }
@@ -54,13 +54,17 @@ TABLES = (
     f"""CREATE TABLE people (
         id bigint PRIMARY KEY, email text DEFAULT '{MARK} default', name text, note text, big text,
         tags text[], doc jsonb, ext uuid, seen timestamp, photo bytea,
-        iban varchar(40) CHECK (iban <> '{MARK} check'))""",
+        iban varchar(40) CHECK (iban <> '{MARK} check'),
+        is_boss boolean GENERATED ALWAYS AS (email = '{MARK} generated') STORED)""",
     f"CREATE INDEX ON people (email) WHERE name <> '{MARK} index'",
+    f"CREATE INDEX ON people (email) WHERE id = {_FIRST_ID + 1}",
     "CREATE TABLE refusing (id bigint PRIMARY KEY, n int, email text)",
     "CREATE TABLE loose (a text, b int)",
     "ALTER TABLE loose REPLICA IDENTITY FULL",
     "CREATE TABLE aside (id bigint PRIMARY KEY, code text)",
 )
+KEYED = "ALTER TABLE loose ADD COLUMN key bigserial PRIMARY KEY"
+"""For destinations that take no table without one."""
 AT_TARGET = "CREATE TABLE refusing (id bigint PRIMARY KEY, n int CHECK (n >= 0), email text)"
 """A table whose target refuses what is below zero, and says so with the row."""
 

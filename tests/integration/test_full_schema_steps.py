@@ -77,6 +77,55 @@ def test_a_second_copy_follows_what_changed(database: str, empty: str) -> None:
         assert conn.execute("SELECT nextval('public.ticket')").fetchone() == (160,)
 
 
+VIEWS = (
+    "CREATE MATERIALIZED VIEW sums AS SELECT n, count(*) FROM plain {where} GROUP BY n",
+    "CREATE UNIQUE INDEX by_n ON sums (n)",
+    "CREATE INDEX by_count ON sums ({columns})",
+    "COMMENT ON MATERIALIZED VIEW sums IS 'all'",
+    "COMMENT ON INDEX by_n IS 'each'",
+    "GRANT SELECT ON sums TO PUBLIC",
+    "CREATE VIEW a AS SELECT id::{kind} AS id FROM plain",
+    "COMMENT ON VIEW a IS 'first'",
+    "CREATE TRIGGER put INSTEAD OF INSERT ON a FOR EACH ROW EXECUTE FUNCTION put()",
+    "CREATE VIEW b AS SELECT id FROM a",
+    "GRANT SELECT ON b TO PUBLIC",
+    "CREATE FUNCTION f() RETURNS {kind} LANGUAGE sql AS 'SELECT 1::{kind}'",
+    "COMMENT ON FUNCTION f() IS 'one'",
+)
+
+
+def test_what_lies_upon_a_changed_view_is_made_again(database: str, empty: str) -> None:
+    """Indexes, comments, grants and triggers go with what is dropped, and views upon it have to go
+    first. What is in the way once is not in the way for ever.
+    """
+    first = {"where": "", "columns": "count", "kind": "integer"}
+    then = {"where": "WHERE n > 1", "columns": "count, n", "kind": "text"}
+    execute(
+        database,
+        (
+            "CREATE TABLE plain (id integer PRIMARY KEY, n integer)",
+            "INSERT INTO plain SELECT n, n FROM generate_series(1, 9) n",
+            "CREATE FUNCTION put() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+            *(each.format(**first) for each in VIEWS),
+        ),
+    )
+    assert copy_whole(database, empty, privileges=True) == []
+    assert_same(database, empty, "plain", "sums")
+    gone = ("DROP MATERIALIZED VIEW sums", "DROP VIEW a CASCADE", "DROP FUNCTION f()")
+    execute(database, (*gone, *(each.format(**then) for each in VIEWS)))
+    # Somebody's own: neither dropped nor forgotten.
+    execute(empty, ("CREATE VIEW theirs AS SELECT id FROM a",))
+    refused = copy_whole(database, empty, privileges=True)
+    assert [each.title for each in refused] == ["view public.a"]
+    execute(empty, ("DROP VIEW theirs",))
+    assert copy_whole(database, empty, privileges=True) == []
+    assert_same(database, empty, "plain", "sums")
+    execute(database, ("DROP VIEW a CASCADE",))
+    # Its comment went with it.
+    assert copy_whole(database, empty, privileges=True) == []
+    assert_same(database, empty)
+
+
 @pytest.mark.release
 @pytest.mark.every_postgres
 def test_a_wide_schema(database: str, empty: str, pg_version: int, roles: tuple[str, str]) -> None:

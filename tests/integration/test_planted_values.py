@@ -9,20 +9,26 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
+from penstock.destination.clickhouse.client import ClickHouseClient
+from penstock.destination.clickhouse.options import ClickHouseOptions
 from penstock.source.postgres.whole_schema.programs import find_programs
+from tests.clickhouse_server import ClickHouseServer
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.integration.planted_values import (
     AT_TARGET,
+    KEYED,
     MARK,
     REFUSED_BY_A_RULE,
     TABLES,
@@ -33,6 +39,8 @@ from tests.integration.planted_values import (
     with_planted,
 )
 from tests.kafka_messages import read_topics
+from tests.rabbitmq_messages import BoundQueue
+from tests.rabbitmq_server import RabbitServer
 from tests.shown_places import shown_by
 
 pytestmark = pytest.mark.slow
@@ -121,9 +129,36 @@ def files_of(pipeline: PipelineUnderTest) -> dict[str, bytes]:
     for path in pipeline.folder.rglob("*"):
         if log not in path.parents and path.is_file():
             try:
-                found[str(path)] = path.read_bytes()
+                found[str(path)] = unpacked(path)
             except FileNotFoundError:
                 continue
+    return found
+
+
+def unpacked(path: Path) -> bytes:
+    """Parquet files are packed; one that is being written has no end yet."""
+    if path.suffix == ".parquet":
+        with suppress(pa.ArrowInvalid):
+            return repr(pq.ParquetFile(path).read().to_pylist()).encode()
+    return path.read_bytes()
+
+
+def held_by(url: str, name: str) -> dict[str, bytes]:
+    """Every row of every table that a ClickHouse has of a pipeline, and how they were made."""
+    client = ClickHouseClient(ClickHouseOptions.model_validate({"url": url}))
+
+    def texts(sql: str) -> list[str]:
+        found: list[str] = client.read(sql, doing="searching")[0].to_pylist()
+        return found
+
+    databases = f"database LIKE '{name}%'"
+    names = "SELECT concat('`', database, '`.`', name, '`') FROM system.tables WHERE " + databases  # noqa: S608
+    found = {}
+    for table in texts(names):
+        lines = texts(f"SELECT formatRow('JSONEachRow', *) FROM {table}")  # noqa: S608
+        lines += texts(f"SHOW CREATE TABLE {table}")
+        found[table] = "\n".join(lines).encode()
+    assert len(found) > _TABLES
     return found
 
 
@@ -154,8 +189,13 @@ def commands(pipeline: PipelineUnderTest) -> dict[str, bytes]:
     [
         (100, ()),
         pytest.param(720, ("files", "kafka"), marks=pytest.mark.release),
+        pytest.param(100, ("delta", "clickhouse", "rabbitmq"), marks=pytest.mark.release),
     ],
-    ids=["some into postgres", "10,000 into postgres, files and kafka"],
+    ids=[
+        "some into postgres",
+        "10,000 into postgres, files and kafka",
+        "some into postgres, delta, clickhouse and rabbitmq",
+    ],
 )
 def test_no_planted_value_gets_out(
     pipeline: PipelineUnderTest,
@@ -165,15 +205,32 @@ def test_no_planted_value_gets_out(
     others: tuple[str, ...],
 ) -> None:
     assert planted(count) > (10_000 if others else 1_000)
-    pipeline.execute(*TABLES, *rows(count))
+    keyed = (KEYED,) if {"delta", "clickhouse"}.intersection(others) else ()
+    pipeline.execute(*TABLES, *keyed, *rows(count))
     with psycopg.connect(target_url, autocommit=True) as conn:
         conn.execute(AT_TARGET)
     out = pipeline.folder / "out"
     brokers = request.getfixturevalue("kafka_server").brokers if "kafka" in others else ""
+    clickhouse: ClickHouseServer | None = None
+    rabbit: dict[str, Any] = {}
+    if "clickhouse" in others:
+        clickhouse = request.getfixturevalue("clickhouse_server")
+    if "rabbitmq" in others:
+        server: RabbitServer = request.getfixturevalue("rabbit_server")
+        rabbit = {**server.destination, "exchange": pipeline.name}
+        queue = BoundQueue(server, pipeline.name)
     kinds: dict[str, dict[str, Any]] = {
         "warehouse": {"type": "postgres", "url": target_url, "dead_letter": True},
         "files": {"type": "files", "path": str(out), "format": "ndjson"},
         "kafka": {"type": "kafka", "brokers": brokers},
+        "delta": {"type": "delta", "path": str(pipeline.folder / "lake")},
+        "clickhouse": {
+            "type": "clickhouse",
+            "url": clickhouse.url if clickhouse is not None else "",
+            "database": pipeline.name,
+            "ledger_database": f"{pipeline.name}_ledger",
+        },
+        "rabbitmq": {"type": "rabbitmq", **rabbit},
     }
     names = ["warehouse", *others]
     configure(pipeline, {name: kinds[name] for name in names})
@@ -198,6 +255,17 @@ def test_no_planted_value_gets_out(
                 (message.key() or b"", message.value() or b"", repr(message.headers()).encode())
             )
             for number, message in enumerate(messages)
+        }
+    if clickhouse is not None:
+        places |= held_by(clickhouse.url, pipeline.name)
+    if "rabbitmq" in others:
+        letters_sent = queue.messages()
+        assert len(letters_sent) > count
+        places |= {
+            f"letter {number}": b"\n".join(
+                (letter.routing_key.encode(), repr(letter.headers).encode(), letter.body)
+            )
+            for number, letter in enumerate(letters_sent)
         }
     # The file says where what was planted comes from, and the log is the documented exception.
     del places[str(pipeline.file)]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from penstock.config.transform_config import TransformConfig
 from penstock.destination.discard import DiscardDestination, DiscardOptions
+from penstock.model.table_state import Errored
 from penstock.pipeline.copy.copy_admission import CopyAdmission
 from penstock.pipeline.copy.copy_state import CopyState
 from penstock.pipeline.copy.copy_target import CopyTarget
@@ -10,7 +14,31 @@ from penstock.pipeline.copy.copy_work import CopiesEnd, CopyWork
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.copy_plan import Chunk
 from penstock.store import MemoryStore
+from penstock.transform.transform import Transform
 from tests.unit.test_copy_manager import SETTINGS, TABLE, Copies, Finished, Positions
+
+
+def test_a_copy_does_not_let_out_what_a_rule_covered() -> None:
+    """A column was renamed while nothing ran: the copy comes before the stream tells of it."""
+    store = MemoryStore("items")
+    store.open()
+    tables = TableRegistry(store, merges=False, copies=True)
+    old = replace(TABLE, columns=tuple(replace(c, name="email") for c in TABLE.columns))
+    tables.enrol([old], 0)
+    tables.take_part()
+    store.begin_claims("we")
+    positions = Positions()
+    state = CopyState(store, tables, positions, SETTINGS)
+    source = Copies((Chunk(7, 0, 7, "public", "items", 1, 0, None, 10),))
+    target = CopyTarget(DiscardDestination(DiscardOptions(), "items"))
+    rule = {"table": "*.*", "columns": {"*mail*": "null"}, "keep": ["*"]}
+    transform = Transform(TransformConfig.model_validate({"rules": [rule]}))
+    work = CopyWork(source, target, Finished(), CopiesEnd(), transform=transform)
+    CopyAdmission(state, store, tables, positions, work, SETTINGS).admit()
+    assert state.queue.take() is None
+    found = store.get_table_states()[7]
+    assert isinstance(found, Errored)
+    assert "which was public.items.email" in found.reason
 
 
 def test_a_copy_begins_when_no_chunk_of_the_one_before_is_under_way() -> None:

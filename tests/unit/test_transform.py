@@ -155,6 +155,61 @@ def test_a_renamed_column_stops_its_table_in_relaxed_mode_too() -> None:
     assert "email" in refused.message
 
 
+KEEPING = {"keep": ["*"]}
+
+
+def test_keep_of_a_pattern_does_not_take_a_renamed_column() -> None:
+    """Also in strict mode: `keep: ["*"]` would let it out in clear."""
+    hiding = transform({"*mail*": "hash"}, table="public.*", rule=KEEPING)
+    before = definition(PEOPLE)
+    assert hiding.refused(before, before) is None
+    renamed = definition(table("people", ID, Column("contact", "text"), Column("note", "text")))
+    refused = hiding.refused(before, renamed)
+    assert refused is not None
+    assert "contact (which was public.people.email)" in refused.message
+    assert refused.table == before.oid
+    # Under another rule it may leave; or where a person says so of both names.
+    assert (
+        transform({"*mail*": "hash", "c*": "hash"}, table="public.*").refused(
+            before, replace(renamed, columns=renamed.columns[1:2])
+        )
+        is None
+    )
+    allowed = transform({"*mail*": "hash"}, table="public.*", rule={"keep": ["email", "*"]})
+    assert allowed.refused(before, renamed) is None
+    # One that is gone is no leak.
+    gone = replace(before, columns=tuple(c for c in before.columns if c.name != "email"))
+    assert hiding.refused(before, gone) is None
+
+
+@pytest.mark.parametrize("moved", [{"name": "persons"}, {"schema": "old"}], ids=str)
+def test_a_table_that_leaves_its_rule_is_stopped(moved: dict[str, Any]) -> None:
+    """By another name or schema, whether no rule matches it then or one that keeps everything."""
+    rule = {"table": "public.people", "columns": {"email": "hash"}, **KEEPING}
+    every = {"table": "*.*", **KEEPING}
+    before = definition(PEOPLE)
+    for rules in ([rule], [every, rule]):
+        config = TransformConfig.model_validate({"key": KEY, "rules": rules})
+        refused = Transform(config).refused(before, replace(before, **moved))
+        assert refused is not None
+        assert "email" in refused.message
+
+
+def test_a_partition_brings_its_rows_under_no_weaker_rules() -> None:
+    """Of a table that was followed by itself, and is attached to another one."""
+    part = definition(PEOPLE)
+    root = replace(part, oid=part.oid + 1, name="everybody")
+    rule = {"table": "public.people", "columns": {"email": "hash"}, **KEEPING}
+    every = {"table": "public.everybody", **KEEPING}
+    config = TransformConfig.model_validate({"key": KEY, "rules": [rule, every]})
+    refused = Transform(config).refused_partition(part, root)
+    assert refused is not None
+    assert refused.table == root.oid
+    assert "email" in refused.message
+    same = transform({"email": "hash"}, table="public.*", rule=KEEPING)
+    assert same.refused_partition(part, root) is None
+
+
 def _schema(of: Table) -> Any:
     builder = ChangeBuilder()
     with builder.transaction():
@@ -249,6 +304,57 @@ def test_a_definition_shows_no_values() -> None:
     assert TableDefinition.from_json(seen.to_json()) == seen
 
 
+@pytest.mark.parametrize(
+    ("definition_sql", "shows"),
+    [
+        ("USING btree (id) WHERE (email = 'anna')", True),
+        ("USING btree (id) WHERE (email = 123456789)", True),
+        ("USING btree (id) WHERE (email > .5)", True),
+        ("USING btree (substr(email, 1, 3))", True),
+        ("USING btree (((people.*)::text = '(1,anna)'))", True),
+        ("USING btree (note) WHERE (note = 'x')", False),
+        ("USING btree (email int4_ops) WITH (fillfactor='70') WHERE (email IS NOT NULL)", False),
+        ('USING btree ("line 2", email)', False),
+    ],
+)
+def test_an_index_with_a_constant_beside_a_changed_column_is_not_made(
+    definition_sql: str, shows: bool
+) -> None:
+    told = replace(definition(PEOPLE), indexes=(IndexDefinition("i", False, definition_sql),))
+    seen = HIDING.definition(told)
+    assert len(seen.indexes) == (not shows)
+    assert ("index i is not made" in str(seen.left_out)) == shows
+    assert "anna" not in str(seen)
+
+
+def test_generated_columns_and_exclusions_show_no_values() -> None:
+    told = definition(PEOPLE)
+    last = replace(told.columns[2], published=False, default=None)
+    columns = (
+        *told.columns[:2],
+        replace(last, name="is_boss", attnum=8, generated="(email = 'anna@shop.de'::text)"),
+        replace(last, name="lowered", attnum=9, generated="lower(email)"),
+        replace(last, name="noted", attnum=10, generated="(note = 'anna'::text)"),
+    )
+    without = "EXCLUDE USING btree (id WITH =) WHERE ((email = 'anna@shop.de'::text))"
+    exclusion = ConstraintDefinition("x", "exclude", without)
+    shared = transform({"*": "hash", "id": "keep", "note*": "keep"})
+    for hiding in (HIDING, shared):
+        seen = hiding.definition(replace(told, columns=columns, constraints=(exclusion,)))
+        found = {column.name: column.generated for column in seen.columns}
+        assert (found["is_boss"], found["lowered"]) == (None, "lower(email)")
+        assert found["noted"] is not None
+        assert seen.constraints == ()
+        assert "anna@shop.de" not in str(seen)
+        assert "generated column is_boss is not made" in str(seen.left_out)
+    # One that is sent and has a rule is what the rule makes of it.
+    sent = tuple(replace(c, published=True) for c in columns)
+    seen = transform({"*": "hash", "id": "keep", "note*": "keep"}).definition(
+        replace(told, columns=sent)
+    )
+    assert {c.name: c.generated for c in seen.columns}["lowered"] is None
+
+
 def test_the_fingerprint_is_of_rules_key_and_columns() -> None:
     told = definition(PEOPLE)
     mark = HIDING.rules.fingerprint(told)
@@ -322,6 +428,26 @@ def test_what_refers_needs_the_same_rule() -> None:
     assert "has not" in findings(same)["public.orders.person"]
 
 
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"use": "uuid", "random": True}, "draws at random"),
+        ({"use": "hash", "when": "note = 'x'"}, "condition is asked of two rows"),
+        ({"use": "template", "template": "{id}"}, "depends on id"),
+        ({"use": "hash", "nulls": "transform"}, "lets a null refer"),
+        ({"use": "hash", "errors": "null"}, ""),
+    ],
+    ids=str,
+)
+def test_the_same_rule_is_not_enough_where_it_depends_on_more(rule: Any, why: str) -> None:
+    by_mail = replace(
+        REFERS, definition="FOREIGN KEY (note) REFERENCES public.people(email)", name="by_mail"
+    )
+    rules = {"table": "people", "columns": {"email": rule, "note": rule}}
+    found = findings(rules, constraints=(by_mail,)).get("public.people.note", "")
+    assert (why in found) if why else not found
+
+
 def test_unique_indexes_ask_for_values_that_stay_apart() -> None:
     index = IndexDefinition("people_email", True, "USING btree (email)", ("email",))
     named = {"table": "people", "columns": {"email": "first_name"}}
@@ -329,6 +455,53 @@ def test_unique_indexes_ask_for_values_that_stay_apart() -> None:
     assert findings(named, indexes=(index,))["public.people.email"].startswith("failed")
     assert findings(named, indexes=(index,), merges=False)["public.people.email"].startswith("warn")
     assert findings(hashed, indexes=(index,))["public.people.email"].startswith("warning")
+
+
+def email_findings(rule: Any, **told: Any) -> str:
+    found = findings({"table": "people", "columns": {"email": rule}}, **told)
+    return found.get("public.people.email", "")
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        ({"use": "hash", "nulls": "transform"}, "failed: nulls: transform makes one value"),
+        ({"use": "token", "when": "note = 'x'"}, "failed: what token makes of a value"),
+        ({"use": "encrypt", "when": "note = 'x'"}, "warning"),
+        ({"use": "token", "errors": "null"}, ""),
+        ("encrypt", ""),
+    ],
+    ids=str,
+)
+def test_conditions_and_nulls_can_cost_uniqueness(rule: Any, why: str) -> None:
+    index = IndexDefinition("people_email", True, "USING btree (email)", ("email",))
+    assert email_findings(rule, indexes=(index,)).startswith(why)
+    if not why:
+        same = replace(index, definition="USING btree (email) NULLS NOT DISTINCT")
+        assert ("several nulls" in email_findings(rule, indexes=(same,))) == (rule != "encrypt")
+    # Without nulls none becomes a value.
+    columns = tuple(replace(c, not_null=True) for c in definition(PEOPLE).columns)
+    if "nulls" in str(rule):
+        found = email_findings(rule, indexes=(index,), columns=columns)
+        assert found.startswith("warning: hash keeps values apart almost always")
+
+
+def test_a_condition_names_columns_of_the_table() -> None:
+    def found(when: str, **told: Any) -> str:
+        return email_findings({"use": "null", "when": when}, **told)
+
+    assert "names note2, which is no column" in found("note = 'DE' AND nOte2 = 'id'")
+    assert "names no column" in found("'note' = 'email'")
+    assert found("note = 'DE' AND lower(email) IN ('x', note)") == ""
+    typed = tuple(
+        replace(column, type_oid=oid)
+        for column, oid in zip(definition(PEOPLE).columns, (23, 25, 25), strict=True)
+    )
+    assert "wrong at character" in found("note > 5", columns=typed)
+    assert found("note <> '5' AND id > 5", columns=typed) == ""
+    # One that the pipeline leaves out does not come.
+    left_out = (*typed[:2], replace(typed[2], ignored=True))
+    assert "names note, which is no column" in found("note = 'x'", columns=left_out)
 
 
 def test_types_lengths_keys_and_names_are_checked() -> None:
@@ -353,3 +526,10 @@ def test_a_check_constraint_over_a_changed_column_is_told_of() -> None:
     check = ConstraintDefinition("c", "check", "CHECK (email LIKE '%@%')")
     found = findings({"table": "people", "columns": {"email": "hash"}}, constraints=(check,))
     assert found["public.people.email"].startswith("warning: check constraint c is not made")
+
+
+def test_an_index_that_is_not_made_is_told_of() -> None:
+    index = IndexDefinition("i", False, "USING btree (note) WHERE (email = 'anna')")
+    found = findings({"table": "people", "columns": {"email": "hash"}}, indexes=(index,))
+    assert found["public.people"].startswith("warning: index i is not made")
+    assert "anna" not in str(found)

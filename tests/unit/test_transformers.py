@@ -230,11 +230,6 @@ def test_masks(options: dict[str, Any], before: str, after: str) -> None:
 
 def test_numbers_in_json_stay_what_they_were() -> None:
     made = Case(
-        "json", JSON, options={"set": {"name": "x"}, "transform": {"i": {"use": "round", "to": 10}}}
-    )
-    with pytest.raises(UnfitError, match="does not take a text"):
-        made.made()
-    made = Case(
         "json",
         JSON,
         options={"set": {"name": "x"}, "transform": {"i": {"use": "integer", "max": 5}}},
@@ -245,6 +240,54 @@ def test_numbers_in_json_stay_what_they_were() -> None:
     assert '"f":1.10' in after
     assert '"name":"x"' in after
     assert "anna" not in after
+
+
+def leaf(rule: Any, before: str, path: str = "a") -> str:
+    """One document whose leaf ``a`` goes through a rule."""
+    made = Case("json", JSON, options={"transform": {path: rule}}).made()
+    (after,) = applied(made, [f'{{"a":{before}}}'])
+    return str(after).removeprefix('{"a":')[:-1]
+
+
+def test_leaves_are_of_the_type_that_they_look_like() -> None:
+    """So a key inside a document is what it is in its column."""
+    (key,) = applied(Case("integer_key", INT4).made(), ["42"])
+    (wide,) = applied(Case("integer_key", INT8).made(), [str(2**63 - 1)])
+    assert leaf({"use": "integer_key"}, "42") == key
+    assert leaf({"use": "integer_key"}, '"42"') == f'"{key}"'
+    assert leaf({"use": "integer_key"}, str(2**63 - 1)) == wide
+    assert leaf({"use": "integer_key"}, '[42,"42",null]', "a[*]") == f'[{key},"{key}",null]'
+    (other,) = applied(Case("uuid", UUID).made(), ["00000000-0000-0000-0000-000000000001"])
+    uuid = '"00000000-0000-0000-0000-000000000001"'
+    assert leaf({"use": "uuid", "type": "uuid"}, uuid) == f'"{other}"'
+    assert leaf({"use": "uuid"}, uuid) != f'"{other}"'
+    assert leaf({"use": "round", "to": 10}, "52") == "50"
+    assert leaf({"use": "round", "to": 0.5}, "1.26") == "1.5"
+    assert leaf({"use": "round", "to": 10}, '"52"') == '"50"'
+    assert leaf({"use": "boolean", "share": 1.0}, "false") == "true"
+    year = {"use": "truncate_time", "to": "year"}
+    assert leaf(year, '"1980-02-03"') == '"1980-01-01"'
+    assert leaf(year, '"1980-02-03 04:05:06"') == '"1980-01-01 00:00:00"'
+    assert leaf(year, '"1980-02-03T04:05:06.789Z"') == '"1980-01-01T00:00:00Z"'
+    assert leaf(year, '"1980-01-01T00:30:00+02:00"') == '"1979-01-01T00:00:00Z"'
+    assert leaf({"use": "integer", "min": 5, "max": 5}, "1.50") == "5"
+    assert leaf({"use": "literal", "value": "5"}, '{"b":1}') == '"5"'
+    noisy = float(leaf({"use": "noise", "ratio": 0.1}, "1000.5"))
+    assert 900 < noisy < 1101
+    assert noisy != 1000.5
+    hstore = Case("hstore", HSTORE, options={"transform": {"a": {"use": "integer_key"}}}).made()
+    assert applied(hstore, ['"a"=>"42", "b"=>NULL']) == [f'"a"=>"{key}", "b"=>NULL']
+
+
+@pytest.mark.parametrize("value", ['"secret"', "1.5", '{"b": 1}', "true", '"1980-02-03"'])
+def test_a_leaf_of_another_type_does_not_leave(value: str) -> None:
+    with pytest.raises(ValueRefusedError) as refused:
+        leaf({"use": "integer_key"}, value)
+    assert value not in refused.value.why
+    with pytest.raises(ValueRefusedError):
+        leaf({"use": "uuid", "type": "uuid"}, value)
+    with pytest.raises(UnfitError, match="type is one of"):
+        leaf({"use": "hash", "type": "money"}, value)
 
 
 def test_json_paths() -> None:
@@ -291,9 +334,8 @@ def test_a_host_of_ones_own_is_no_domain() -> None:
     assert made.endswith("@acme.test")
     with pytest.raises(UnfitError, match="behind the @: that is host"):
         Case("email").made("acme.test")
-    leaf = {"a": {"use": "email", "domain": "acme.test"}}
     with pytest.raises(UnfitError, match="that is host"):
-        Case("json", JSON, options={"transform": leaf}).made()
+        leaf({"use": "email", "domain": "acme.test"}, "1")
 
 
 def test_another_version_within_a_rule_is_another_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -179,7 +179,7 @@ def test_the_key_comes_alone_and_with_its_partitions() -> None:
 
 
 def changes(before: list[Entry], now: list[Entry], **others: object) -> SchemaChanges:
-    known = {"followed": (), "there": (), "missing": (), "owners": False, **others}
+    known = {"followed": (), "there": (), "missing": {}, "owners": False, **others}
     return schema_changes(before, now, **known)  # type: ignore[arg-type]
 
 
@@ -226,7 +226,15 @@ def test_types_of_followed_tables_are_the_streams() -> None:
 
 def test_what_was_missing_is_tried_again() -> None:
     view = entry(1, "VIEW", "v")
-    assert changes([view], [view], missing={"view public.v"}).made == ((view, None),)
+    # Somebody else's is not touched; an older one of ours gives way.
+    assert changes([view], [view], missing={"view public.v": False}).made == ((view, None),)
+    assert changes([view], [view], missing={"view public.v": True}).made == ((view, view),)
+
+
+def test_an_index_of_a_materialized_view_is_followed() -> None:
+    view, index = entry(1, "MATERIALIZED VIEW", "m"), entry(2, "INDEX", "i", needs=(1,))
+    assert changes([view], [view, index]).made == ((index, None),)
+    assert changes([view, index], [view]).gone == (index,)
 
 
 # -- programs ------------------------------------------------------------------------------------

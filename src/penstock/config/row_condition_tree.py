@@ -5,7 +5,8 @@ Without sqlglot, which reads their text: executors get the tree and need not loa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 
 SUPPORTED = (
     "comparisons, AND, OR, NOT, IS [NOT] NULL, TRUE or FALSE, IS [NOT] DISTINCT FROM, "
@@ -115,3 +116,14 @@ class Junction(Node):
     is_and: bool
     left: Node
     right: Node
+
+
+def column_names(node: Node) -> Iterator[str]:
+    """The columns that a condition names."""
+    if isinstance(node, ColumnName):
+        yield node.name
+    for each in fields(node):
+        value = getattr(node, each.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, Node):
+                yield from column_names(part)

@@ -207,12 +207,14 @@ class KeepsDeadLetters(ABC):
 @dataclass(frozen=True)
 class Unrestored:
     """What of the source's schema is not at the destination: ``title`` is what to call it, with
-    the statement that would make it, and why it was not.
+    the statement that would make it, and why it was not. ``is_older``: one of the pipeline's is
+    there, as the source had it before.
     """
 
     title: str
     statement: str
     why: str
+    is_older: bool = False
 
     def __str__(self) -> str:
         return f"{self.title}: {self.why}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.model.table_definition import ColumnDefinition, TableDefinition
+from penstock.transform.anonymizer_labels import labelled_rule
 from penstock.transform.transformers.column_facts import ColumnFacts
 
 
@@ -64,41 +65,6 @@ _SHAPES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("IBANs", r"[A-Z]{2}[0-9]{2}[A-Z0-9 ]{11,30}",
      {"use": "token", "alphabet": "alphanumeric", "short": "hash"}),
 )  # fmt: skip
-# Functions of PostgreSQL Anonymizer, as its labels name them.
-_ANON: Mapping[str, dict[str, Any]] = {
-    "fake_first_name": {"use": "first_name"},
-    "dummy_first_name": {"use": "first_name"},
-    "random_first_name": {"use": "first_name", "random": True},
-    "fake_last_name": {"use": "last_name"},
-    "dummy_last_name": {"use": "last_name"},
-    "random_last_name": {"use": "last_name", "random": True},
-    "dummy_name": {"use": "person_name"},
-    "fake_email": {"use": "email"},
-    "dummy_free_email": {"use": "email"},
-    "fake_city": {"use": "city"},
-    "fake_company": {"use": "company"},
-    "fake_country": {"use": "country"},
-    "fake_address": {"use": "address"},
-    "fake_postcode": {"use": "postal_code"},
-    "random_zip": {"use": "postal_code", "random": True},
-    "random_phone": {"use": "phone_number", "random": True},
-    "random_string": {"use": "string", "random": True},
-    "random_date": {"use": "date", "random": True},
-    "random_int_between": {"use": "integer", "random": True},
-    "random_bigint_between": {"use": "integer", "random": True},
-    "partial_email": {"use": "mask", "kind": "email"},
-    "partial": {"use": "mask", "keep_first": 2, "keep_last": 2},
-    "pseudo_first_name": {"use": "first_name"},
-    "pseudo_last_name": {"use": "last_name"},
-    "pseudo_email": {"use": "email"},
-    "pseudo_city": {"use": "city"},
-    "pseudo_company": {"use": "company"},
-    "hash": {"use": "hash"},
-    "digest": {"use": "hash"},
-    "noise": {"use": "noise", "ratio": 0.1},
-    "dnoise": {"use": "time_noise", "days": 30},
-    "lorem_ipsum": {"use": "literal", "value": "lorem ipsum"},
-}
 _SENSITIVE = re.compile(r"\b(pii|personal|gdpr|dsgvo|sensitive|confidential|private)\b", re.I)
 
 
@@ -143,18 +109,12 @@ def _column(column: ColumnDefinition, facts: ColumnFacts, hints: ColumnHints) ->
 
 def _labelled(label: str) -> Suggestion:
     """A security label of PostgreSQL Anonymizer."""
-    function = re.search(r"MASKED\s+WITH\s+FUNCTION\s+(?:[\w.]*\.)?(\w+)\s*\(", label, re.I)
-    value = re.search(r"MASKED\s+WITH\s+VALUE\s+(NULL|'((?:[^']|'')*)')", label, re.I)
-    if function is not None and function[1].lower() in _ANON:
-        return Suggestion(_ANON[function[1].lower()], f"its security label ({function[1]})")
-    if value is not None:
-        if value[1].upper() == "NULL":
-            return Suggestion({"use": "null"}, "its security label")
-        text = value[2].replace("''", "'")
-        return Suggestion({"use": "literal", "value": text}, "its security label")
-    if re.search(r"NOT\s+MASKED", label, re.I):
-        return Suggestion("keep", "its security label")
-    return Suggestion({"use": "null"}, "its security label, which names no function known here")
+    rule, function = labelled_rule(label)
+    if rule is None:
+        return Suggestion({"use": "null"}, "its security label, which names no function known here")
+    return Suggestion(
+        rule, f"its security label ({function})" if function else "its security label"
+    )
 
 
 def _for_key(facts: ColumnFacts) -> dict[str, Any]:

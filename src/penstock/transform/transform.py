@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, cast
@@ -16,17 +15,19 @@ from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.decode.given_image import GivenColumn, Values
 from penstock.decode.image import Mask
 from penstock.model.errors import ConfigError, DecodeError, TableRefused
-from penstock.model.table_definition import (
-    ColumnDefinition,
-    ConstraintDefinition,
-    IndexDefinition,
-    TableDefinition,
-)
+from penstock.model.table_definition import ColumnDefinition, TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.transform.changed_chunk import ChangedChunkReader
+from penstock.transform.refusals import (
+    absent_columns,
+    bare_columns,
+    uncovered_columns,
+    unfit_rule,
+)
 from penstock.transform.row_condition_evaluation import ConditionRows
 from penstock.transform.rules import BoundRule, Rules, facts_of, in_order
+from penstock.transform.shown_definition import mentions, shown_definition
 from penstock.transform.step import Step
 from penstock.transform.transformers.column_facts import ColumnFacts
 from penstock.transform.transformers.contract import Inputs, UnfitError, ValueRefusedError
@@ -70,26 +71,12 @@ class Transform(Step):
     # -- on the driver
 
     def definition(self, table: TableDefinition) -> TableDefinition:
-        """The table with the mark of its rules, and without what shows values of its columns, or
-        would not hold of those that come: defaults, checks, conditions of indexes.
-        """
+        """The table with the mark of its rules, and without what shows values of its columns."""
         covered = self.covered(table)
         if not covered:
             return table
-        columns = tuple(
-            self._column(table, column) if column.name in covered else column
-            for column in table.columns
-        )
-        return replace(
-            table,
-            columns=columns,
-            indexes=tuple(i for i in table.indexes if not _shows(i, covered)),
-            constraints=tuple(c for c in table.constraints if not _shows(c, covered)),
-            left_out=tuple(
-                text for text in table.left_out if not any(mentions(text, c) for c in covered)
-            ),
-            transform=self.rules.fingerprint(table),
-        )
+        shown = shown_definition(table, covered, lambda column: self._missing(table, column))
+        return replace(shown, transform=self.rules.fingerprint(table))
 
     def marked(self, table: TableDefinition) -> TableDefinition:
         return replace(table, transform=self.rules.fingerprint(table))
@@ -113,11 +100,6 @@ class Transform(Step):
             for column in table.columns
             if column.generated is not None and any(mentions(column.generated, c) for c in covered)
         }
-
-    def _column(self, table: TableDefinition, column: ColumnDefinition) -> ColumnDefinition:
-        # A sequence counts on at the destination, and shows nothing.
-        default = column.default if column.sequence is not None else None
-        return replace(column, default=default, missing=self._missing(table, column))
 
     def _missing(self, table: TableDefinition, column: ColumnDefinition) -> str | None:
         """What rows have that are older than the column: a value like all others."""
@@ -152,21 +134,41 @@ class Transform(Step):
         if uncovered := self.rules.uncovered(schema, name, list(facts)):
             return uncovered_columns(after.qualified_name, uncovered, after.oid)
         absent = self.rules.absent(schema, name, list(facts))
+        if absent:
+            return absent_columns(after.qualified_name, sorted(absent), after.oid)
         if before is not None:
             now = {column.attnum: column.name for column in after.columns}
-            covered = self.covered(before)
-            absent += [
-                column.name
-                for column in before.columns
-                if column.name in covered
-                and self.rules.rule(schema, name, now.get(column.attnum, column.name)) is None
-            ]
-        if absent:
-            return absent_columns(after.qualified_name, sorted(set(absent)), after.oid)
+            names = {c.name: now.get(c.attnum, c.name) for c in before.columns}
+            if bare := self._bare(before, after, names):
+                return bare_columns(after, bare)
         for column, bound in self.rules.bound(schema, name, facts):
             if isinstance(bound, UnfitError):
                 return unfit_rule(after.qualified_name, column, bound.why, after.oid)
         return None
+
+    def refused_partition(
+        self, part: TableDefinition, root: TableDefinition
+    ) -> TableRefused | None:
+        """Why rows of a table that was followed by itself cannot come as those of another one,
+        whose partition it is now; None where they can.
+        """
+        bare = self._bare(part, root, {column.name: column.name for column in part.columns})
+        return bare_columns(root, bare) if bare else None
+
+    def _bare(
+        self, before: TableDefinition, after: TableDefinition, names: Mapping[str, str]
+    ) -> list[str]:
+        """The columns whose values changed on the way, and would leave as they are from now on.
+        ``names`` are those of now. ``keep`` counts as little as no rule: it may be a pattern that
+        means all others.
+        """
+        found = []
+        for column in sorted(self.covered(before) & names.keys()):
+            rule = self.rules.rule(after.schema, after.name, names[column])
+            if rule is None or rule.keeps:
+                place = f"{before.schema}.{before.name}.{column}"
+                found.append(f"{names[column]} (which was {place})")
+        return found
 
     def source_keys(
         self, table: TableDefinition, keys: Sequence[tuple[str, ...]]
@@ -445,50 +447,3 @@ def _old_known(changes: TableChanges, column: int) -> Mask:
 
 def _refuse(table: TableSchema, column: str, why: str) -> NoReturn:
     raise unfit_rule(table.qualified_name, column, why, table.oid) from None
-
-
-def unfit_rule(table: str, column: str, why: str, oid: int) -> TableRefused:
-    """A rule cannot be followed; ``why`` shows no value."""
-    return TableRefused(
-        f"table {table}, column {column}: its rule cannot be followed: {why}",
-        remedy="correct the rule in the part transform of the pipeline file (`penstock transform "
-        "check FILE` tells more), start `penstock run` again, and run `penstock tables retry` "
-        f"for {table}",
-        table=oid,
-    )
-
-
-def uncovered_columns(table: str, columns: list[str], oid: int) -> TableRefused:
-    """Strict mode misses rules."""
-    return TableRefused(
-        f"table {table} has columns without a rule: {', '.join(columns)}; transform.mode is "
-        "strict, so nothing of the table is delivered",
-        remedy="give each a rule or list it under keep in the part transform of the pipeline file, "
-        f"start `penstock run` again, and run `penstock tables retry` for {table}",
-        table=oid,
-    )
-
-
-def absent_columns(table: str, columns: list[str], oid: int) -> TableRefused:
-    """A rule for just this table names what it does not have."""
-    return TableRefused(
-        f"table {table} has no column {', '.join(columns)}, which a rule names: if it was renamed, "
-        "its values would leave as they are, so nothing of the table is delivered",
-        remedy="correct the name in the part transform of the pipeline file, start `penstock run` "
-        f"again, and run `penstock tables retry` for {table}",
-        table=oid,
-    )
-
-
-def _shows(found: IndexDefinition | ConstraintDefinition, covered: set[str]) -> bool:
-    """Whether its SQL may show values of covered columns, or ask something of them."""
-    if isinstance(found, ConstraintDefinition) and found.kind != "check":
-        return False
-    if isinstance(found, IndexDefinition) and "'" not in found.definition:
-        return False
-    return any(mentions(found.definition, column) for column in covered)
-
-
-def mentions(definition: str, column: str) -> bool:
-    """Whether SQL names a column, as far as its text tells."""
-    return re.search(rf"(?<![\w$]){re.escape(column)}(?![\w$])", definition) is not None

@@ -7,11 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.config.row_condition_tree import column_names
 from penstock.model.errors import ConfigError
+from penstock.model.pg_types import builtin_type
 from penstock.model.table_definition import ConstraintDefinition, TableDefinition
+from penstock.model.table_schema import ColumnSchema, TableSchema
 from penstock.transform.rules import BoundRule, facts_of, in_order
-from penstock.transform.transform import Transform, mentions
-from penstock.transform.transformers.contract import UnfitError
+from penstock.transform.shown_definition import mentions, shown_definition
+from penstock.transform.transform import Transform
+from penstock.transform.transformers.contract import UnfitError, Uniqueness
 
 Status = Literal["passed", "warning", "failed"]
 
@@ -115,11 +119,40 @@ class _TableCheck:
     def _condition(self, column: str, bound: BoundRule) -> Iterator[RuleFinding]:
         if bound.condition is None:
             return
-        words = set(re.findall(r"\w+", bound.condition.text))
-        if not words & self._facts.keys():
+        names = set(column_names(bound.condition.tree))
+        if unknown := sorted(names - self._facts.keys()):
+            yield self._finding(
+                "failed",
+                column,
+                f"its condition names {', '.join(unknown)}, which is no column of the table that "
+                f"comes; these do: {', '.join(self._facts)}",
+                "Correct it.",
+            )
+        elif not names:
             yield self._finding(
                 "failed", column, "its condition names no column of the table", "Correct it."
             )
+        elif (schema := self._announced(names)) is not None:
+            try:
+                bound.condition.check(schema)
+            except ConfigError as error:
+                yield self._finding("failed", column, error.message, error.remedy or "Correct it.")
+
+    def _announced(self, names: set[str]) -> TableSchema | None:
+        """These columns as the stream will announce them; None where one has a type that Postgres
+        does not bring along.
+        """
+        columns = []
+        for column in self.table.columns:
+            if column.name in names:
+                if (kind := builtin_type(column.type_oid)) is None:
+                    return None
+                typmod = -1 if column.typmod is None else column.typmod
+                columns.append(ColumnSchema(column.name, kind, typmod))
+        table = self.table
+        return TableSchema(
+            table.oid, table.schema, table.name, table.replica_identity, tuple(columns)
+        )
 
     def _generated(self) -> Iterator[RuleFinding]:
         for column in self.table.columns:
@@ -152,18 +185,22 @@ class _TableCheck:
             for c in self.table.constraints
             if c.kind in ("unique", "exclude")
         ]
+        nullable = {column.name for column in self.table.columns if not column.not_null}
         for kind, name, definition in unique:
             named = [n for n in self.bound if mentions(definition, n)]
-            lost = [n for n in named if self.bound[n].transformer.uniqueness == "lost"]
-            doubtful = [n for n in named if self.bound[n].transformer.uniqueness == "not promised"]
+            same_nulls = "NULLS NOT DISTINCT" in definition
+            found = {
+                n: kept_apart(self.bound[n], n in nullable, same_nulls=same_nulls) for n in named
+            }
+            lost = [n for n in named if found[n][0] == "lost"]
+            doubtful = [n for n in named if found[n][0] == "not promised"]
             if lost:
                 yield self._finding(
                     "failed" if self._merges else "warning",
                     lost[0],
-                    f"{self.bound[lost[0]].rule.use} makes different values the same, but unique "
-                    f"{kind} {name} is over it",
-                    "Take hash, email, uuid, token, integer_key or encrypt, or leave the column "
-                    "out.",
+                    f"{found[lost[0]][1]}, but unique {kind} {name} is over it",
+                    "Take hash, email, uuid, token, integer_key or encrypt for all rows, or leave "
+                    "the column out.",
                 )
             elif doubtful:
                 yield self._finding(
@@ -185,6 +222,29 @@ class _TableCheck:
                     f"check constraint {constraint.name} is not made at the destination: what the "
                     "rule gives need not meet it",
                 )
+        shown = shown_definition(self.table, set(self.bound), lambda _column: None)
+        for text in shown.left_out:
+            if text not in self.table.left_out and not text.startswith("check "):
+                yield self._finding("warning", "", text)
+
+
+def kept_apart(bound: BoundRule, is_nullable: bool, *, same_nulls: bool) -> tuple[Uniqueness, str]:
+    """Whether different values of a column stay different, and if they do not, why.
+    ``same_nulls``: one null is as good as another.
+    """
+    use, rule = bound.rule.use, bound.rule
+    found = bound.transformer.uniqueness
+    if found == "lost":
+        return found, f"{use} makes different values the same"
+    if rule.nulls == "transform" and is_nullable and not bound.transformer.is_random:
+        return "lost", f"nulls: transform makes one value of all nulls ({use})"
+    if same_nulls and rule.errors == "null":
+        return "lost", "errors: null can make several nulls"
+    if bound.condition is not None and found == "kept":
+        # Of 128 bits it is as unlikely as with a hash.
+        found = "not promised" if use in ("uuid", "encrypt") else "lost"
+        return found, f"what {use} makes of a value can be one that stays, where `when` is false"
+    return found, ""
 
 
 _FOREIGN = re.compile(
@@ -216,7 +276,17 @@ def _foreign_key(
         return
     for own, other in zip(_names(found["own"]), _names(found["other"]), strict=False):
         mine, its = check.bound.get(own), partner.bound.get(other)
+        is_nullable = any(c.name == own and not c.not_null for c in check.table.columns)
         if (mine and mine.signature) == (its and its.signature):
+            if mine and its and (why := _parted(mine, is_nullable)) is not None:
+                yield RuleFinding(
+                    "failed",
+                    check.table.qualified_name,
+                    own,
+                    f"refers to {partner.table.qualified_name}.{other} (constraint "
+                    f"{constraint.name}), but {why}: they would not match any more",
+                    "Take a rule for both that depends on nothing but the value.",
+                )
             continue
         where = f"{partner.table.qualified_name}.{other}"
         yield RuleFinding(
@@ -234,6 +304,19 @@ def _foreign_key(
             + ": they would not match any more",
             f"Give both the same transformer, options and domain ({own} and {where}).",
         )
+
+
+def _parted(bound: BoundRule, is_nullable: bool) -> str | None:
+    """Why the same rule gives a value and what refers to it another output; None: it does not."""
+    if bound.transformer.is_random:
+        return "the rule draws at random, another value each time"
+    if bound.condition is not None:
+        return "the rule's condition is asked of two rows, which may differ"
+    if bound.inputs:
+        return f"the rule depends on {', '.join(bound.inputs)} of two rows, which may differ"
+    if bound.rule.nulls == "transform" and is_nullable:
+        return "nulls: transform lets a null refer to a row that is not there"
+    return None
 
 
 def _unmatched(transform: Transform, tables: Sequence[TableDefinition]) -> Iterator[RuleFinding]:

@@ -191,6 +191,19 @@ BREAKS = (
         noticed_by=(("integration/test_full_schema.py", "test_what_cannot_be_made_is_listed"),),
     ),
     Break(
+        name="what-lay-upon-it-is-lost",
+        guarantee="A whole schema is whole, or listed",
+        without="Indexes, comments and grants of a view that is made anew are gone.",
+        file="destination/postgres/whole_schema/follow.py",
+        edits=(("            self._lose(again)\n", "            continue\n"),),
+        noticed_by=(
+            (
+                "integration/test_full_schema_steps.py",
+                "test_what_lies_upon_a_changed_view_is_made_again",
+            ),
+        ),
+    ),
+    Break(
         name="half-of-a-schema",
         guarantee="A whole schema is whole, or listed",
         without="What is refused is found, and with it half of what could be made goes.",

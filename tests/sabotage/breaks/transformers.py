@@ -33,6 +33,51 @@ BREAKS: tuple[Break, ...] = (
         ),
     ),
     Break(
+        name="keep-takes-a-renamed-column",
+        guarantee=_STAYS,
+        without="A column that is renamed away from its rule leaves where a pattern keeps others.",
+        file="transform/transform.py",
+        edits=(
+            (
+                "if rule is None or rule.keeps:\n                place",
+                "if rule is None:\n                place",
+            ),
+        ),
+        noticed_by=(
+            ("unit/test_transform.py", "test_keep_of_a_pattern_does_not_take_a_renamed_column"),
+        ),
+    ),
+    Break(
+        name="a-copy-takes-a-renamed-column",
+        guarantee=_STAYS,
+        without="A copy does not look whether a column was renamed away from its rule.",
+        file="pipeline/copy/copy_admission.py",
+        edits=(
+            (
+                "None if self._transform is None else self._transform.refused(",
+                "None if before else self._transform.refused(",
+            ),
+        ),
+        noticed_by=(
+            ("unit/test_copy_admission.py", "test_a_copy_does_not_let_out_what_a_rule_covered"),
+        ),
+    ),
+    Break(
+        name="numbers-in-indexes-show-values",
+        guarantee=_STAYS,
+        without="An index with a number beside a changed column is made at the destination.",
+        file="transform/shown_definition.py",
+        edits=(
+            ('return "\'" in plain or _NUMBER.search(plain) is not None', 'return "\'" in plain'),
+        ),
+        noticed_by=(
+            (
+                "unit/test_transform.py",
+                "test_an_index_with_a_constant_beside_a_changed_column_is_not_made",
+            ),
+        ),
+    ),
+    Break(
         name="domains-share-a-key",
         guarantee=_SAME,
         without="Columns of two domains get the same pseudonyms, and can be joined.",
@@ -41,14 +86,34 @@ BREAKS: tuple[Break, ...] = (
         noticed_by=(("unit/test_transformers.py", "test_domains_and_keys"),),
     ),
     Break(
+        name="references-by-chance",
+        guarantee=_SAME,
+        without="A rule that draws at random passes for a key and for what refers to it.",
+        file="transform/transform_check.py",
+        edits=(("(why := _parted(mine, is_nullable)) is not None", "(why := None)"),),
+        noticed_by=(
+            (
+                "unit/test_transform.py",
+                "test_the_same_rule_is_not_enough_where_it_depends_on_more",
+            ),
+        ),
+    ),
+    Break(
+        name="leaves-are-texts",
+        guarantee=_SAME,
+        without="A key inside a document gets another number than in its column.",
+        file="transform/transformers/leaves.py",
+        edits=(("            node[key] = _number(text)", "            node[key] = text"),),
+        noticed_by=(
+            ("unit/test_transformers.py", "test_leaves_are_of_the_type_that_they_look_like"),
+        ),
+    ),
+    Break(
         name="defaults-show-values",
         guarantee=_STAYS,
         without="Defaults of changed columns are made at the destination.",
-        file="transform/transform.py",
-        edits=(
-            ("column.default if column.sequence is not None else None", "column.default"),
-            ("default=default, missing=", "default=column.default, missing="),
-        ),
+        file="transform/shown_definition.py",
+        edits=(("column.default if column.sequence is not None else None", "column.default"),),
         noticed_by=(("integration/test_planted_values.py", "test_no_planted_value_gets_out"),),
     ),
     Break(

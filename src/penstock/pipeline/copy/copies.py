@@ -27,7 +27,7 @@ def make_copies(
     replay = Replay(context, target, committer, end.check)
     finish = FinishCopies(context.store, target, tables, replay, source, joins)
     schema = schema_copy(source, context.destination, followed=True)
-    work = CopyWork(source, target, finish, end, schema)
+    work = CopyWork(source, target, finish, end, schema, context.transform)
     return CopyManager(context, tables, committer, work, _settings(context))
 
 
@@ -40,7 +40,7 @@ def make_copies_only(
     target = CopyTarget(context.destination)
     finish = FinishAtOnce(target, context.store, tables.refuse)
     schema = schema_copy(source, context.destination, followed=False)
-    work = CopyWork(source, target, finish, end, schema)
+    work = CopyWork(source, target, finish, end, schema, context.transform)
     return CopyManager(context, tables, positions, work, _settings(context, one_snapshot=True))
 
 

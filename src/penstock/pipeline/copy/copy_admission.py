@@ -36,6 +36,7 @@ class CopyAdmission:
         self._source = work.source
         self._target = work.target
         self._schema = work.schema
+        self._transform = work.transform
         self._worker = settings.worker
         self._one_snapshot = settings.one_snapshot
         self._keeps_foreign_rows = settings.keeps_foreign_rows
@@ -94,6 +95,8 @@ class CopyAdmission:
             unsteady = list(now)
         self._start_again(unsteady, "it was changed just when its snapshot was taken")
         tables = [now[oid] for oid in known if oid in now and oid not in unsteady]
+        bare = self._bare([(known[table.oid], table) for table in tables])
+        tables = [table for table in tables if table.oid not in bare]
         changed = [table for table in tables if table != known[table.oid]]
         unsure = {table.oid for table in changed} | self._tables.unprepared | self._state.unsure
         refused = self._fit([table for table in tables if table.oid in unsure])
@@ -102,6 +105,18 @@ class CopyAdmission:
         self._state.unsure -= fitted
         self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
         return [table for table in tables if table.oid not in refused]
+
+    def _bare(self, pairs: Sequence[tuple[TableDefinition, TableDefinition]]) -> set[int]:
+        """Tables that have changed so that values which rules cover would leave as they are; they
+        are refused. A copy may come before the stream tells of the change, or in its place.
+        """
+        refused = set()
+        for before, now in pairs:
+            error = None if self._transform is None else self._transform.refused(before, now)
+            if error is not None:
+                refused.add(now.oid)
+                self._state.refuse(error)
+        return refused
 
     def _with_leaves_of(
         self, files: Mapping[int, Mapping[int, LeafFile]], plans: Mapping[int, CopyPlan]

@@ -12,6 +12,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.copy.schema_copy import SchemaCopy
 from penstock.source.contract import CopySource
+from penstock.transform.transform import Transform
 
 
 class CopiesStopped(PenstockError):
@@ -38,10 +39,13 @@ class Finish(Protocol):
 
 @dataclass(frozen=True)
 class CopyWork:
-    """For one copy manager. ``schema`` where the destination takes the source's whole schema."""
+    """For one copy manager. ``schema`` where the destination takes the source's whole schema;
+    ``transform`` where rules change values.
+    """
 
     source: CopySource
     target: CopyTarget
     finish: Finish
     end: CopiesEnd
     schema: SchemaCopy | None = None
+    transform: Transform | None = None

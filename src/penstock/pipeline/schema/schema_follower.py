@@ -163,6 +163,7 @@ class SchemaFollower:
             raise _stopped(change, stop, position, tag)
         if self._transform is not None and change.before is not None and change.after is not None:
             refused = self._transform.refused(change.before, change.after)
+            refused = refused or self._refused_parts(change.before, change.after, position)
             if refused is not None:
                 raise refused
         change = self._policy.resolved(change)
@@ -170,6 +171,18 @@ class SchemaFollower:
         if not follows and (step := self._policy.shapes_rows(change)):
             raise _not_followed(change, step, position, self._destination.name)
         return change
+
+    def _refused_parts(
+        self, before: TableDefinition, after: TableDefinition, position: Position
+    ) -> TableRefused | None:
+        """Why tables that became partitions of another one cannot come with it under the rules."""
+        for oid in sorted(set(after.partitions) - set(before.partitions)):
+            part = self._store.get_table_schema(oid, position.commit_lsn - 1)
+            if part is not None and self._transform is not None:
+                refused = self._transform.refused_partition(part, after)
+                if refused is not None:
+                    return refused
+        return None
 
     def _reach(self, listing: Listing, point: int) -> None:
         """Bring a batch of what comes before ``point``."""

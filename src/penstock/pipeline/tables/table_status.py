@@ -53,7 +53,9 @@ def read_table_status(config: PipelineConfig) -> TableStatus:
         lacking = list_unrestored(
             config.destination_type, config.destination_options, config.delivery
         )
-        status.unrestored = [asdict(each) for each in lacking]
+        status.unrestored = [
+            {"title": each.title, "statement": each.statement, "why": each.why} for each in lacking
+        ]
     except PenstockError as error:
         status.problems.append(error.message)
     return status

@@ -10,11 +10,14 @@ from penstock.testing.contract.batches import BatchTests
 from penstock.testing.contract.changes import ChangeTests
 from penstock.testing.contract.copies import CopyTests
 from penstock.testing.contract.deliveries import KEYLESS
+from penstock.testing.contract.filters import FilterTests
 from penstock.testing.contract.schema_changes import SchemaChangeTests
 from penstock.testing.contract.steps import StepTests
 
 
-class DestinationContract(BatchTests, ChangeTests, CopyTests, SchemaChangeTests, StepTests):
+class DestinationContract(
+    BatchTests, ChangeTests, CopyTests, SchemaChangeTests, StepTests, FilterTests
+):
     """All tests. A subclass whose name begins with Test, and a fixture ``adapter``, run them.
 
     The suite asks a destination for what its capabilities and its protocols claim. A test of

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field
 
 from penstock.decode.types.array_text import split_array
 from penstock.decode.types.text_column import MalformedTextError
@@ -23,37 +23,14 @@ from penstock.transform.transformers.contract import (
     ValueRefusedError,
 )
 from penstock.transform.transformers.keys import Keys
-
-LeafRule = dict[str, Any]
-Leaf = tuple[Any, Any]
-"""Where a leaf lies: its container, and its key or place there."""
-
-
-def nested(rule: LeafRule, keys: Keys, family: str, where: str, facts: Any = None) -> Transformer:
-    """The transformer of a rule within a rule. Raises UnfitError."""
-    from penstock.transform.transformers.registry import transformer_class
-
-    options = {key: value for key, value in rule.items() if key not in ("use", "domain")}
-    kind = transformer_class(str(rule.get("use")))
-    try:
-        model: BaseModel = kind.options_model.model_validate(options)
-    except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(map(str, (where, *problem["loc"])))
-        raise UnfitError(f"{place}: {problem['msg']}") from None
-    domain = str(rule.get("domain", keys.domain))
-    made = kind(model, Keys(keys.master, domain), facts or text_facts(where, family))
-    if made.raw_inputs or made.made_inputs:
-        raise UnfitError(f"{where}: {rule.get('use')} needs other columns, which a leaf has not")
-    if kind.families is not None and made.facts.family not in kind.families:
-        raise UnfitError(f"{where}: {rule.get('use')} does not take a {made.facts.family}")
-    made.check()
-    return made
-
-
-def _mark(rule: Transformer) -> str:
-    """The vocabulary of a rule within a rule, and its version once it has a second one."""
-    return rule.vocabulary + (f" version {rule.version}" if rule.version > 1 else "")
+from penstock.transform.transformers.leaves import (
+    Leaf,
+    LeafRule,
+    LeafTransformer,
+    change,
+    mark,
+    nested,
+)
 
 
 class JsonOptions(NoOptions):
@@ -139,13 +116,14 @@ class Json(Transformer):
     options_model = JsonOptions
     families = frozenset({"json", "text"})
     is_keyed = False
+    version = 2  # numbers with a point stay numbers
 
     def __init__(self, options: Any, keys: Keys, facts: Any) -> None:
         super().__init__(options, keys, facts)
         self._set = [(path_steps(path), value) for path, value in options.set.items()]
         self._delete = [path_steps(path) for path in options.delete]
         self._rules = [
-            (path_steps(path), nested(rule, keys, "text", path))
+            (path_steps(path), LeafTransformer(rule, keys, path))
             for path, rule in options.transform.items()
         ]
         named = (*options.set, *options.delete, *options.transform)
@@ -157,7 +135,7 @@ class Json(Transformer):
 
     @property
     def vocabulary(self) -> str:
-        return "".join(_mark(rule) for _steps, rule in self._rules)
+        return "".join(rule.mark for _steps, rule in self._rules)
 
     def check(self) -> None:
         if not (self._set or self._delete or self._rules or self.options.others == "delete"):
@@ -180,7 +158,7 @@ class Json(Transformer):
             for node, key in _all_leaves(documents, steps):
                 node[key] = value
         for steps, rule in self._rules:
-            _transform(_all_leaves(documents, steps), rule)
+            rule.apply(_all_leaves(documents, steps))
         return self.cut(pa.array([orjson.dumps(d).decode() for d in documents], pa.string()))
 
 
@@ -189,34 +167,6 @@ def _delete(documents: list[Any], steps: tuple[Step, ...]) -> None:
         # From behind, so that places before stay what they are.
         for node, key in reversed(list(_leaves(document, steps))):
             del node[key]
-
-
-def _transform(leaves: list[Leaf], rule: Transformer) -> None:
-    """Change leaves. Texts stay texts; a number stays one where a number took its place."""
-    found = [leaf for leaf in leaves if leaf[0][leaf[1]] is not None]
-    if not found:
-        return
-    texts = [_leaf_text(node[key]) for node, key in found]
-    made = rule.apply(pa.array(texts, pa.string()), Inputs()).to_pylist()
-    for (node, key), text in zip(found, made, strict=True):
-        is_number = isinstance(node[key], int | float) and not isinstance(node[key], bool)
-        node[key] = _number(text) if is_number else text
-
-
-def _number(text: str | None) -> Any:
-    if text is None or not re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?", text, re.ASCII):
-        return text
-    import orjson
-
-    return orjson.Fragment(text)
-
-
-def _leaf_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    import orjson
-
-    return orjson.dumps(value).decode()
 
 
 # Numbers that doubles would not give back as they were.
@@ -271,7 +221,7 @@ class Hstore(Transformer):
     def __init__(self, options: Any, keys: Keys, facts: Any) -> None:
         super().__init__(options, keys, facts)
         self._rules = {
-            key: nested(rule, keys, "text", key) for key, rule in options.transform.items()
+            key: LeafTransformer(rule, keys, key) for key, rule in options.transform.items()
         }
 
     @property
@@ -280,7 +230,7 @@ class Hstore(Transformer):
 
     @property
     def vocabulary(self) -> str:
-        return "".join(map(_mark, self._rules.values()))
+        return "".join(rule.mark for rule in self._rules.values())
 
     def apply(self, values: pa.Array, inputs: Inputs) -> pa.Array:
         rows = [_pairs(text) for text in values.to_pylist()]
@@ -289,7 +239,7 @@ class Hstore(Transformer):
                 row.pop(key, None)
             row.update({key: value for key, value in self.options.set.items() if key in row})
         for key, rule in self._rules.items():
-            _transform([(row, key) for row in rows if key in row], rule)
+            rule.apply([(row, key) for row in rows if key in row])
         return pa.array(map(_hstore_text, rows), pa.string())
 
 
@@ -336,7 +286,7 @@ class Array(Transformer):
     def __init__(self, options: Any, keys: Keys, facts: Any) -> None:
         super().__init__(options, keys, facts)
         element = facts.element or text_facts(facts.name)
-        self._rule = nested(options.each, keys, element.family, "each", element)
+        self._rule = nested(options.each, keys, element, "each")
 
     @property
     def is_random(self) -> bool:
@@ -348,14 +298,14 @@ class Array(Transformer):
 
     @property
     def vocabulary(self) -> str:
-        return _mark(self._rule)
+        return mark(self._rule)
 
     def apply(self, values: pa.Array, inputs: Inputs) -> pa.Array:
         try:
             rows = [split_array(text) for text in values.to_pylist()]
         except MalformedTextError:
             raise ValueRefusedError("a value is no array") from None
-        _transform(
+        change(
             [(row.elements, place) for row in rows for place in range(len(row.elements))],
             self._rule,
         )

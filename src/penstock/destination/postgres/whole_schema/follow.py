@@ -7,8 +7,8 @@ compared: what holds no rows is made anew, and what cannot be followed is listed
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import psycopg
 from psycopg import errors
@@ -33,6 +33,7 @@ _TYPES = ("TYPE", "DOMAIN")
 # What Penstock makes itself of a table that comes later, and how a second one is refused.
 _PREPARED = {*_OF_TABLES, *_TYPES, "TABLE", "SEQUENCE", "SCHEMA"}
 _DUPLICATES = (
+    errors.DuplicateFunction,
     errors.DuplicateTable,
     errors.DuplicateObject,
     errors.DuplicateSchema,
@@ -40,6 +41,10 @@ _DUPLICATES = (
 )
 _ATTACHED = ("CONSTRAINT", "INDEX", "INDEX ATTACH")
 _REPLACEABLE = re.compile(r"CREATE (FUNCTION|PROCEDURE|VIEW|RULE|TRIGGER) ")
+_DROP = re.compile(r"^(DROP (?:(?!FOR )[A-Z]+ )+)")
+# They hold no rows that cannot be made again.
+_VIEWS_AND_FUNCTIONS = {"AGGREGATE", "FUNCTION", "MATERIALIZED VIEW", "PROCEDURE", "VIEW"}
+_NEVER_LOST = {"EXTENSION", "SCHEMA", "SEQUENCE", "TABLE", *_TYPES}
 
 
 @dataclass(frozen=True)
@@ -58,12 +63,13 @@ def schema_changes(
     *,
     followed: Collection[int],
     there: Collection[tuple[str, str]],
-    missing: Collection[str],
+    missing: Mapping[str, bool],
     owners: bool,
 ) -> SchemaChanges:
     """``followed`` are the tables (by oid) that the stream changes, ``there`` the relations that
     the target has already, ``missing`` the titles of what could not be made so far, which is tried
-    again. ``owners``: another owner is a change, too.
+    again, and whether an older one is there, which it is to take the place of. ``owners``: another
+    owner is a change, too.
     """
     known, found = _by_name(before), _by_name(now)
     new = {
@@ -74,16 +80,17 @@ def schema_changes(
     # What ATTACH makes itself.
     partitions = {n for entry in now if entry.kind == "TABLE ATTACH" for n in entry.needs} & new
     types = _types_of(now, followed)
+    views = _views(now)
     made: list[tuple[Entry, Entry | None]] = []
     for name, entry in found.items():
         former = known.get(name)
         if former is not None and _says(former, owners) == _says(entry, owners):
             if entry.title in missing:
-                made.append((entry, None))
+                made.append((entry, former if missing[entry.title] else None))
             continue
         if entry.id in types and former is not None:
             is_wanted = False  # the stream tells of it
-        elif _is_of_tables(entry):
+        elif _is_of_tables(entry, views):
             is_attached = entry.kind in _ATTACHED and not partitions.isdisjoint(entry.needs)
             is_wanted = not new.isdisjoint(entry.needs) and not is_attached
         elif entry.kind == "TABLE":
@@ -92,52 +99,154 @@ def schema_changes(
             is_wanted = former is not None or (entry.schema, entry.name) not in there
         if is_wanted:
             made.append((entry, former))
+    former_views = _views(before)
     gone = [
         entry
         for name, entry in reversed(known.items())
         if name not in found
-        and not _is_of_tables(entry)
+        and not _is_of_tables(entry, former_views)
         and (entry.kind != "TABLE" or entry.oid not in followed)
     ]
     return SchemaChanges(tuple(made), tuple(gone))
 
 
-def follow_changes(conn: Connection, scripts: Scripts, changes: SchemaChanges) -> list[Unrestored]:
-    """Make what changed, inside the caller's transaction; what could not be followed."""
+def follow_changes(
+    conn: Connection,
+    scripts: Scripts,
+    before: Sequence[Entry],
+    now: Sequence[Entry],
+    changes: SchemaChanges,
+) -> tuple[list[Entry], list[Unrestored]]:
+    """Make what changed, inside the caller's transaction; what was made, and what could not be
+    followed. ``before`` and ``now`` are all entries that are wanted.
+    """
+    refused = _drop(conn, changes.gone)
+    made = _Making(conn, scripts, before, now, changes.made)
+    made.run()
+    return made.done, refused + made.refused
+
+
+def _drop(conn: Connection, gone: Sequence[Entry]) -> list[Unrestored]:
     refused = []
-    for entry in changes.gone:
-        if entry.kind == "TABLE" or not entry.drop.strip():
-            why = "the source has it no more; here it is yours to remove"
+    dropped: set[int] = set()
+    for entry in gone:
+        if entry.kind != "TABLE" and entry.drop.strip():
+            if (error := attempt(conn, entry.drop)) is None:
+                dropped.add(entry.id)
+            else:
+                refused.append(Unrestored(entry.title, entry.drop.strip(), said(error)))
+    why = "the source has it no more; here it is yours to remove"
+    for entry in gone:
+        is_left = entry.kind == "TABLE" or not entry.drop.strip()
+        # A comment or a grant went with what it was on.
+        if is_left and dropped.isdisjoint(entry.needs):
             refused.append(Unrestored(entry.title, entry.drop.strip(), why))
-        elif (error := attempt(conn, entry.drop)) is not None:
-            refused.append(Unrestored(entry.title, entry.drop.strip(), said(error)))
-    for entry, former in changes.made:
-        if entry.kind == "TABLE" and former is not None:
-            why = "it is another one at the source by now, and not followed"
-            refused.append(Unrestored(entry.title, entry.statement.strip(), why))
-            continue
-        error = None
-        for script in _ways(entry, former, scripts):
-            if (error := attempt(conn, script)) is None:
-                break
-        if error is not None and not _is_there(entry, former, error):
-            refused.append(unrestored(entry, error))
     return refused
 
 
-def _is_there(entry: Entry, former: Entry | None, error: psycopg.Error) -> bool:
-    """Whether it came with a table that was prepared meanwhile, or with the stream."""
-    return former is None and entry.kind in _PREPARED and isinstance(error, _DUPLICATES)
+class _Making:
+    """Makes entries in the order of the archive. Where one takes the place of another, what lay
+    upon that one is made again, too: indexes, comments and grants went with it, and views and
+    functions that use it had to go first.
+    """
 
+    def __init__(
+        self,
+        conn: Connection,
+        scripts: Scripts,
+        before: Sequence[Entry],
+        now: Sequence[Entry],
+        made: Sequence[tuple[Entry, Entry | None]],
+    ) -> None:
+        self._conn = conn
+        self._scripts = scripts
+        self._before = before
+        self._now = now
+        self._waiting = {entry.id: (entry, former) for entry, former in made}
+        self._lost: set[int] = set()
+        self.done: list[Entry] = []
+        self.refused: list[Unrestored] = []
 
-def _ways(entry: Entry, former: Entry | None, scripts: Scripts) -> Iterator[str]:
-    """How to make it: in place, which keeps what depends on it; else in place of the former."""
-    script = scripts.of([entry])
-    begin = script.find(entry.statement)
-    if former is not None and begin >= 0 and (kind := _REPLACEABLE.match(entry.statement)):
+    def run(self) -> None:
+        # Again, where something that stands before was lost meanwhile.
+        while self._waiting:
+            for each in self._now:
+                if each.id in self._waiting:
+                    self._make(*self._waiting.pop(each.id))
+
+    def _make(self, entry: Entry, former: Entry | None) -> None:
+        if entry.kind == "TABLE" and former is not None:
+            why = "it is another one at the source by now, and not followed"
+            self.refused.append(
+                Unrestored(entry.title, entry.statement.strip(), why, is_older=True)
+            )
+            return
+        script = self._scripts.of([entry])
+        is_replaced = former is not None and self._is_replaced(entry, script)
+        error = None if is_replaced else self._anew(entry, former, script)
+        if error is None:
+            self.done.append(entry)
+        elif not self._is_there(entry, former, error):
+            self.refused.append(replace(unrestored(entry, error), is_older=former is not None))
+
+    def _is_replaced(self, entry: Entry, script: str) -> bool:
+        """Make it in place, which keeps what lies upon it; whether that was possible."""
+        begin = script.find(entry.statement)
+        kind = _REPLACEABLE.match(entry.statement)
+        if begin < 0 or kind is None:
+            return False
         rest = script[begin + kind.end() :]
-        yield f"{script[:begin]}CREATE OR REPLACE {kind[1]} {rest}"
-    yield (former.drop if former is not None else "") + script
+        replacing = f"{script[:begin]}CREATE OR REPLACE {kind[1]} {rest}"
+        return attempt(self._conn, replacing) is None
+
+    def _anew(self, entry: Entry, former: Entry | None, script: str) -> psycopg.Error | None:
+        """In place of the former one; if that is refused, in place of all that uses it as well."""
+        if former is None:
+            return attempt(self._conn, script)
+        error = attempt(self._conn, _dropping(former) + script)
+        used = [] if error is None else _upon(former, self._before, _VIEWS_AND_FUNCTIONS)
+        if used:
+            drops = "".join(map(_dropping, (*reversed(used), former)))
+            if attempt(self._conn, drops + script) is not None:
+                return error
+        elif error is not None:
+            return error
+        names = _by_name(self._now)
+        lost = [names[each] for each in _by_name(used) if each in names]
+        for again in (*lost, *(e for each in (entry, *lost) for e in _upon(each, self._now))):
+            self._lose(again)
+        return None
+
+    def _lose(self, entry: Entry) -> None:
+        if entry.kind not in _NEVER_LOST and not _is_of_tables(entry, _views(self._now)):
+            self._lost.add(entry.id)
+            self._waiting.setdefault(entry.id, (entry, None))
+
+    def _is_there(self, entry: Entry, former: Entry | None, error: psycopg.Error) -> bool:
+        """Whether it came with a table that was prepared meanwhile, with the stream, or was not
+        lost after all.
+        """
+        is_made = entry.kind in _PREPARED or entry.id in self._lost
+        return former is None and is_made and isinstance(error, _DUPLICATES)
+
+
+def _dropping(entry: Entry) -> str:
+    """Its DROP, also where it is gone already."""
+    return _DROP.sub(r"\1IF EXISTS ", entry.drop)
+
+
+def _upon(
+    entry: Entry, entries: Sequence[Entry], kinds: Collection[str] | None = None
+) -> list[Entry]:
+    """What needs it, also by way of others, in their order; all of it or these kinds."""
+    reached = {entry.id}
+    found = []
+    for each in entries:
+        if not reached.isdisjoint(each.needs):
+            reached.add(each.id)
+            if kinds is None or each.kind in kinds:
+                found.append(each)
+    return found
 
 
 def _by_name(entries: Sequence[Entry]) -> dict[tuple[str, str, str], Entry]:
@@ -157,9 +266,15 @@ def _types_of(entries: Sequence[Entry], tables: Collection[int]) -> set[int]:
     return types
 
 
-def _is_of_tables(entry: Entry) -> bool:
+def _views(entries: Sequence[Entry]) -> set[int]:
+    return {entry.id for entry in entries if entry.kind == "MATERIALIZED VIEW"}
+
+
+def _is_of_tables(entry: Entry, views: Collection[int]) -> bool:
+    """``views`` are those that are materialized: their indexes are no table's."""
     # An identity column's sequence has no DROP of its own.
-    return entry.kind in _OF_TABLES or (entry.kind == "SEQUENCE" and not entry.drop)
+    is_part = entry.kind in _OF_TABLES or (entry.kind == "SEQUENCE" and not entry.drop)
+    return is_part and not any(needed in views for needed in entry.needs)
 
 
 def _says(entry: Entry, owners: bool) -> tuple[str, str]:

@@ -223,18 +223,21 @@ class WholeSchema:
                 before, known_ones = _without_firing(before)
                 now, refused = _without_firing(now)
                 refused = [each for each in refused if each not in known_ones]
+            lacking = record.read_unrestored(conn, self._pipeline)
             changes = schema_changes(
                 before,
                 now,
                 followed=target_record.read_records(conn, self._pipeline).keys(),
                 there={(schema, name) for schema, name in conn.execute(_RELATIONS)},
-                missing={e.title for e in record.read_unrestored(conn, self._pipeline)},
+                missing={e.title: e.is_older for e in lacking},
                 owners=self._options.owner,
             )
             with self._scripts(dump) as scripts:
-                refused += follow_changes(conn, scripts, changes)
+                made, unmade = follow_changes(conn, scripts, before, now, changes)
+            refused += unmade
             titles = {entry.title for entry, _ in changes.made} - {e.title for e in refused}
-            refused += self._filled(conn, dump, [e for e, _ in changes.made if e.title in titles])
+            titles |= {entry.title for entry in made}
+            refused += self._filled(conn, dump, made)
             record.replace_dump(conn, self._pipeline, dump, refused, titles)
         self._known = self._indexes = None
         _tell(refused)

@@ -1,0 +1,121 @@
+"""Security labels of PostgreSQL Anonymizer, as rules. Its functions are not called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Rule = dict[str, Any]
+
+_NAMED: Mapping[str, Rule] = {
+    "fake_first_name": {"use": "first_name"},
+    "dummy_first_name": {"use": "first_name"},
+    "random_first_name": {"use": "first_name", "random": True},
+    "fake_last_name": {"use": "last_name"},
+    "dummy_last_name": {"use": "last_name"},
+    "random_last_name": {"use": "last_name", "random": True},
+    "dummy_name": {"use": "person_name"},
+    "fake_email": {"use": "email"},
+    "dummy_free_email": {"use": "email"},
+    "fake_city": {"use": "city"},
+    "fake_company": {"use": "company"},
+    "fake_country": {"use": "country"},
+    "fake_address": {"use": "address"},
+    "fake_postcode": {"use": "postal_code"},
+    "random_zip": {"use": "postal_code", "random": True},
+    "random_phone": {"use": "phone_number", "random": True},
+    "random_string": {"use": "string", "random": True},
+    "random_date": {"use": "date", "random": True},
+    "random_date_between": {"use": "date", "random": True},
+    "random_int_between": {"use": "integer", "random": True},
+    "random_bigint_between": {"use": "integer", "random": True},
+    "partial_email": {"use": "mask", "kind": "email"},
+    "partial": {"use": "mask", "keep_first": 2, "keep_last": 2},
+    "pseudo_first_name": {"use": "first_name"},
+    "pseudo_last_name": {"use": "last_name"},
+    "pseudo_email": {"use": "email"},
+    "pseudo_city": {"use": "city"},
+    "pseudo_company": {"use": "company"},
+    "hash": {"use": "hash"},
+    "digest": {"use": "hash"},
+    "noise": {"use": "noise", "ratio": 0.1},
+    "dnoise": {"use": "time_noise", "days": 30},
+    "lorem_ipsum": {"use": "literal", "value": "lorem ipsum"},
+}
+_FUNCTION = re.compile(r"MASKED\s+WITH\s+FUNCTION\s+(?:[\w.]*\.)?(\w+)\s*\((.*)\)", re.I | re.S)
+_VALUE = re.compile(r"MASKED\s+WITH\s+VALUE\s+(NULL|'((?:[^']|'')*)')", re.I)
+_CONSTANT = re.compile(
+    r"'(?P<text>(?:[^']|'')*)'|\$(?P<tag>\w*)\$(?P<dollars>.*?)\$(?P=tag)\$"
+    r"|(?P<number>(?<![\w.])-?\d+(?:\.\d+)?)",
+    re.S,
+)
+_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
+
+
+def labelled_rule(label: str) -> tuple[Rule | str | None, str]:
+    """The rule that does what a label says, and its function's name; None where none does."""
+    function, value = _FUNCTION.search(label), _VALUE.search(label)
+    if function is not None:
+        name = function[1].lower()
+        arguments = _constants(function[2])
+        if name == "random_in" and arguments:
+            return {"use": "choice", "choices": list(arguments), "random": True}, name
+        found = _NAMED.get(name.removesuffix("_locale"))
+        return None if found is None else {**found, **_options(name, arguments)}, name
+    if value is not None:
+        if value[1].upper() == "NULL":
+            return {"use": "null"}, ""
+        return {"use": "literal", "value": value[2].replace("''", "'")}, ""
+    return ("keep" if re.search(r"NOT\s+MASKED", label, re.I) else None), ""
+
+
+def _constants(text: str) -> list[str]:
+    """The arguments that somebody wrote down: texts and numbers, not columns."""
+    found = []
+    for each in _CONSTANT.finditer(text):
+        quoted = each["text"]
+        found.append(
+            quoted.replace("''", "'")
+            if quoted is not None
+            else each["dollars"] or each["number"] or ""
+        )
+    return found
+
+
+def _options(name: str, arguments: Sequence[str]) -> Rule:
+    """What they mean; nothing where they are others than the function has."""
+    match name, list(arguments):
+        case "partial", [first, padding, last] if first.isdigit() and last.isdigit():
+            same = {"character": padding[0]} if len(set(padding)) == 1 else {}
+            return {"keep_first": int(first), "keep_last": int(last), **same}
+        case "random_string", [length] if length.isdigit():
+            return {"min_length": int(length), "max_length": int(length)}
+        case (("random_int_between" | "random_bigint_between"), [low, high]) if _are_whole(
+            low, high
+        ):
+            return {"min": int(low), "max": int(high)}
+        case "random_date_between", [low, high] if _are_dates(low, high):
+            return {"min": low[:10], "max": high[:10]}
+        case "random_phone", [prefix]:
+            return {"format": f"{prefix}#########"}
+        case "noise", [ratio] if re.fullmatch(r"\d+(\.\d+)?", ratio):
+            return {"ratio": float(ratio)}
+        case "dnoise", [interval] if days := _days(interval):
+            return {"days": days}
+        case _, [locale] if name.endswith("_locale"):
+            return {"locale": locale.split("_")[0].lower()}
+    return {}
+
+
+def _are_whole(*texts: str) -> bool:
+    return all(re.fullmatch(r"-?\d+", text) for text in texts)
+
+
+def _are_dates(*texts: str) -> bool:
+    return all(re.match(r"\d{4}-\d\d-\d\d", text) for text in texts)
+
+
+def _days(interval: str) -> int:
+    found = re.findall(r"(\d+)\s*(day|week|month|year)s?", interval, re.I)
+    return sum(int(count) * _DAYS[unit.lower()] for count, unit in found)
