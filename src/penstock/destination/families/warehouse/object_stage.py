@@ -71,21 +71,21 @@ class ObjectStage(FileStage):
 
 @dataclass(frozen=True)
 class CsvFiles(ChunkStage):
-    """Files as the warehouse loads them. ``null`` stands for no value, and is never quoted; None:
-    the file's own name does, without what is behind its dot, which no value is equal to.
+    """Files as the warehouse loads them. The file's own name, without what is behind its dot,
+    stands for no value: no value is equal to it, and no line is blank.
 
     ``leave_out`` are columns of what is staged that the file does not have.
     """
 
     bucket: Bucket
-    null: str | None = None
     leave_out: tuple[str, ...] = ()
 
     def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
         """By way of a file: a chunk may be larger than what an executor has to spare."""
         name = f"{uuid.uuid4().hex}.csv.gz"
-        null = own_null(name) if self.null is None else self.null
-        lines = (csv_lines(piece.drop_columns(list(self.leave_out)), null) for piece in pieces)
+        lines = (
+            csv_lines(piece.drop_columns(list(self.leave_out)), own_null(name)) for piece in pieces
+        )
         with tempfile.TemporaryDirectory(prefix="penstock-stage-") as folder:
             path = Path(folder) / name
             with path.open("wb") as file:
