@@ -145,6 +145,7 @@ def test_maintenance_leaves_the_rows(tmp_path: Path) -> None:
     for number in range(3):
         runs.append(insert_items(builder, number, 1))
         deliver(destination, builder.frontier, [runs[-1]])
+        destination._maintenance.wait()
     assert_delivered(adapter, reference(*runs))
     adapter.close()
 

@@ -169,18 +169,23 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers):
 
     # -- maintenance -----------------------------------------------------------------------------
 
-    def maintain(self, tables: Sequence[Target]) -> None:
-        """OPTIMIZE and VACUUM tables that were written to, and the control table."""
+    def maintain(self, target: Target) -> None:
+        self._maintain(self._folder(target))
+
+    def maintain_rest(self) -> None:
+        self._maintain(self.ledger.folder)
+
+    def _maintain(self, folder: Path) -> None:
+        """OPTIMIZE and VACUUM."""
         hours = math.ceil(self.options.maintenance.keep_files / _HOUR)
-        for folder in [*map(self._folder, tables), self.ledger.folder]:
-            with self._transactions.explained(folder):
-                table = self._transactions.table(folder)
-                table.optimize.compact(commit_properties=self._transactions.properties({}))
-                table = self._transactions.table(folder)
-                table.vacuum(
-                    retention_hours=hours,
-                    dry_run=False,
-                    enforce_retention_duration=False,
-                    commit_properties=self._transactions.properties({}),
-                )
-                table.cleanup_metadata()
+        with self._transactions.explained(folder):
+            table = self._transactions.table(folder)
+            table.optimize.compact(commit_properties=self._transactions.properties({}))
+            table = self._transactions.table(folder)
+            table.vacuum(
+                retention_hours=hours,
+                dry_run=False,
+                enforce_retention_duration=False,
+                commit_properties=self._transactions.properties({}),
+            )
+            table.cleanup_metadata()

@@ -104,6 +104,7 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         return None
 
     def close(self) -> None:
+        super().close()
         self._lake.close()
 
     @contextmanager
@@ -210,9 +211,9 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     # -- maintenance -----------------------------------------------------------------------------
 
-    def maintain(self, tables: Sequence[Target]) -> None:
-        """Whatever is put together here is no change of rows. In the driver and between batches:
-        beside a delete it would be a conflict.
+    def maintain_rest(self) -> None:
+        """All tables at once. Whatever is put together here is no change of rows. In the driver and
+        between batches: beside a delete it would be a conflict.
         """
         lake = literal(self._lake.name)
         keep = int(self.options.maintenance.keep_snapshots)

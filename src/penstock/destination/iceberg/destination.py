@@ -100,6 +100,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
         return None if table is None else self._transactions.state(table).mark
 
     def close(self) -> None:
+        super().close()
         self._tables.close()
 
     # -- tables ----------------------------------------------------------------------------------
@@ -180,15 +181,17 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
 
     # -- maintenance -----------------------------------------------------------------------------
 
-    def maintain(self, tables: Sequence[Target]) -> None:
-        """Compact tables that were written to, and forget their old snapshots; the control table's
-        too, which nobody reads.
-        """
+    def maintain(self, target: Target) -> None:
+        """Compact it, and forget its old snapshots."""
         options = self.options.maintenance
-        for target in tables:
-            self._compact(identifier_of(target), options.small_files)
-            self._expire(identifier_of(target), options.keep_snapshots)
-        self._expire(self.ledger.identifier, min(_KEEP_NOTES, options.keep_snapshots))
+        self._compact(identifier_of(target), options.small_files)
+        self._expire(identifier_of(target), options.keep_snapshots)
+
+    def maintain_rest(self) -> None:
+        """The control table's snapshots, which nobody reads."""
+        self._expire(
+            self.ledger.identifier, min(_KEEP_NOTES, self.options.maintenance.keep_snapshots)
+        )
 
     def _compact(self, identifier: Identifier, small: int) -> None:
         with self._transactions.explained(identifier):

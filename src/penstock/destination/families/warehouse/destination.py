@@ -107,6 +107,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         return found
 
     def close(self) -> None:
+        super().close()
         self.session.close()
 
     @contextmanager
