@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 import psycopg
+from pyiceberg.table import Table
 
 from penstock.decode.types.array_text import split_array
 from penstock.destination.ducklake.lake import Lake, extension_file
@@ -54,11 +55,16 @@ class IcebergReader:
             self._session.execute(f"LOAD {literal(extension_file(name))}")
         self._session.execute("SET TimeZone = 'UTC'")
 
-    def relation(self, schema: str, name: str) -> str:
+    def table(self, schema: str, name: str) -> Table:
+        """As the catalogue has it now."""
         tables = TableCatalog(self._options)
         table = tables.find(identifier(schema, name))
         tables.close()
         assert table is not None
+        return table
+
+    def relation(self, schema: str, name: str) -> str:
+        table = self.table(schema, name)
         place = table.metadata_location.removeprefix("file://")
         return f"iceberg_scan({literal(place)})"
 

@@ -232,7 +232,7 @@ def test_a_ledger_that_was_removed_leaves_no_driver_behind(adapter: DeltaAdapter
     for folder in adapter.folder.iterdir():
         if folder.name != "_penstock_stage":
             shutil.rmtree(folder)
-    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    destination = opened(adapter)
     assert destination.committed() is None
     deliver(destination, Frontier(2**40, 2**40), [])
     assert destination.committed() == Watermarks(Frontier(2**40, 2**40))

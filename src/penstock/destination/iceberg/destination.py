@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
 from penstock.destination.contract import Capabilities
 from penstock.destination.families import durable
+from penstock.destination.families.staged_merge.arrow_sums import arrow_sum
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
@@ -26,12 +29,13 @@ from penstock.destination.iceberg.columns import TYPES
 from penstock.destination.iceberg.commits import IcebergCommits, digest
 from penstock.destination.iceberg.expiry import expire_older
 from penstock.destination.iceberg.ledger import IcebergControlTable
+from penstock.destination.iceberg.live_rows import LiveRows
 from penstock.destination.iceberg.merging import Key, Merge
 from penstock.destination.iceberg.options import IcebergOptions
 from penstock.destination.iceberg.rewriting import compacted
 from penstock.destination.iceberg.snapshots import Change, entries_of
 from penstock.destination.iceberg.tables import IcebergAlteration, create_table
-from penstock.destination.protocols import CopiedByWorkers
+from penstock.destination.protocols import CopiedByWorkers, TableSum, Verifiable
 from penstock.failpoints import failpoint
 from penstock.model.errors import refused_alone
 from penstock.model.schema_change import TableChange
@@ -40,7 +44,7 @@ from penstock.model.table_definition import TableDefinition
 _KEEP_NOTES = 60.0
 
 
-class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
+class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     """Each table is committed for itself, with its mark; the control table follows."""
 
     name = "iceberg"
@@ -54,6 +58,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
         super().__init__(options, pipeline)
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._tables = TableCatalog(options)
+        self._pinned: dict[int, Table | None] = {}
         self._transactions = IcebergCommits(self._tables, pipeline)
         self.typing = ColumnTyping(TYPES, options.unfit)
         every = options.maintenance.every
@@ -178,6 +183,24 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
             table = self._transactions.table(identifier)
             change = make(Merge(table, target, self.options.deletes))
             self._transactions.commit(table, change, self._transactions.state(table))
+
+    # -- verify ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        known = self._known().items()
+        self._pinned = {oid: self._tables.find(identifier_of(target)) for oid, target in known}
+        yield
+        self._pinned = {}
+
+    def table_sum(self, table: TableDefinition) -> TableSum | None:
+        target, there = Target.of(table), self._pinned.get(table.oid)
+        if there is None or self._known().get(table.oid) != target:
+            return None
+        with self._transactions.explained(identifier_of(target)):
+            live = LiveRows(there)
+            rows = (live.table_rows(*found) for entry in live.data for found in live.rows(entry))
+            return arrow_sum(target, rows)
 
     # -- maintenance -----------------------------------------------------------------------------
 

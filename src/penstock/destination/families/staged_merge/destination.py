@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import uuid
 from abc import abstractmethod
 from collections import Counter
@@ -36,6 +37,7 @@ from penstock.destination.families.staged_merge.joined_rows import (
 )
 from penstock.destination.families.staged_merge.maintenance import Maintenance
 from penstock.destination.families.staged_merge.receipt import Mark, MergeBatch, StagedChunk
+from penstock.destination.families.staged_merge.sliced_rows import sliced
 from penstock.destination.families.staged_merge.stage import ChunkStage, FileStage
 from penstock.destination.families.staged_merge.task_writer import (
     StagedChunkWriter,
@@ -66,6 +68,10 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
 
     side_by_side: ClassVar[int] = 1
     """How many tables are merged at the same time. More than one: not in one transaction."""
+    bytes_at_once: ClassVar[int] = 2**28
+    """How much of what was staged for a table is joined and merged at a time, where that can be
+    several times in one transaction; else it is all of it.
+    """
     typing: ColumnTyping | None = None
     """How columns are typed; without it they are Postgres's texts."""
     maintenance_every: float = math.inf
@@ -270,12 +276,15 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             held = self.held(target)
             if held is not None and held.holds(at):
                 return ()
-            files = [self.stage.get(part.file) for part in parts]
-            if files:
-                rows = joined(target, parts[0].kind, files, emptied=emptied)
-            else:
-                rows = no_rows(target, self.typing, emptied=emptied)
-            return self.apply(rows, at)
+            if not parts:
+                return self.apply(no_rows(target, self.typing, emptied=emptied), at)
+            kind, files = parts[0].kind, [self.stage.get(part.file) for part in parts]
+            most = self.bytes_at_once if self.capabilities.atomic else sys.maxsize
+            parked: list[Key] = []
+            for number, some in enumerate(sliced(target, kind, files, most)):
+                rows = joined(target, kind, some, emptied=emptied and number == 0)
+                parked += self.apply(rows, at)
+            return parked
 
         touched = batch.touched()
         if self.side_by_side == 1 or len(touched) < 2:
