@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -81,6 +81,7 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
         self._position = _NEVER
         # Replaced, never changed, as the targets are.
         self._at: dict[int, RowsTable] = {}
+        self._sums: dict[int, tuple[Target, TableSum]] = {}
 
     @cached_property
     def ledger(self) -> ClickHouseLedger:
@@ -154,19 +155,22 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
 
     # -- verify ----------------------------------------------------------------------------------
 
-    def pinned(self) -> AbstractContextManager[None]:
-        """Nothing: the pipeline stands still while it is compared, and ClickHouse has no snapshot
-        of several tables.
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """ClickHouse has no snapshot that stays: all tables are added up while the pipeline stands
+        still.
         """
-        return nullcontext()
+        for oid, target in self._known().items():
+            if (shown := self._whereabouts(oid).shown) is not None:
+                query = sum_query(held(target), shown)
+                (found,) = self._client.read(query, doing=f"adding up {shown.sql}").to_pylist()
+                self._sums[oid] = target, TableSum(int(found["rows"]), int(found["checksum"]))
+        yield
+        self._sums.clear()
 
     def table_sum(self, table: TableDefinition) -> TableSum | None:
-        target, shown = Target.of(table), self._whereabouts(table.oid).shown
-        if shown is None or self._known().get(table.oid) != target:
-            return None
-        query = sum_query(held(target), shown)
-        (found,) = self._client.read(query, doing=f"adding up {shown.sql}").to_pylist()
-        return TableSum(int(found["rows"]), int(found["checksum"]))
+        target, found = self._sums.get(table.oid, (None, None))
+        return found if target == Target.of(table) else None
 
     # -- schema changes --------------------------------------------------------------------------
 

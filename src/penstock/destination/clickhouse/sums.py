@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+
 from penstock.destination.clickhouse.names import RowsTable, quoted
+from penstock.destination.clickhouse.types import TYPES
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import SummedAs, summed_as
 
@@ -30,7 +33,7 @@ _TEXTS: Mapping[SummedAs, str] = {
 def sum_query(target: Target, table: RowsTable) -> str:
     """The query that has the number of rows and their sum, as a text."""
     digests = [
-        f"ifNull({_digest(_TEXTS[summed_as(plain)].format(quoted(name)))}, '-')"
+        f"ifNull({_digest(_text(plain).format(quoted(name)))}, '-')"
         for name, plain in zip(target.columns, target.types, strict=True)
     ]
     row = f"concat({', '.join(digests)}, '')" if digests else "''"
@@ -38,8 +41,15 @@ def sum_query(target: Target, table: RowsTable) -> str:
     number = f"reinterpretAsUInt64(reverse(unhex(concat('0', left({_digest(row)}, 15)))))"
     return (
         f"SELECT count() AS rows, toString(sum(toUInt128({number}))) AS checksum"
-        f" FROM {table.sql} FINAL SETTINGS output_format_decimal_trailing_zeros = 1"
+        f" FROM {table.sql} FINAL"
     )
+
+
+def _text(plain: str) -> str:
+    decimal = TYPES.arrow(plain)
+    if pa.types.is_decimal(decimal):
+        return f"toDecimalString({{0}}, {decimal.scale})"  # toString leaves zeros out
+    return _TEXTS[summed_as(plain)]
 
 
 def _digest(text: str) -> str:
