@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,8 @@ from deltalake import DeltaTable
 from penstock.destination.contract import Destination
 from penstock.destination.delta.destination import DeltaDestination
 from penstock.destination.delta.options import DeltaOptions
+from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
@@ -251,6 +254,24 @@ def test_maintenance_leaves_the_rows(adapter: DeltaAdapter) -> None:
     assert_delivered(adapter, reference(*runs))
     table = DeltaTable(str(adapter.folder / "public" / "items"))
     assert len(table.file_uris()) == 1
+
+
+def test_tables_are_merged_side_by_side(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them wait for each other."""
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    assert isinstance(destination, DeltaDestination)
+    apply, both = destination.apply, threading.Barrier(2, timeout=60)
+
+    def waiting(rows: MergedRows, at: Mark) -> Any:
+        both.wait()
+        return apply(rows, at)
+
+    monkeypatch.setattr(destination, "apply", waiting)
+    changes = insert_items(builder, 0, 2)
+    deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
 
 
 def _files(adapter: DeltaAdapter, name: str) -> int:

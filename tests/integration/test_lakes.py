@@ -98,7 +98,8 @@ class LakePipeline(CopiedTables):
                 session.execute("UPDATE public.kinds SET h = '{}' WHERE l = 3")
                 session.execute("DELETE FROM public.loose WHERE a IS NULL")
         elif self._iceberg is not None:
-            self._iceberg.table("public", "loose").delete("a is null")
+            with self._iceberg.table("public", "loose") as table:
+                table.delete("a is null")
         else:
             DeltaTable(str(self.root / "public" / "loose")).delete("a IS NULL")
 

@@ -49,6 +49,7 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     capabilities = Capabilities(
         mode="merge", exactly_once=True, remembers=True, atomic=False, batch_age=10.0
     )
+    side_by_side = 4
     failpoints = ("delta.table_committed", "delta.copy_loaded")
 
     def __init__(self, options: DeltaOptions, pipeline: str) -> None:

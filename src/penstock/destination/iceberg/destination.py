@@ -52,6 +52,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     capabilities = Capabilities(
         mode="merge", exactly_once=True, remembers=True, atomic=False, batch_age=30.0
     )
+    side_by_side = 4
     failpoints = ("iceberg.table_committed", "iceberg.copy_loaded")
 
     def __init__(self, options: IcebergOptions, pipeline: str) -> None:
