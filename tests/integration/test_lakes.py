@@ -82,7 +82,7 @@ class LakePipeline(CopiedTables):
             elif self._iceberg is not None:
                 self._iceberg.expect_same(self.pipeline.url, table, unfit=unfit)
             else:
-                expect_same_in_delta(self.pipeline.url, self.root, table)
+                expect_same_in_delta(self.pipeline.url, self.root, table, unfit=unfit)
 
     def expect_left(self, *tables: str) -> None:
         """The views over change tables show the source's rows."""
