@@ -62,6 +62,7 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     capabilities = Capabilities(
         mode="merge", exactly_once=True, remembers=True, atomic=True, batch_age=5.0
     )
+    bytes_at_once = 2**26
     failpoints = ("ducklake.merged", "ducklake.committed", "ducklake.copy_loaded")
 
     def __init__(self, options: DucklakeOptions, pipeline: str) -> None:

@@ -155,6 +155,9 @@ def key_codes(target: Target, parts: Sequence[pa.Table]) -> tuple[Ops, Ints, Int
     new = "t" if typed else "c"
     op = _column(rows, "op").to_numpy()
     texts = [_column(rows, f"{new}{index}") for index in target.key]
+    if not (op == REKEY).any():
+        codes = text_codes(texts, target.qualified_name)
+        return op, codes, codes
     return op, *_codes(target, texts, _before(target, rows, op, "k", new))
 
 
