@@ -16,6 +16,7 @@ from penstock.destination.contract import Destination
 from penstock.destination.ducklake import destination as ducklake_destination
 from penstock.destination.ducklake.destination import DucklakeDestination
 from penstock.destination.ducklake.lake import Lake
+from penstock.destination.ducklake.merging import merge_rows
 from penstock.destination.ducklake.names import quoted
 from penstock.destination.ducklake.options import DucklakeOptions
 from penstock.destination.ducklake.tables import lake_tables
@@ -160,7 +161,7 @@ def test_many_tables_are_merged_by_one_thread(
     adapter = DucklakeAdapter(tmp_path)
     destination, builder = opened(adapter), ChangeBuilder()
     assert isinstance(destination, DucklakeDestination)
-    merge, seen = ducklake_destination.merge_rows, list[int]()
+    merge, seen = merge_rows, list[int]()
 
     def failing(session: Any, rows: MergedRows) -> Any:
         seen.append(_threads(session))
