@@ -59,7 +59,7 @@ Member = (
 )
 MEMBERS: dict[str, Callable[[Path], Member]] = {
     "tables": MemoryTablesAdapter,
-    "tables, in slices": InSlices,
+    "slices": InSlices,
     "versioned": MemoryVersionedAdapter,
     "ducklake": DucklakeAdapter,
     "ducklake latest": DucklakeLatest,
@@ -74,7 +74,7 @@ pytestmark = pytest.mark.parametrize(
     "member",
     [
         "tables",
-        "tables, in slices",
+        "slices",
         "versioned",
         # Real engines take their time.
         pytest.param("ducklake", marks=pytest.mark.release),

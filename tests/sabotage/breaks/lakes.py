@@ -6,14 +6,6 @@ from tests.sabotage.a_break import Break
 
 BREAKS = (
     Break(
-        name="moved-rows-in-two-slices",
-        guarantee="Once, in lakes",
-        without="Rows that moved to another key are merged apart from others with that key.",
-        file="destination/families/staged_merge/sliced_rows.py",
-        edits=(("found[np.isin(puts, moved)] = 0", "found[np.isin(puts, moved[:0])] = 0"),),
-        noticed_by=(("contract/test_family_histories.py", "test_any_history[tables, in slices]"),),
-    ),
-    Break(
         name="a-stale-position-of-an-idle-pipeline",
         guarantee="Once, in lakes",
         without="A driver that slept takes its successor's note for its own.",
