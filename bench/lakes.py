@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,8 @@ class Lakes:
         if system == "delta":
             return {"type": system, "path": str(folder)}
         if system == "ducklake":
-            catalog = self._server.create_database(f"catalog_{name}")
+            # The warm-up has the names of the first round.
+            catalog = self._server.create_database(f"catalog_{name}_{uuid.uuid4().hex[:8]}")
             return {"type": system, "catalog": catalog, "data_path": str(folder)}
         return {
             "type": system,

@@ -9,11 +9,14 @@ delta-rs wrote, and those of Iceberg tables.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import psycopg
+from pyiceberg.table import Table
 
 from penstock.decode.types.array_text import split_array
 from penstock.destination.ducklake.lake import Lake, extension_file
@@ -54,12 +57,20 @@ class IcebergReader:
             self._session.execute(f"LOAD {literal(extension_file(name))}")
         self._session.execute("SET TimeZone = 'UTC'")
 
-    def relation(self, schema: str, name: str) -> str:
+    @contextmanager
+    def table(self, schema: str, name: str) -> Iterator[Table]:
+        """As the catalogue has it now."""
         tables = TableCatalog(self._options)
-        table = tables.find(identifier(schema, name))
-        tables.close()
-        assert table is not None
-        place = table.metadata_location.removeprefix("file://")
+        try:
+            table = tables.find(identifier(schema, name))
+            assert table is not None
+            yield table
+        finally:
+            tables.close()
+
+    def relation(self, schema: str, name: str) -> str:
+        with self.table(schema, name) as table:
+            place = table.metadata_location.removeprefix("file://")
         return f"iceberg_scan({literal(place)})"
 
     def row(self, picked: str, name: tuple[str, str]) -> tuple[Any, ...] | None:

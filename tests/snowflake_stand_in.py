@@ -7,7 +7,9 @@ order of statements and what a transaction holds.
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import re
 import tempfile
 import threading
@@ -22,12 +24,14 @@ from snowflake.connector import errors
 from penstock.destination.families.warehouse.object_stage import stage_owner
 from penstock.objects.bucket import Bucket
 
+csv.field_size_limit(2**27)
 STAGE = "LAKE.PUBLIC.SHOP_STAGE"
 _COPY = re.compile(
     r"COPY INTO (?P<table>\S+) \((?P<columns>.*?)\) FROM @(?P<stage>[\w.$]+)/(?P<folder>[^/]*)/"
     r" FILES = \('(?P<file>[^']+)'\) FILE_FORMAT = \(TYPE = CSV COMPRESSION = GZIP"
-    r" FIELD_OPTIONALLY_ENCLOSED_BY = '\"' EMPTY_FIELD_AS_NULL = TRUE NULL_IF = \(\) ESCAPE = NONE"
-    r" ESCAPE_UNENCLOSED_FIELD = NONE BINARY_FORMAT = HEX TRIM_SPACE = FALSE ENCODING = 'UTF8'\)"
+    r" FIELD_OPTIONALLY_ENCLOSED_BY = '\"' EMPTY_FIELD_AS_NULL = FALSE ESCAPE = NONE"
+    r" ESCAPE_UNENCLOSED_FIELD = NONE BINARY_FORMAT = HEX TRIM_SPACE = FALSE ENCODING = 'UTF8'"
+    r" NULL_IF = \('(?P<null>[^']+)'\)\)"
     r" ON_ERROR = ABORT_STATEMENT"
 )
 _REPLACE = re.compile(
@@ -210,6 +214,10 @@ class StandInConnection:
         data = self._account.object(found["folder"], found["file"])
         if data is None:
             raise errors.ProgrammingError(msg=f"no file {found['file']}", errno=91016)
+        lines = gzip.decompress(data)
+        if [] in csv.reader(io.StringIO(lines.decode(), newline="")):
+            # SKIP_BLANK_LINES is FALSE unless a file format says otherwise.
+            raise errors.ProgrammingError(msg=f"a blank line in {found['file']}", errno=100080)
         columns = found["columns"].split(", ")
         described = self._session.execute(f"DESCRIBE {found['table']}").fetchall()
         kinds = {row[0].lower(): row[1] for row in described}
@@ -219,12 +227,13 @@ class StandInConnection:
         ]
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "rows.csv"
-            file.write_bytes(gzip.decompress(data))
+            file.write_bytes(lines)
             names = ", ".join(f"'column{index}': 'VARCHAR'" for index in range(len(columns)))
             self._session.execute(
                 f"INSERT INTO {found['table']} ({found['columns']}) SELECT {', '.join(values)}"
-                f" FROM read_csv('{file}', header=false, columns={{{names}}}, nullstr='',"
-                " allow_quoted_nulls=false, quote='\"', escape='\"', delim=',', parallel=false,"
+                f" FROM read_csv('{file}', header=false, columns={{{names}}},"
+                f" nullstr='{found['null']}', allow_quoted_nulls=true, quote='\"', escape='\"',"
+                " delim=',', parallel=false,"
                 " auto_detect=false, max_line_size=64000000)"
             )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +19,9 @@ from deltalake import DeltaTable
 from penstock.destination.contract import Destination
 from penstock.destination.delta.destination import DeltaDestination
 from penstock.destination.delta.options import DeltaOptions
+from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
 from penstock.model.errors import Fenced, TableRefused
@@ -201,17 +206,115 @@ def test_positions_of_a_pipeline_that_was_destroyed_mean_nothing(adapter: DeltaA
     assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 3
 
 
+def test_a_stale_driver_that_slept_leaves_the_position_of_the_next_one(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sleeps before it notes a commit without rows. The next one notes a later one meanwhile."""
+    stale, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    deliver(stale, builder.frontier, [insert_items(builder, 0, 1)])
+    earlier, later = Frontier(2**40, 2**40), Frontier(2**41, 2**41)
+    note, others = FolderStage.note, list[Destination]()
+
+    def sleeping(*told: Any) -> None:
+        if not others:
+            others.append(adapter.make())
+            others[0].open()
+            others[0].prepare([definition(ITEMS), definition(NOTES)])
+            deliver(others[0], later, [])
+        note(*told)
+
+    monkeypatch.setattr(FolderStage, "note", sleeping)
+    with pytest.raises(Fenced, match="taken over"):
+        deliver(stale, earlier, [])
+    assert adapter.make().committed() == Watermarks(later)
+
+
+def test_a_ledger_that_was_removed_leaves_no_driver_behind(adapter: DeltaAdapter) -> None:
+    for _ in range(3):
+        opened(adapter).close()
+    for folder in adapter.folder.iterdir():
+        if folder.name != "_penstock_stage":
+            shutil.rmtree(folder)
+    destination = opened(adapter)
+    assert destination.committed() is None
+    deliver(destination, Frontier(2**40, 2**40), [])
+    assert destination.committed() == Watermarks(Frontier(2**40, 2**40))
+
+
 def test_maintenance_leaves_the_rows(adapter: DeltaAdapter) -> None:
     destination = opened(adapter)
-    destination.maintenance_every = 0.0  # type: ignore[attr-defined]
+    assert isinstance(destination, DeltaDestination)
+    destination.maintenance_every = 0.0
     builder = ChangeBuilder(leave_out=[LOOSE])
     runs = []
     for number in range(3):
         runs.append(insert_items(builder, number, 1))
         deliver(destination, builder.frontier, [runs[-1]])
+        destination._maintenance.wait()
     assert_delivered(adapter, reference(*runs))
     table = DeltaTable(str(adapter.folder / "public" / "items"))
     assert len(table.file_uris()) == 1
+
+
+def test_tables_are_merged_side_by_side(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them wait for each other."""
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    assert isinstance(destination, DeltaDestination)
+    apply, both = destination.apply, threading.Barrier(2, timeout=60)
+
+    def waiting(rows: MergedRows, at: Mark) -> Any:
+        both.wait()
+        return apply(rows, at)
+
+    monkeypatch.setattr(destination, "apply", waiting)
+    changes = insert_items(builder, 0, 2)
+    deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+def _files(adapter: DeltaAdapter, name: str) -> int:
+    return len(DeltaTable(str(adapter.folder / "public" / name)).file_uris())
+
+
+def test_a_table_that_fails_keeps_no_other_one_from_its_maintenance(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it has its turn again, also where nothing is written to it any more."""
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    assert isinstance(destination, DeltaDestination)
+    for number in range(3):
+        deliver(destination, builder.frontier, [insert_items(builder, number, 1)])
+    maintain, failed = destination.maintain, list[Target]()
+
+    def failing(target: Target) -> None:
+        if not failed:
+            failed.append(target)
+            raise RuntimeError("as the test wants it")
+        maintain(target)
+
+    monkeypatch.setattr(destination, "maintain", failing)
+    destination.maintenance_every = 0.0
+    deliver(destination, Frontier(2**40, 2**40), [])
+    destination._maintenance.wait()
+    names = [failed[0].name, *({"items", "notes"} - {failed[0].name})]
+    assert [_files(adapter, name) for name in names] == [3, 1]
+    deliver(destination, Frontier(2**41, 2**41), [])
+    destination._maintenance.wait()
+    assert [_files(adapter, name) for name in names] == [1, 1]
+
+
+def test_what_another_driver_wrote_to_is_maintained(adapter: DeltaAdapter) -> None:
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    for number in range(3):
+        deliver(destination, builder.frontier, [insert_items(builder, number, 1)])
+    again = opened(adapter)
+    assert isinstance(again, DeltaDestination)
+    again.maintenance_every = 0.0
+    deliver(again, Frontier(2**40, 2**40), [])
+    again._maintenance.wait()
+    assert _files(adapter, "items") == 1
 
 
 def test_a_table_follows_what_delta_rs_cannot_change_and_nothing_is_done_twice(

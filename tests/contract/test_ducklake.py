@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,15 +13,17 @@ from typing import Any, ClassVar
 import pytest
 
 from penstock.destination.contract import Destination
+from penstock.destination.ducklake import destination as ducklake_destination
 from penstock.destination.ducklake.destination import DucklakeDestination
 from penstock.destination.ducklake.lake import Lake
+from penstock.destination.ducklake.merging import merge_rows
 from penstock.destination.ducklake.names import quoted
 from penstock.destination.ducklake.options import DucklakeOptions
 from penstock.destination.ducklake.tables import lake_tables
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
-from penstock.model.errors import Fenced
+from penstock.model.errors import DestinationError, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, Row, TableName, frozen
@@ -145,8 +148,45 @@ def test_maintenance_leaves_the_rows(tmp_path: Path) -> None:
     for number in range(3):
         runs.append(insert_items(builder, number, 1))
         deliver(destination, builder.frontier, [runs[-1]])
+        destination._maintenance.wait()
     assert_delivered(adapter, reference(*runs))
     adapter.close()
+
+
+def test_many_tables_are_merged_by_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where that fails, the next batch has all threads again."""
+    monkeypatch.setattr(ducklake_destination, "_MANY_TABLES", 3)
+    adapter = DucklakeAdapter(tmp_path)
+    destination, builder = opened(adapter), ChangeBuilder()
+    assert isinstance(destination, DucklakeDestination)
+    merge, seen = merge_rows, list[int]()
+
+    def failing(session: Any, rows: MergedRows) -> Any:
+        seen.append(_threads(session))
+        if len(seen) == 2:
+            session.execute("SELECT 'x'::int")
+        return merge(session, rows)
+
+    monkeypatch.setattr(ducklake_destination, "merge_rows", failing)
+    changes = insert_items(builder, 0, 2)
+    with pytest.raises(DestinationError):
+        deliver(destination, builder.frontier, [changes])
+    with destination._lake.session() as session:
+        everywhere = _threads(session)
+    deliver(destination, builder.frontier, [changes])
+    with destination._lake.session() as session:
+        assert _threads(session) == everywhere
+    assert set(seen) == {1}
+    assert everywhere != 1 or os.cpu_count() == 1
+    assert_delivered(adapter, reference(changes))
+    adapter.close()
+
+
+def _threads(session: Any) -> int:
+    ((found,),) = session.execute("SELECT current_setting('threads')").fetchall()
+    return int(found)
 
 
 def test_rows_that_went_unseen_are_not_left_after_another_copy(tmp_path: Path) -> None:

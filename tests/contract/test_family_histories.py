@@ -30,7 +30,7 @@ from tests.contract.test_iceberg import (
     Partitioned,
     PartitionedByPosition,
 )
-from tests.contract.test_memory_tables import MemoryTablesAdapter
+from tests.contract.test_memory_tables import InSlices, MemoryTablesAdapter
 from tests.contract.test_memory_versioned import MemoryVersionedAdapter
 from tests.row_histories import (
     ALL,
@@ -59,6 +59,7 @@ Member = (
 )
 MEMBERS: dict[str, Callable[[Path], Member]] = {
     "tables": MemoryTablesAdapter,
+    "slices": InSlices,
     "versioned": MemoryVersionedAdapter,
     "ducklake": DucklakeAdapter,
     "ducklake latest": DucklakeLatest,
@@ -73,6 +74,7 @@ pytestmark = pytest.mark.parametrize(
     "member",
     [
         "tables",
+        "slices",
         "versioned",
         # Real engines take their time.
         pytest.param("ducklake", marks=pytest.mark.release),

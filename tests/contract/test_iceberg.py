@@ -242,6 +242,7 @@ def test_maintenance_leaves_the_rows_and_few_files(tmp_path: Path, deletes: str)
         tmp_path, deletes, maintenance={"every": "1ms", "keep_snapshots": "1ms"}
     )
     destination = opened(adapter)
+    assert isinstance(destination, IcebergDestination)
     builder = ChangeBuilder()
     runs = []
     for number in range(4):
@@ -253,6 +254,7 @@ def test_maintenance_leaves_the_rows_and_few_files(tmp_path: Path, deletes: str)
             builder.insert(LOOSE, "equal", None)
         runs.append(builder.cut())
         deliver(destination, builder.frontier, [runs[-1]])
+        destination._maintenance.wait()
         assert_delivered(adapter, reference(*runs))
     table = adapter.table((ITEMS.schema, ITEMS.name))
     assert len(entries_of(table)) <= 3
@@ -338,6 +340,7 @@ def test_tables_in_an_object_store(object_server: ObjectServer, tmp_path: Path) 
         builder.delete(ITEMS, key=["1", None])
     changes, end = builder.cut(), builder.frontier
     deliver(destination, end, [changes])
+    destination._maintenance.wait()
     rows = adapter.table((ITEMS.schema, ITEMS.name)).scan().to_arrow().to_pylist()
     assert sorted((row["id"], row["name"]) for row in rows) == [
         (0, "renamed"),

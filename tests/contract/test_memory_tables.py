@@ -38,6 +38,15 @@ class MemoryTablesAdapter(Adapter):
             destination.close()
 
 
+class InSlices(MemoryTablesAdapter):
+    """What tasks staged is joined and merged a few bytes at a time."""
+
+    def make(self) -> Destination:
+        destination = super().make()
+        destination.bytes_at_once = 64  # type: ignore[attr-defined]
+        return destination
+
+
 class TestMemoryTables(DestinationContract):
     @pytest.fixture
     def adapter(self, tmp_path: Path) -> Iterator[Adapter]:

@@ -93,7 +93,7 @@ def test_a_batch_is_one_transaction_that_locks_the_ledger_first(adapter: StandIn
     assert len(copies) == 2
     assert not [each for each in sent if each.startswith("SELECT")]  # the driver knows its notes
     left = [each.name for each in destination.bucket.list()]  # type: ignore[attr-defined]
-    assert left == ["note.json"]
+    assert left == ["notes/1.note.json"]
 
 
 def test_a_commit_without_rows_sends_nothing(adapter: StandInAdapter) -> None:

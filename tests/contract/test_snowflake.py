@@ -24,8 +24,9 @@ from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
-from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.testing.contract.deliveries import (
+    BARE,
     ITEMS,
     assert_delivered,
     definition,
@@ -121,6 +122,19 @@ def test_a_batch_is_one_transaction_with_one_merge_a_table(adapter: StandInAdapt
     sent = [each.partition(" ")[0] for each in adapter.stand_in.statements]
     # The fence, the rows, the staged ones gone, the notes.
     assert sent == ["BEGIN", "UPDATE", "COPY", "MERGE", "DELETE", "DELETE", "INSERT", "COMMIT"]
+
+
+def test_rows_without_a_value(adapter: StandInAdapter) -> None:
+    """Nothing but null in one column, or no column at all: no line of a file is blank."""
+    single = table("single", Column("a", "text"), identity="f")
+    destination, builder = opened(adapter, single, BARE), ChangeBuilder()
+    with builder.transaction():
+        builder.insert(single, None)
+        builder.insert(single, "")
+        builder.insert(BARE)
+    changes = builder.cut()
+    deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes), single, BARE)
 
 
 def test_a_commit_without_rows_sends_nothing(adapter: StandInAdapter) -> None:

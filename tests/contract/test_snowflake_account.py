@@ -33,7 +33,8 @@ class AccountAdapter(Adapter):
         self._made = [SnowflakeDestination(self.options, "shop")]
         for schema in ("PENSTOCK", "PUBLIC"):
             self._made[0].session.run(f"DROP SCHEMA IF EXISTS {schema}")
-        self._made[0].bucket.delete("note.json")
+        stage = self._made[0].stage
+        stage.forget_notes(stage.drivers())
 
     def make(self) -> Destination:
         self._made.append(SnowflakeDestination(self.options, "shop"))

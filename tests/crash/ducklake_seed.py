@@ -1,26 +1,15 @@
-"""One seed of chaos over a pipeline into a DuckLake, whose catalogue crashes as well."""
+"""One seed of chaos over a pipeline into a DuckLake, whose catalogue is hurt as well."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from penstock.embedded.postgres import EmbeddedPostgres
+from tests.crash.catalogue_faults import CATALOGUE_FAULTS
 from tests.crash.chaos_seed import Say, SeedReport
 from tests.crash.into_ducklake import IntoDucklake
 from tests.crash.queue_seed import PROCESS_FAULTS, run_queue_seed
-
-
-def _crash_catalogue(injured: IntoDucklake, _amount: float) -> str:
-    injured.catalogue.kill()
-    injured.catalogue.start()
-    return ""
-
-
-FAULTS: dict[str, Callable[[IntoDucklake, float], str]] = {
-    "catalogue crashed": _crash_catalogue,
-    **PROCESS_FAULTS,
-}
+from tests.tcp_proxy import TcpProxy
 
 
 def run_into(
@@ -31,6 +20,7 @@ def run_into(
     """
     with (
         EmbeddedPostgres() as catalogue,
-        IntoDucklake(server, catalogue, folder, int(report.seed)) as injured,
+        TcpProxy(catalogue.port) as network,
+        IntoDucklake(server, catalogue, folder, int(report.seed), network) as injured,
     ):
-        run_queue_seed(report, count, injured, FAULTS, say)
+        run_queue_seed(report, count, injured, {**CATALOGUE_FAULTS, **PROCESS_FAULTS}, say)

@@ -1,13 +1,15 @@
-"""One seed of chaos over a pipeline into Iceberg tables."""
+"""One seed of chaos over a pipeline into Iceberg tables, whose catalogue is hurt as well."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from penstock.embedded.postgres import EmbeddedPostgres
+from tests.crash.catalogue_faults import CATALOGUE_FAULTS
 from tests.crash.chaos_seed import Say, SeedReport
 from tests.crash.into_iceberg import IntoIceberg
 from tests.crash.queue_seed import PROCESS_FAULTS, run_queue_seed
+from tests.tcp_proxy import TcpProxy
 
 
 def run_into(
@@ -16,5 +18,9 @@ def run_into(
     """Bring ``count`` faults over a pipeline from the server into Iceberg tables. Fails unless
     every row is there in the end as at the source, and no other.
     """
-    with IntoIceberg(server, folder, int(report.seed)) as injured:
-        run_queue_seed(report, count, injured, PROCESS_FAULTS, say)
+    with (
+        EmbeddedPostgres() as catalogue,
+        TcpProxy(catalogue.port) as network,
+        IntoIceberg(server, folder, int(report.seed), catalogue, network) as injured,
+    ):
+        run_queue_seed(report, count, injured, {**CATALOGUE_FAULTS, **PROCESS_FAULTS}, say)

@@ -11,9 +11,11 @@ from penstock.destination.ducklake.options import DucklakeOptions
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
+from tests.crash.catalogue_faults import through
 from tests.crash.injured_pipeline import SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.passed_failpoints import passed_failpoints
 from tests.lake_rows import expect_same_in_ducklake
+from tests.tcp_proxy import TcpProxy
 from tests.workload_tables import TABLES
 
 
@@ -23,15 +25,23 @@ class IntoDucklake(InjuredPipeline):
     failpoints = passed_failpoints("ducklake")
 
     def __init__(
-        self, server: EmbeddedPostgres, catalogue: EmbeddedPostgres, folder: Path, seed: int
+        self,
+        server: EmbeddedPostgres,
+        catalogue: EmbeddedPostgres,
+        folder: Path,
+        seed: int,
+        network: TcpProxy | None = None,
     ) -> None:
         super().__init__(server, folder, seed)
+        url = catalogue.create_database("lake")
         options = {
-            "catalog": catalogue.create_database("lake"),
+            "catalog": url if network is None else through(network, url),
             "data_path": str(self.pipeline.folder / "data"),
             "maintenance": {"every": "5s"},
         }
         self.catalogue = catalogue
+        if network is not None:
+            self.catalogue_network = network
         self.lake = Lake(DucklakeOptions.model_validate(options))
         self._destination = DucklakeDestination(
             DucklakeOptions.model_validate(options), self.pipeline.name

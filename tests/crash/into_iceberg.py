@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from penstock.destination.iceberg.destination import IcebergDestination
 from penstock.destination.iceberg.options import IcebergOptions
 from penstock.embedded.postgres import EmbeddedPostgres
+from tests.crash.catalogue_faults import through
 from tests.crash.injured_pipeline import SMALL_SEGMENTS
 from tests.crash.into_lake import IntoLake
 from tests.crash.passed_failpoints import passed_failpoints
 from tests.lake_rows import IcebergReader
+from tests.tcp_proxy import TcpProxy
 from tests.workload_tables import TABLES
 
 
 class IntoIceberg(IntoLake):
+    """With a catalogue in a file, or in a server of its own behind a proxy."""
+
     failpoints = passed_failpoints("iceberg")
 
-    def __init__(self, server: EmbeddedPostgres, folder: Path, seed: int) -> None:
+    def __init__(
+        self,
+        server: EmbeddedPostgres,
+        folder: Path,
+        seed: int,
+        catalogue: EmbeddedPostgres | None = None,
+        network: TcpProxy | None = None,
+    ) -> None:
         super().__init__(server, folder, seed)
         root = self.pipeline.folder / "iceberg"
         # The load writes infinity, which no type of Iceberg holds.
-        options = {
-            "catalog_file": str(root / "catalog.db"),
+        options: dict[str, Any] = {
             "warehouse": str(root / "lake"),
             "deletes": "equality" if seed % 2 else "position",
             "unfit": "null",
             "maintenance": {"every": "5s", "keep_snapshots": "1m"},
         }
+        if catalogue is None or network is None:
+            options["catalog_file"] = str(root / "catalog.db")
+        else:
+            self.catalogue, self.catalogue_network = catalogue, network
+            options["catalog"] = through(network, catalogue.create_database("lake"))
         self._options = IcebergOptions.model_validate(options)
         self._destination = IcebergDestination(self._options, self.pipeline.name)
         self.pipeline.configure(

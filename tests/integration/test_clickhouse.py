@@ -13,12 +13,15 @@ import pytest
 from penstock.destination.clickhouse.destination import ClickHouseDestination
 from penstock.destination.clickhouse.names import literal
 from penstock.destination.clickhouse.options import ClickHouseOptions
+from penstock.verify.report import VerifyReport
+from penstock.verify.verification import verify
 from tests.clickhouse_rows import column_types, expect_same_rows
 from tests.clickhouse_server import ClickHouseServer
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
 from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
+from tests.pipelines import engine_on
 from tests.threads_engine import Threads
 
 _numbers = itertools.count(1)
@@ -69,6 +72,40 @@ def into(
     pipeline: PipelineUnderTest, threads: Threads, clickhouse_server: ClickHouseServer
 ) -> ClickHousePipeline:
     return ClickHousePipeline(pipeline, threads, clickhouse_server)
+
+
+@pytest.mark.release
+def test_verify(into: ClickHousePipeline, threads: Threads) -> None:
+    """Values of many types; then a value that somebody changed."""
+    into.pipeline.execute(
+        "CREATE TABLE kinds (id uuid PRIMARY KEY, a bool, b bytea, c date, d timestamp,"
+        " e timestamptz, f time, g numeric(12,2), h jsonb, i text, j int[], k float8, l oid)",
+        "INSERT INTO kinds SELECT gen_random_uuid(), n % 2 = 0, sha256(n::text::bytea),"
+        " date '1944-03-15' + n * 97, timestamp '1969-12-31 23:59:59.999999' + n * interval"
+        " '1.5 days', now() + n * interval '1 us', time '23:59:59.99', n * 1.25, '{\"a\": 1}',"
+        " repeat('é', n), ARRAY[n], n / 3.0, n FROM generate_series(1, 50) n",
+        "INSERT INTO kinds SELECT gen_random_uuid(), NULL, '', NULL, NULL, NULL, '24:00', 0,"
+        " 'null', ''",
+    )
+    into.configure()
+    into.run_until_caught_up()
+    into.pipeline.execute(
+        "UPDATE kinds SET i = 'later' WHERE l = 7", "DELETE FROM kinds WHERE l = 8"
+    )
+
+    def verified() -> VerifyReport:
+        config, file = into.pipeline.config, into.pipeline.file
+        return verify(config, file, make_engine=engine_on(threads))
+
+    report = verified()
+    assert report.equal, report.tables
+    assert [table.source_rows for table in report.tables] == [50]
+    (table,) = into.tables()
+    sql = f"ALTER TABLE `{into.database}`.`{table}` UPDATE h = '{{}}' WHERE l = 3"
+    into.destination._client.run(sql, doing="changing a row")
+    (kinds,) = verified().tables
+    assert not kinds.equal
+    assert kinds.source_rows == kinds.target_rows == 50
 
 
 def test_a_copy_changes_and_schema_changes(into: ClickHousePipeline) -> None:

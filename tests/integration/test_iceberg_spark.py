@@ -55,7 +55,8 @@ def test_spark_reads_what_was_written_and_its_commits_are_taken(
         runs.append(builder.cut())
         deliver(destination, builder.frontier, [runs[-1]])
         if number == 3:
-            destination.maintain(list(destination._targets.values()))
+            for target in destination._targets.values():
+                destination.maintain(target)
     select = [f"SELECT * FROM penstock.public.{name}" for name in ("items", "notes", "loose")]
     compact = [
         f"CALL penstock.system.{procedure}('public.items')"

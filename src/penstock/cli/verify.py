@@ -32,7 +32,7 @@ _PROGRESS_SECONDS = paced(2.0)
 
 _log = logging.getLogger(__name__)
 
-_VERIFIED = ("postgres", "ducklake")
+_VERIFIED = ("postgres", "ducklake", "delta", "iceberg", "clickhouse")
 _STYLES = {"equal": "green", "DIFFERENT": "bold red", "not compared": "bold red", "skipped": "dim"}
 
 
@@ -64,8 +64,8 @@ def verify(
 
     Constraints that replication does not enforce are checked too: foreign keys, deferrable unique
     constraints, and what was declared NOT VALID. Exits with 0 only if every table is equal and no
-    constraint is violated. Of ducklake, rows are counted and summed by DuckDB, and rows that differ
-    are not named. Other destinations cannot be verified.
+    constraint is violated. Of lakes and ClickHouse, rows are counted and summed, and those that
+    differ are not named. Other destinations cannot be verified.
 
     \b
     Example:

@@ -65,6 +65,7 @@ class MemoryTablesDestination(StagedMergeDestination):
         return transaction(self._conn)
 
     def close(self) -> None:
+        super().close()
         self._conn.close()
 
     # Tables and columns are numbered: SQLite takes names that differ in case for the same.

@@ -6,6 +6,32 @@ from tests.sabotage.a_break import Break
 
 BREAKS = (
     Break(
+        name="a-stale-position-of-an-idle-pipeline",
+        guarantee="Once, in lakes",
+        without="A driver that slept takes its successor's note for its own.",
+        file="destination/families/staged_merge/stage.py",
+        edits=(('    return f"{driver}{_NOTE}"', '    return f"1{_NOTE}"'),),
+        noticed_by=(
+            (
+                "contract/test_delta.py",
+                "test_a_stale_driver_that_slept_leaves_the_position_of_the_next_one",
+            ),
+        ),
+    ),
+    Break(
+        name="one-table-keeps-others-from-maintenance",
+        guarantee="Once, in lakes",
+        without="A table whose maintenance fails is forgotten.",
+        file="destination/families/staged_merge/maintenance.py",
+        edits=(("            return False\n", "            return True\n"),),
+        noticed_by=(
+            (
+                "contract/test_delta.py",
+                "test_a_table_that_fails_keeps_no_other_one_from_its_maintenance",
+            ),
+        ),
+    ),
+    Break(
         name="a-lake-with-two-drivers",
         guarantee="Once, in lakes",
         without="A Delta table takes the commit of a driver that another one has replaced.",

@@ -6,6 +6,41 @@ from tests.sabotage.a_break import Break
 
 BREAKS = (
     Break(
+        name="two-drivers-with-one-number",
+        guarantee="Once, in warehouses",
+        without="The driver's number is read before it is written to: two that start at the same "
+        "time read the same one.",
+        file="destination/families/warehouse/ledger.py",
+        edits=(("is_counted = self._session.run(self._touch()) > 0", "is_counted = True"),),
+        noticed_by=(
+            (
+                "integration/test_warehouse_drivers.py",
+                "test_two_drivers_that_start_at_the_same_time_have_two_numbers",
+            ),
+        ),
+    ),
+    Break(
+        name="no-room-for-staged-rows",
+        guarantee="Once, in warehouses",
+        without="A table that is made anew has no table for staged rows.",
+        file="destination/families/warehouse/destination.py",
+        edits=(("            one_each(self.dialect.staging_table(target), self.session)\n", ""),),
+        noticed_by=(
+            (
+                "contract/test_snowflake.py",
+                "test_a_batch_is_one_transaction_with_one_merge_a_table",
+            ),
+        ),
+    ),
+    Break(
+        name="blank-lines",
+        guarantee="Once, in warehouses",
+        without="Nothing stands for null in files: a row without values is a blank line.",
+        file="destination/families/warehouse/object_stage.py",
+        edits=(("list(self.leave_out)), own_null(name))", 'list(self.leave_out)), "")'),),
+        noticed_by=(("contract/test_snowflake.py", "test_rows_without_a_value"),),
+    ),
+    Break(
         name="a-warehouse-with-two-drivers",
         guarantee="Once, in warehouses",
         without="A warehouse takes the commit of a driver that another one has replaced.",

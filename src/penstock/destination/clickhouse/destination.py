@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,19 +20,21 @@ from penstock.destination.clickhouse.names import (
 from penstock.destination.clickhouse.options import ClickHouseOptions
 from penstock.destination.clickhouse.rows import ClickHouseRows
 from penstock.destination.clickhouse.server import check_server
+from penstock.destination.clickhouse.sums import sum_query
 from penstock.destination.clickhouse.tables import (
     alter_in_place,
     copy_rows,
     create_table,
     create_view,
 )
+from penstock.destination.clickhouse.types import held
 from penstock.destination.contract import Capabilities, SchemaChange
 from penstock.destination.families.kept_tables import Notes
 from penstock.destination.families.staged_merge.unfit_policy import Unfit
 from penstock.destination.families.target import Target
 from penstock.destination.families.versioned.destination import VersionedDestination
 from penstock.destination.families.versioned.task_writer import VersionedChunkWriter
-from penstock.destination.protocols import CopiedByWorkers, Ticket
+from penstock.destination.protocols import CopiedByWorkers, TableSum, Ticket, Verifiable
 from penstock.failpoints import failpoint
 from penstock.model.errors import TableRefused, refused_alone
 from penstock.model.lsn import Position
@@ -54,7 +57,7 @@ class _Whereabouts(Stored):
     followed: Position = _NEVER
 
 
-class ClickHouseDestination(VersionedDestination, CopiedByWorkers):
+class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
     """Holds every version of a row in a ReplacingMergeTree; readers see the last by a view."""
 
     name = "clickhouse"
@@ -78,6 +81,7 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers):
         self._position = _NEVER
         # Replaced, never changed, as the targets are.
         self._at: dict[int, RowsTable] = {}
+        self._sums: dict[int, tuple[Target, TableSum]] = {}
 
     @cached_property
     def ledger(self) -> ClickHouseLedger:
@@ -148,6 +152,25 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers):
             return False
         sql = f"SELECT 1 AS found FROM {_sql(view)} LIMIT 1"  # noqa: S608
         return bool(self._client.read(sql, doing=f"reading {_sql(view)}").num_rows)
+
+    # -- verify ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """ClickHouse has no snapshot that stays: all tables are added up while the pipeline stands
+        still.
+        """
+        for oid, target in self._known().items():
+            if (shown := self._whereabouts(oid).shown) is not None:
+                query = sum_query(held(target), shown)
+                (found,) = self._client.read(query, doing=f"adding up {shown.sql}").to_pylist()
+                self._sums[oid] = target, TableSum(int(found["rows"]), int(found["checksum"]))
+        yield
+        self._sums.clear()
+
+    def table_sum(self, table: TableDefinition) -> TableSum | None:
+        target, found = self._sums.get(table.oid, (None, None))
+        return found if target == Target.of(table) else None
 
     # -- schema changes --------------------------------------------------------------------------
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -19,6 +21,7 @@ from penstock.destination.delta.merging import Key, merge_rows, put_rows
 from penstock.destination.delta.options import DeltaOptions
 from penstock.destination.delta.tables import TYPES, DeltaAlteration, arrow_schema, create_table
 from penstock.destination.families import durable
+from penstock.destination.families.staged_merge.arrow_sums import arrow_sum
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
@@ -26,16 +29,19 @@ from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.table_folders import folder_name, table_folder
 from penstock.destination.families.target import Target
-from penstock.destination.protocols import CopiedByWorkers
+from penstock.destination.protocols import CopiedByWorkers, TableSum, Verifiable
 from penstock.failpoints import failpoint
 from penstock.model.errors import refused_alone
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
 _HOUR = 3600
 
 
-class DeltaDestination(StagedMergeDestination, CopiedByWorkers):
+class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     """Each table is committed for itself, with its mark; the control table follows."""
 
     name = "delta"
@@ -43,12 +49,14 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers):
     capabilities = Capabilities(
         mode="merge", exactly_once=True, remembers=True, atomic=False, batch_age=10.0
     )
+    side_by_side = 4
     failpoints = ("delta.table_committed", "delta.copy_loaded")
 
     def __init__(self, options: DeltaOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._root = Path(options.path).absolute()
+        self._pinned: dict[int, DeltaTable] = {}
         self._transactions = PipelineCommits(pipeline)
         self.typing = ColumnTyping(TYPES, options.unfit)
         every = options.maintenance.every
@@ -167,20 +175,43 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers):
                 )
         failpoint("delta.copy_loaded")
 
+    # -- verify ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        for oid, target in self._known().items():
+            folder = self._folder(target)
+            with self._transactions.explained(folder):
+                self._pinned[oid] = delta_rs().DeltaTable(str(folder))
+        yield
+        self._pinned.clear()
+
+    def table_sum(self, table: TableDefinition) -> TableSum | None:
+        target, there = Target.of(table), self._pinned.get(table.oid)
+        if there is None or self._known().get(table.oid) != target:
+            return None
+        with self._transactions.explained(self._folder(target)):
+            return arrow_sum(target, there.to_pyarrow_dataset().to_batches())
+
     # -- maintenance -----------------------------------------------------------------------------
 
-    def maintain(self, tables: Sequence[Target]) -> None:
-        """OPTIMIZE and VACUUM tables that were written to, and the control table."""
+    def maintain(self, target: Target) -> None:
+        self._maintain(self._folder(target))
+
+    def maintain_rest(self) -> None:
+        self._maintain(self.ledger.folder)
+
+    def _maintain(self, folder: Path) -> None:
+        """OPTIMIZE and VACUUM."""
         hours = math.ceil(self.options.maintenance.keep_files / _HOUR)
-        for folder in [*map(self._folder, tables), self.ledger.folder]:
-            with self._transactions.explained(folder):
-                table = self._transactions.table(folder)
-                table.optimize.compact(commit_properties=self._transactions.properties({}))
-                table = self._transactions.table(folder)
-                table.vacuum(
-                    retention_hours=hours,
-                    dry_run=False,
-                    enforce_retention_duration=False,
-                    commit_properties=self._transactions.properties({}),
-                )
-                table.cleanup_metadata()
+        with self._transactions.explained(folder):
+            table = self._transactions.table(folder)
+            table.optimize.compact(commit_properties=self._transactions.properties({}))
+            table = self._transactions.table(folder)
+            table.vacuum(
+                retention_hours=hours,
+                dry_run=False,
+                enforce_retention_duration=False,
+                commit_properties=self._transactions.properties({}),
+            )
+            table.cleanup_metadata()

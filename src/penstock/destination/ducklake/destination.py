@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -31,10 +31,11 @@ from penstock.destination.ducklake.tables import (
     make_view,
 )
 from penstock.destination.families import durable
+from penstock.destination.families.kept_tables import Notes
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
-from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
+from penstock.destination.families.staged_merge.receipt import Mark, MergeBatch, StagedChunk
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
@@ -45,6 +46,7 @@ from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
 
+_MANY_TABLES = 20
 _ONE_PROCESS = (
     "destination ducklake: a catalogue that is a file can be open in one process only: who reads "
     "the lake keeps the pipeline waiting, and the other way round; one in Postgres has no such "
@@ -60,6 +62,7 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     capabilities = Capabilities(
         mode="merge", exactly_once=True, remembers=True, atomic=True, batch_age=5.0
     )
+    bytes_at_once = 2**26
     failpoints = ("ducklake.merged", "ducklake.committed", "ducklake.copy_loaded")
 
     def __init__(self, options: DucklakeOptions, pipeline: str) -> None:
@@ -104,6 +107,7 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         return None
 
     def close(self) -> None:
+        super().close()
         self._lake.close()
 
     @contextmanager
@@ -160,6 +164,18 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     # -- rows ------------------------------------------------------------------------------------
 
+    def _apply(
+        self,
+        batch: MergeBatch,
+        targets: Mapping[int, Target],
+        watermarks: Watermarks,
+        lacking: int,
+        notes: Notes,
+    ) -> None:
+        is_many = len(batch.touched()) >= _MANY_TABLES
+        with self._lake.one_thread() if is_many else nullcontext():
+            super()._apply(batch, targets, watermarks, lacking, notes)
+
     def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
         with refused_alone(rows.target.oid), self._lake.transaction() as session:
             return merge_rows(session, rows)
@@ -210,9 +226,9 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     # -- maintenance -----------------------------------------------------------------------------
 
-    def maintain(self, tables: Sequence[Target]) -> None:
-        """Whatever is put together here is no change of rows. In the driver and between batches:
-        beside a delete it would be a conflict.
+    def maintain_rest(self) -> None:
+        """All tables at once. Whatever is put together here is no change of rows. In the driver and
+        between batches: beside a delete it would be a conflict.
         """
         lake = literal(self._lake.name)
         keep = int(self.options.maintenance.keep_snapshots)

@@ -60,6 +60,19 @@ class Lake:
                     self._detach()
 
     @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """For many small statements: threads that look for work in each of them take more time than
+        they save.
+        """
+        # By a connection of its own: one whose transaction failed takes no statement.
+        with self.session() as session, session.cursor() as beside:
+            beside.execute("SET threads = 1")
+            try:
+                yield
+            finally:
+                beside.execute("RESET threads")
+
+    @contextmanager
     def transaction(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """All or nothing; inside of another one, a part of that."""
         with self.session() as session:
@@ -166,6 +179,7 @@ class Lake:
         session.execute("SET TimeZone = 'UTC'")
         session.execute(f"SET memory_limit = '{self._options.memory_limit}B'")
         session.execute("SET preserve_insertion_order = false")
+        session.execute("SET enable_progress_bar = false")  # it would stand among what is said
         return session
 
     def _told(self, text: str) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
 from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.table import Table
 
 from penstock.destination.contract import Capabilities
 from penstock.destination.families import durable
+from penstock.destination.families.staged_merge.arrow_sums import arrow_sum
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
@@ -26,12 +29,13 @@ from penstock.destination.iceberg.columns import TYPES
 from penstock.destination.iceberg.commits import IcebergCommits, digest
 from penstock.destination.iceberg.expiry import expire_older
 from penstock.destination.iceberg.ledger import IcebergControlTable
+from penstock.destination.iceberg.live_rows import LiveRows
 from penstock.destination.iceberg.merging import Key, Merge
 from penstock.destination.iceberg.options import IcebergOptions
 from penstock.destination.iceberg.rewriting import compacted
 from penstock.destination.iceberg.snapshots import Change, entries_of
 from penstock.destination.iceberg.tables import IcebergAlteration, create_table
-from penstock.destination.protocols import CopiedByWorkers
+from penstock.destination.protocols import CopiedByWorkers, TableSum, Verifiable
 from penstock.failpoints import failpoint
 from penstock.model.errors import refused_alone
 from penstock.model.schema_change import TableChange
@@ -40,7 +44,7 @@ from penstock.model.table_definition import TableDefinition
 _KEEP_NOTES = 60.0
 
 
-class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
+class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     """Each table is committed for itself, with its mark; the control table follows."""
 
     name = "iceberg"
@@ -48,12 +52,14 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
     capabilities = Capabilities(
         mode="merge", exactly_once=True, remembers=True, atomic=False, batch_age=30.0
     )
+    side_by_side = 4
     failpoints = ("iceberg.table_committed", "iceberg.copy_loaded")
 
     def __init__(self, options: IcebergOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._tables = TableCatalog(options)
+        self._pinned: dict[int, Table | None] = {}
         self._transactions = IcebergCommits(self._tables, pipeline)
         self.typing = ColumnTyping(TYPES, options.unfit)
         every = options.maintenance.every
@@ -100,6 +106,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
         return None if table is None else self._transactions.state(table).mark
 
     def close(self) -> None:
+        super().close()
         self._tables.close()
 
     # -- tables ----------------------------------------------------------------------------------
@@ -178,17 +185,37 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers):
             change = make(Merge(table, target, self.options.deletes))
             self._transactions.commit(table, change, self._transactions.state(table))
 
+    # -- verify ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        known = self._known().items()
+        self._pinned = {oid: self._tables.find(identifier_of(target)) for oid, target in known}
+        yield
+        self._pinned = {}
+
+    def table_sum(self, table: TableDefinition) -> TableSum | None:
+        target, there = Target.of(table), self._pinned.get(table.oid)
+        if there is None or self._known().get(table.oid) != target:
+            return None
+        with self._transactions.explained(identifier_of(target)):
+            live = LiveRows(there)
+            rows = (live.table_rows(*found) for entry in live.data for found in live.rows(entry))
+            return arrow_sum(target, rows)
+
     # -- maintenance -----------------------------------------------------------------------------
 
-    def maintain(self, tables: Sequence[Target]) -> None:
-        """Compact tables that were written to, and forget their old snapshots; the control table's
-        too, which nobody reads.
-        """
+    def maintain(self, target: Target) -> None:
+        """Compact it, and forget its old snapshots."""
         options = self.options.maintenance
-        for target in tables:
-            self._compact(identifier_of(target), options.small_files)
-            self._expire(identifier_of(target), options.keep_snapshots)
-        self._expire(self.ledger.identifier, min(_KEEP_NOTES, options.keep_snapshots))
+        self._compact(identifier_of(target), options.small_files)
+        self._expire(identifier_of(target), options.keep_snapshots)
+
+    def maintain_rest(self) -> None:
+        """The control table's snapshots, which nobody reads."""
+        self._expire(
+            self.ledger.identifier, min(_KEEP_NOTES, self.options.maintenance.keep_snapshots)
+        )
 
     def _compact(self, identifier: Identifier, small: int) -> None:
         with self._transactions.explained(identifier):

@@ -35,7 +35,7 @@ class SnowflakeDestination(WarehouseDestination):
         return SnowflakeSession(self.options, self.pipeline)
 
     def csv_files(self) -> CsvFiles:
-        return CsvFiles(self.bucket, null="")
+        return CsvFiles(self.bucket)
 
     def look(self) -> Sequence[str]:
         """By commands that need no warehouse. What the stage points to is compared."""

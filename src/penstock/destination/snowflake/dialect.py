@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.checked_texts import CheckedTexts, TypeLimits, scale_of
 from penstock.destination.families.warehouse.dialect import Dialect, Staged, WarehouseFile
+from penstock.destination.families.warehouse.object_stage import own_null
 from penstock.destination.families.warehouse.staged_rows import ROW, WORD
 
 _MEGABYTE = 2**20
@@ -49,8 +50,8 @@ _SQL: Mapping[str, str] = {
 _SPELLED = {"VARCHAR": "TEXT", "FLOAT": "FLOAT"}
 
 _FORMAT = (
-    "TYPE = CSV COMPRESSION = GZIP FIELD_OPTIONALLY_ENCLOSED_BY = '\"' EMPTY_FIELD_AS_NULL = TRUE"
-    " NULL_IF = () ESCAPE = NONE ESCAPE_UNENCLOSED_FIELD = NONE BINARY_FORMAT = HEX"
+    "TYPE = CSV COMPRESSION = GZIP FIELD_OPTIONALLY_ENCLOSED_BY = '\"' EMPTY_FIELD_AS_NULL = FALSE"
+    " ESCAPE = NONE ESCAPE_UNENCLOSED_FIELD = NONE BINARY_FORMAT = HEX"
     " TRIM_SPACE = FALSE ENCODING = 'UTF8'"
 )
 
@@ -181,8 +182,9 @@ class SnowflakeDialect(Dialect):
     def staged(self, target: Target, file: WarehouseFile) -> Staged:
         table = self._staging(target)
         columns = ", ".join(name for name, _ in file.columns)
+        null = self.literal(own_null(file.name))
         copied = (
             f"COPY INTO {table} ({columns}) FROM {self._place}/ FILES = ({self.literal(file.name)})"
-            f" FILE_FORMAT = ({_FORMAT}) ON_ERROR = ABORT_STATEMENT"
+            f" FILE_FORMAT = ({_FORMAT} NULL_IF = ({null})) ON_ERROR = ABORT_STATEMENT"
         )
         return Staged(table, (copied,), (f"DELETE FROM {table}",))

@@ -43,6 +43,7 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
+from penstock.testing.contract.schema_changes import WIDER
 from penstock.testing.merge_model import frozen
 
 LATER = Frontier(0x90, 0x98)
@@ -249,6 +250,28 @@ class CopyTests:
             assert_copied(adapter, later, notes)
         else:
             assert_copied(adapter, first(), later, notes)
+
+    @pytest.mark.parametrize("is_dropped", [False, True])
+    def test_a_table_that_changed_is_copied_anew(self, adapter: Adapter, is_dropped: bool) -> None:
+        """It was not followed meanwhile: it has other columns, or was removed and is added."""
+        destination = started(adapter)
+        if adapter.keeps != "rows":
+            pytest.skip("what is kept for ever is not copied anew")
+        needs(destination, HoldsTables)
+        tables = cast("HoldsTables", destination)
+        copy_chunks(destination, first())
+        if is_dropped:
+            tables.drop_table(definition(ITEMS))
+        else:
+            tables.fit_table(definition(WIDER), [definition(ITEMS)])
+        of = ITEMS if is_dropped else WIDER
+        destination.prepare([definition(of)])
+        destination.truncate_table(definition(of))
+        rows: list[Values] = [("1", "a"), ("2", "b")] if is_dropped else [("1", "a", "2")]
+        copied = ChunkRows(of, "0", rows, LATER)
+        copy_chunks(destination, copied)
+        found = adapter.rows((of.schema, of.name))
+        assert sorted(found.elements()) == sorted(map(frozen, copied.named_rows()))
 
     def test_copied_rows_of_a_table_without_columns(self, adapter: Adapter) -> None:
         needs_keyless(adapter)

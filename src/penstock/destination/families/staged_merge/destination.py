@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
-import time
+import sys
 import uuid
 from abc import abstractmethod
 from collections import Counter
@@ -36,7 +35,9 @@ from penstock.destination.families.staged_merge.joined_rows import (
     no_rows,
     removed,
 )
+from penstock.destination.families.staged_merge.maintenance import Maintenance
 from penstock.destination.families.staged_merge.receipt import Mark, MergeBatch, StagedChunk
+from penstock.destination.families.staged_merge.sliced_rows import sliced
 from penstock.destination.families.staged_merge.stage import ChunkStage, FileStage
 from penstock.destination.families.staged_merge.task_writer import (
     StagedChunkWriter,
@@ -48,13 +49,10 @@ from penstock.destination.families.staged_merge.unfit_policy import Unfit
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import TakesReplays, Ticket
 from penstock.destination.seen_elsewhere import not_seen_here
-from penstock.model.errors import DestinationError
 from penstock.model.lsn import NOTHING
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
-
-_log = logging.getLogger(__name__)
 
 
 class StagedMergeDestination(KeptChanges, TakesReplays):
@@ -70,17 +68,20 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
 
     side_by_side: ClassVar[int] = 1
     """How many tables are merged at the same time. More than one: not in one transaction."""
+    bytes_at_once: ClassVar[int] = 2**28
+    """How much of what was staged for a table is joined and merged at a time, where that can be
+    several times in one transaction; else it is all of it.
+    """
     typing: ColumnTyping | None = None
     """How columns are typed; without it they are Postgres's texts."""
     maintenance_every: float = math.inf
-    """Seconds between two calls of ``maintain``."""
+    """Seconds between two rounds of ``maintain``."""
 
     def __init__(self, options: object, pipeline: str) -> None:
         super().__init__(options, pipeline)
         self._commits = 0
         self._replaying: frozenset[int] = frozenset()
-        self._maintained = time.monotonic()
-        self._worn: set[int] = set()
+        self._maintenance = Maintenance(self.name, self._lock)
 
     # -- what a member says ----------------------------------------------------------------------
 
@@ -125,20 +126,39 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         """Where a table stands by itself; None where the ledger alone knows."""
         return None
 
-    def maintain(self, tables: Sequence[Target]) -> None:
-        """Put together what many commits left in these tables, and remove what nobody needs. Called
-        between two batches. What it raises is told and forgotten: the next call may succeed.
+    def maintain(self, target: Target) -> None:
+        """Put together what many commits left in a table, and remove what nobody needs. Called
+        between two batches, for tables that were written to. What it raises is told, and the table
+        has its turn again.
         """
+
+    def maintain_rest(self) -> None:
+        """The same for what is no table's own, once all of them had their turn."""
 
     # -- before the first batch ------------------------------------------------------------------
 
     def open(self) -> None:
         with self._lock:
-            at = self.committed()
             self._driver = self.ledger.take_over()
             self._commits = int(self.ledger.read("commits").get("commits", 0))
+            self._forget_notes_of_no_ledger()
+            # First it is seen, then it looks: the driver before it finds its note, or is read.
+            self._note(None)
+            at = self.committed()
             self.stage.clean()
             self._remember(at)
+            self.stage.forget_notes([each for each in self.stage.drivers() if each < self._driver])
+            # What the drivers before it wrote to, nobody knows.
+            self._maintenance.touched(self._known())
+
+    def _forget_notes_of_no_ledger(self) -> None:
+        """Who has this number or a later one, and is not the driver now, was counted by a ledger
+        that somebody removed.
+        """
+        later = [driver for driver in self.stage.drivers() if driver >= self._driver]
+        if later:
+            self.ledger.write(self._driver, {})
+            self.stage.forget_notes(later)
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -174,6 +194,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         if len(batches) == len(steps) and not any(batch.touched() for batch in batches):
             with self._lock:
                 self._remember(watermarks)
+            self._maintain_if_due()
             return
         with self._changing() as notes:
             targets, changed = dict(self._targets), dict[int, Target]()
@@ -190,20 +211,20 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         self._targets = {**self._targets, **changed}
         self._commits += 1
         self.stage.remove([file for batch in batches for file in batch.files])
-        self._worn.update(oid for batch in batches for oid in batch.touched())
+        self._maintenance.touched({oid for batch in batches for oid in batch.touched()})
         self._maintain_if_due()
 
     def _maintain_if_due(self) -> None:
-        if time.monotonic() - self._maintained < self.maintenance_every:
-            return
-        with self._lock:
-            targets = [self._targets[oid] for oid in sorted(self._worn) if oid in self._targets]
-            self._worn.clear()
-            try:
-                self.maintain(targets)
-            except DestinationError as error:
-                _log.warning("maintenance of %s failed: %s", self.name, error.message)
-            self._maintained = time.monotonic()
+        self._maintenance.start_if_due(
+            self.maintenance_every, self._maintain_table, self.maintain_rest
+        )
+
+    def _maintain_table(self, oid: int) -> None:
+        if (target := self._targets.get(oid)) is not None:
+            self.maintain(target)
+
+    def close(self) -> None:
+        self._maintenance.stop()
 
     def committed(self) -> Watermarks | None:
         """Of the last commit with rows, or of one without them that came after it."""
@@ -220,21 +241,24 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
 
     def _told(self) -> Watermarks | None:
         notes = self.ledger.read("commits") | self.ledger.read("progress")
-        idle = json.loads(self.stage.noted() or "{}")
-        if idle.get("watermarks") and idle["commits"] == int(notes.get("commits", 0)):
-            return watermarks_from(idle["watermarks"])
+        for driver in reversed(self.stage.drivers()):
+            idle = json.loads(self.stage.noted(driver) or "{}")
+            if idle.get("watermarks") and idle["commits"] == int(notes.get("commits", 0)):
+                return watermarks_from(idle["watermarks"])
         return watermarks_from(notes["progress"]) if "progress" in notes else None
 
     def _remember(self, watermarks: Watermarks | None) -> None:
-        """Put a frontier that moved without rows down where it wakes nobody, and which driver it
-        was: a stale one finds another's number there.
+        """Put a frontier that moved without rows down where it wakes nobody. Who finds a later
+        driver there is stale; by then it has changed nothing but its own note.
         """
-        idle = json.loads(self.stage.noted() or "{}")
-        if idle.get("driver", 0) > self._driver:
+        self._note(watermarks)
+        if self.stage.drivers()[-1:] != [self._driver]:
             raise fenced(self.name, self.pipeline)
+
+    def _note(self, watermarks: Watermarks | None) -> None:
         text = None if watermarks is None else watermarks_text(watermarks)
-        note = {"driver": self._driver, "commits": self._commits, "watermarks": text}
-        self.stage.note(json.dumps(note))
+        note = {"commits": self._commits, "watermarks": text}
+        self.stage.note(self._driver, json.dumps(note))
 
     def _apply(
         self,
@@ -252,12 +276,15 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             held = self.held(target)
             if held is not None and held.holds(at):
                 return ()
-            files = [self.stage.get(part.file) for part in parts]
-            if files:
-                rows = joined(target, parts[0].kind, files, emptied=emptied)
-            else:
-                rows = no_rows(target, self.typing, emptied=emptied)
-            return self.apply(rows, at)
+            if not parts:
+                return self.apply(no_rows(target, self.typing, emptied=emptied), at)
+            kind, files = parts[0].kind, [self.stage.get(part.file) for part in parts]
+            most = self.bytes_at_once if self.capabilities.atomic else sys.maxsize
+            parked: list[Key] = []
+            for number, some in enumerate(sliced(target, kind, files, most)):
+                rows = joined(target, kind, some, emptied=emptied and number == 0)
+                parked += self.apply(rows, at)
+            return parked
 
         touched = batch.touched()
         if self.side_by_side == 1 or len(touched) < 2:
@@ -305,7 +332,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
 
     def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> StagedChunkWriter:
         """Without a look at the ledger: where that is a file, the driver alone can have it open."""
-        if json.loads(self.stage.noted() or "{}").get("driver") != ticket["driver"]:
+        if self.stage.drivers()[-1:] != [ticket["driver"]]:
             raise not_seen_here(self.name, self.stage.path)
         target = Target.of(table)
         if not self.capabilities.merges:
@@ -367,5 +394,5 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
 
     def forget(self) -> Sequence[str]:
         self.stage.clean()
-        self.stage.note("{}")
+        self.stage.forget_notes(self.stage.drivers())
         return super().forget()

@@ -143,6 +143,32 @@ def joined(target: Target, kind: Kind, parts: Sequence[pa.Table], *, emptied: bo
     return merged
 
 
+def key_codes(target: Target, parts: Sequence[pa.Table]) -> tuple[Ops, Ints, Ints]:
+    """Of all rows of all parts: the op, and numbers for the keys they come to and leave. Nothing
+    but these columns is read.
+    """
+    names = [f"{kind}{index}" for kind in "tck" for index in target.key]
+    typed = _is_typed(target, parts[0])
+    wanted = {name for name in names if name[0] != ("c" if typed else "t")} | {"op"}
+    keys = [part.select([n for n in part.column_names if n in wanted]) for part in parts]
+    rows = pa.concat_tables(keys, promote_options="default").combine_chunks()
+    new = "t" if typed else "c"
+    op = _column(rows, "op").to_numpy()
+    texts = [_column(rows, f"{new}{index}") for index in target.key]
+    if not (op == REKEY).any():
+        codes = text_codes(texts, target.qualified_name)
+        return op, codes, codes
+    return op, *_codes(target, texts, _before(target, rows, op, "k", new))
+
+
+def _codes(
+    target: Target, after: Sequence[pa.Array], before: Sequence[pa.Array]
+) -> tuple[Ints, Ints]:
+    both = [pa.concat_arrays([a, b]) for a, b in zip(after, before, strict=True)]
+    codes = text_codes(both, target.qualified_name)
+    return codes[: len(after[0])], codes[len(after[0]) :]
+
+
 def _is_typed(target: Target, rows: pa.Table) -> bool:
     return f"t{target.key[0]}" in rows.column_names
 
@@ -165,9 +191,7 @@ def _fold(
     after: Sequence[pa.Array],
     sizes: Sequence[int],
 ) -> Fold:
-    both = [pa.concat_arrays([a, b]) for a, b in zip(after, before, strict=True)]
-    codes = text_codes(both, target.qualified_name)
-    puts, takes = codes[: len(op)], codes[len(op) :]
+    puts, takes = _codes(target, after, before)
     if kind == "replayed":
         return _last_of_keys(op, puts)
     time = np.repeat(np.arange(len(sizes)), sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,18 @@ import pyarrow as pa
 
 from penstock.destination.families import durable
 from penstock.model.errors import BatchAgain
+
+_NOTE = ".note.json"
+
+
+def note_name(driver: int) -> str:
+    """Of the file with a driver's note."""
+    return f"{driver}{_NOTE}"
+
+
+def driver_of(file: str) -> int:
+    """Whose note a file holds."""
+    return int(file.removesuffix(_NOTE))
 
 
 class ChunkStage(ABC):
@@ -32,8 +44,8 @@ class ChunkStage(ABC):
 class FileStage(ChunkStage):
     """Arrow files that the driver reads.
 
-    It also has one note, which is overwritten: what the driver wants to remember without waking the
-    destination.
+    It also has a note of each driver, which that one overwrites: what it wants to remember without
+    waking the destination. One that is stale changes no note but its own.
     """
 
     path: str
@@ -48,12 +60,20 @@ class FileStage(ChunkStage):
         """Remove all files: those that are there belong to drivers that are gone."""
 
     @abstractmethod
-    def note(self, text: str) -> None:
-        """Put the note in place of what it was, durably."""
+    def note(self, driver: int, text: str) -> None:
+        """Put a driver's note in place of what it was, durably."""
 
     @abstractmethod
-    def noted(self) -> str | None:
-        """The note, None without one."""
+    def drivers(self) -> list[int]:
+        """Those that have a note, in order."""
+
+    @abstractmethod
+    def noted(self, driver: int) -> str | None:
+        """A driver's note, None without one."""
+
+    @abstractmethod
+    def forget_notes(self, drivers: Sequence[int]) -> None:
+        """Remove the notes of these drivers."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +91,9 @@ class FolderStage(FileStage):
         return name
 
     def get(self, name: str) -> pa.Table:
+        """As the operating system maps it: what is not looked at takes no memory."""
         try:
-            return pa.ipc.open_file((Path(self.path) / name).read_bytes()).read_all()
+            return pa.ipc.open_file(pa.memory_map(str(Path(self.path) / name))).read_all()
         except (FileNotFoundError, pa.ArrowInvalid) as error:
             raise BatchAgain(f"the staged file {name} is gone or broken: {error}") from error
 
@@ -85,13 +106,20 @@ class FolderStage(FileStage):
         with self._folder() as folder:
             self.remove([file.name for file in folder.glob("*.arrow")])
 
-    def note(self, text: str) -> None:
+    def note(self, driver: int, text: str) -> None:
         with self._folder() as folder:
-            durable.write_all({folder / "note.json": text.encode()})
+            durable.write_all({folder / note_name(driver): text.encode()})
 
-    def noted(self) -> str | None:
-        file = Path(self.path) / "note.json"
-        return file.read_text() if file.exists() else None
+    def drivers(self) -> list[int]:
+        return sorted(driver_of(file.name) for file in Path(self.path).glob(f"*{_NOTE}"))
+
+    def noted(self, driver: int) -> str | None:
+        with suppress(FileNotFoundError):
+            return (Path(self.path) / note_name(driver)).read_text()
+        return None
+
+    def forget_notes(self, drivers: Sequence[int]) -> None:
+        self.remove([note_name(driver) for driver in drivers])
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:

@@ -107,6 +107,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         return found
 
     def close(self) -> None:
+        super().close()
         self.session.close()
 
     @contextmanager
@@ -139,16 +140,6 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
                 self._targets = {**self._targets, **{t.oid: Target.of(t) for t in definitions}}
                 return
             super().prepare(definitions)
-            self._make_room(definitions)
-
-    def _make_room(self, definitions: Sequence[TableDefinition]) -> None:
-        """Where staged rows need a table that stays: one for each, as it is by now."""
-        for target in map(Target.of, definitions):
-            statements = self.dialect.staging_table(target)
-            name, text = f"staging/{target.oid}", json.dumps(statements)
-            if statements and self.ledger.read(name).get(name) != text:
-                one_each(statements, self.session)
-                self.ledger.write(self._driver, {name: text})
 
     @contextmanager
     def _changing_tables(self) -> Iterator[None]:
@@ -180,6 +171,8 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
             if self._there is None:
                 self._there = warehouse_tables(self.session, self.dialect)
             create_table(self.session, self.dialect, target, self._there)
+            # Where staged rows need a table that stays, it comes and goes with the other one.
+            one_each(self.dialect.staging_table(target), self.session)
 
     def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         with self._lock:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from penstock.destination.families.ledger import Ledger, fenced, once_alone
 from penstock.destination.families.warehouse.dialect import Dialect
 from penstock.destination.families.warehouse.session import WarehouseSession
+from penstock.model.errors import BatchAgain
 
 SCHEMA = "penstock"
 _DRIVER = "driver"
@@ -51,8 +52,16 @@ class WarehouseLedger(Ledger):
         with self._session.transaction():
             for statement in dialect.fence(self.table):
                 self._session.run(statement)
-            driver = self._driver() + 1
-            self._put({_DRIVER: str(driver)})
+            # It is written to before it is read: of two drivers one waits here, and reads the
+            # number of the other. What is not there keeps nobody waiting.
+            is_counted = self._session.run(self._touch()) > 0
+            driver = self._driver() + 1 if is_counted else 0
+            if is_counted:
+                self._put({_DRIVER: str(driver)})
+            else:
+                self._session.run(self._insert([self._row(_DRIVER, 0, str(driver))]))
+        if not is_counted:
+            raise BatchAgain(f"no driver of pipeline {self._pipeline} was counted yet")
         self._known, self._is_driver = self._all(), True
         return driver
 
@@ -94,13 +103,14 @@ class WarehouseLedger(Ledger):
         """Touch the driver's number: who takes over meanwhile waits, or one of both fails."""
         for statement in self._dialect.fence(self.table):
             self._session.run(statement)
-        found = self._session.run(
-            f"UPDATE {self.table} SET piece = 0 WHERE name = {self._dialect.literal(_DRIVER)}"
-            f" AND note = {self._dialect.literal(str(driver))}"
-        )
+        own = f" AND note = {self._dialect.literal(str(driver))}"
+        found = self._session.run(self._touch() + own)
         if found != 1:
             raise fenced(self._dialect.name, self._pipeline)
         self._fenced_in = self._session.transactions
+
+    def _touch(self) -> str:
+        return f"UPDATE {self.table} SET piece = 0 WHERE name = {self._dialect.literal(_DRIVER)}"
 
     def _is_there(self) -> bool:
         return bool(self._session.rows(self._dialect.table_query(SCHEMA, self._pipeline)))
@@ -109,7 +119,7 @@ class WarehouseLedger(Ledger):
         found = self._session.rows(
             f"SELECT note FROM {self.table} WHERE name = {self._dialect.literal(_DRIVER)}"
         )
-        return int(found[0][0]) if found else 0
+        return max((int(note) for (note,) in found), default=0)
 
     def _all(self) -> dict[str, str]:
         found: dict[str, list[str]] = {}
@@ -125,18 +135,23 @@ class WarehouseLedger(Ledger):
             names = ", ".join(map(literal, some))
             self._session.run(f"DELETE FROM {self.table} WHERE name IN ({names})")
         rows = [
-            f"({literal(name)}, {number}, {literal(piece)})"
+            self._row(name, number, piece)
             for name, note in notes.items()
             if note is not None
             for number, piece in enumerate(_pieces(note))
         ]
         for some in _batches(rows):
-            listed = ", ".join(some)
-            self._session.run(f"INSERT INTO {self.table} (name, piece, note) VALUES {listed}")
+            self._session.run(self._insert(some))
         if self._known is not None:
             left = {name: note for name, note in self._known.items() if name not in notes}
             put = {name: note for name, note in notes.items() if note is not None}
             self._known = left | put
+
+    def _row(self, name: str, piece: int, note: str) -> str:
+        return f"({self._dialect.literal(name)}, {piece}, {self._dialect.literal(note)})"
+
+    def _insert(self, rows: list[str]) -> str:
+        return f"INSERT INTO {self.table} (name, piece, note) VALUES {', '.join(rows)}"
 
 
 def _batches(items: list[str]) -> Iterable[list[str]]:

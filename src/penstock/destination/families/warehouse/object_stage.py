@@ -11,12 +11,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.destination.families.staged_merge.stage import ChunkStage, FileStage
+from penstock.destination.families.staged_merge.stage import (
+    ChunkStage,
+    FileStage,
+    driver_of,
+    note_name,
+)
 from penstock.destination.families.warehouse.csv_files import csv_lines, gzipped
 from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable
 from penstock.objects.bucket import Bucket, Owner
 
-_NOTE = "note.json"
+_NOTES = "notes/"
 
 
 def stage_owner(destination: str) -> Owner:
@@ -32,7 +37,7 @@ def stage_owner(destination: str) -> Owner:
 
 @dataclass(frozen=True)
 class ObjectStage(FileStage):
-    """Arrow files below a bucket's prefix, and one note beside them."""
+    """Arrow files below a bucket's prefix, and notes in a folder of their own."""
 
     bucket: Bucket
 
@@ -59,33 +64,40 @@ class ObjectStage(FileStage):
         self.bucket.delete(*names)
 
     def clean(self) -> None:
-        self.remove([each.name for each in self.bucket.list() if each.name != _NOTE])
+        self.remove([each.name for each in self.bucket.list() if not each.name.startswith(_NOTES)])
 
-    def note(self, text: str) -> None:
-        self.bucket.put(_NOTE, text.encode())
+    def note(self, driver: int, text: str) -> None:
+        self.bucket.put(_NOTES + note_name(driver), text.encode())
 
-    def noted(self) -> str | None:
-        data = self.bucket.get(_NOTE)
+    def drivers(self) -> list[int]:
+        found = self.bucket.list(_NOTES)
+        return sorted(driver_of(each.name.removeprefix(_NOTES)) for each in found)
+
+    def noted(self, driver: int) -> str | None:
+        data = self.bucket.get(_NOTES + note_name(driver))
         return None if data is None else bytes(data).decode()
+
+    def forget_notes(self, drivers: Sequence[int]) -> None:
+        self.bucket.delete(*(_NOTES + note_name(driver) for driver in drivers))
 
 
 @dataclass(frozen=True)
 class CsvFiles(ChunkStage):
-    """Files as the warehouse loads them. ``null`` stands for no value, and is never quoted; None:
-    the file's own name does, without what is behind its dot, which no value is equal to.
+    """Files as the warehouse loads them. The file's own name, without what is behind its dot,
+    stands for no value: no value is equal to it, and no line is blank.
 
     ``leave_out`` are columns of what is staged that the file does not have.
     """
 
     bucket: Bucket
-    null: str | None = None
     leave_out: tuple[str, ...] = ()
 
     def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
         """By way of a file: a chunk may be larger than what an executor has to spare."""
         name = f"{uuid.uuid4().hex}.csv.gz"
-        null = own_null(name) if self.null is None else self.null
-        lines = (csv_lines(piece.drop_columns(list(self.leave_out)), null) for piece in pieces)
+        lines = (
+            csv_lines(piece.drop_columns(list(self.leave_out)), own_null(name)) for piece in pieces
+        )
         with tempfile.TemporaryDirectory(prefix="penstock-stage-") as folder:
             path = Path(folder) / name
             with path.open("wb") as file:
