@@ -11,7 +11,8 @@ from penstock.destination.families.warehouse.dialect import Dialect
 from penstock.destination.families.warehouse.session import WarehouseSession
 
 SCHEMA = "penstock"
-_DRIVER = "driver"
+DRIVER = "driver"
+"""The note with the number of the driver that may write."""
 # Of a note, in a row: in the worst case so many characters of four bytes are what a text holds.
 _PIECE = 16_000
 # How many notes one statement names: statements have an end, too.
@@ -52,7 +53,7 @@ class WarehouseLedger(Ledger):
             for statement in dialect.fence(self.table):
                 self._session.run(statement)
             driver = self._driver() + 1
-            self._put({_DRIVER: str(driver)})
+            self._put({DRIVER: str(driver)})
         self._known, self._is_driver = self._all(), True
         return driver
 
@@ -64,9 +65,7 @@ class WarehouseLedger(Ledger):
                 if self._is_driver:
                     self._known = known
         return {
-            name: note
-            for name, note in known.items()
-            if name.startswith(prefix) and name != _DRIVER
+            name: note for name, note in known.items() if name.startswith(prefix) and name != DRIVER
         }
 
     def write(self, driver: int, notes: Mapping[str, str | None]) -> None:
@@ -94,12 +93,12 @@ class WarehouseLedger(Ledger):
         """Touch the driver's number: who takes over meanwhile waits, or one of both fails."""
         for statement in self._dialect.fence(self.table):
             self._session.run(statement)
-        found = self._session.run(
-            f"UPDATE {self.table} SET piece = 0 WHERE name = {self._dialect.literal(_DRIVER)}"
-            f" AND note = {self._dialect.literal(str(driver))}"
+        self._session.expect(
+            f"UPDATE {self.table} SET piece = 0 WHERE name = {self._dialect.literal(DRIVER)}"
+            f" AND note = {self._dialect.literal(str(driver))}",
+            1,
+            lambda found: fenced(self._dialect.name, self._pipeline),
         )
-        if found != 1:
-            raise fenced(self._dialect.name, self._pipeline)
         self._fenced_in = self._session.transactions
 
     def _is_there(self) -> bool:
@@ -107,7 +106,7 @@ class WarehouseLedger(Ledger):
 
     def _driver(self) -> int:
         found = self._session.rows(
-            f"SELECT note FROM {self.table} WHERE name = {self._dialect.literal(_DRIVER)}"
+            f"SELECT note FROM {self.table} WHERE name = {self._dialect.literal(DRIVER)}"
         )
         return int(found[0][0]) if found else 0
 
@@ -128,11 +127,14 @@ class WarehouseLedger(Ledger):
             f"({literal(name)}, {number}, {literal(piece)})"
             for name, note in notes.items()
             if note is not None
-            for number, piece in enumerate(_pieces(note))
+            for number, piece in enumerate(pieces(note))
         ]
         for some in _batches(rows):
             listed = ", ".join(some)
             self._session.run(f"INSERT INTO {self.table} (name, piece, note) VALUES {listed}")
+        self._remember(notes)
+
+    def _remember(self, notes: Mapping[str, str | None]) -> None:
         if self._known is not None:
             left = {name: note for name, note in self._known.items() if name not in notes}
             put = {name: note for name, note in notes.items() if note is not None}
@@ -143,5 +145,6 @@ def _batches(items: list[str]) -> Iterable[list[str]]:
     return (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
 
 
-def _pieces(note: str) -> list[str]:
+def pieces(note: str) -> list[str]:
+    """A note as its rows hold it."""
     return [note[at : at + _PIECE] for at in range(0, len(note), _PIECE)] or [""]

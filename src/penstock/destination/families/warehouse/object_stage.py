@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import tempfile
 import uuid
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -69,32 +72,63 @@ class ObjectStage(FileStage):
         return None if data is None else bytes(data).decode()
 
 
-@dataclass(frozen=True)
-class CsvFiles(ChunkStage):
-    """Files as the warehouse loads them. ``null`` stands for no value, and is never quoted; None:
-    the file's own name does, without what is behind its dot, which no value is equal to.
-
-    ``leave_out`` are columns of what is staged that the file does not have.
+@dataclass(frozen=True, kw_only=True)
+class LoadedFiles(ChunkStage):
+    """Files as the warehouse loads them. ``leave_out`` are columns of what is staged that the file
+    does not have.
     """
 
     bucket: Bucket
-    null: str | None = None
     leave_out: tuple[str, ...] = ()
+    ending: ClassVar[str]
 
     def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
         """By way of a file: a chunk may be larger than what an executor has to spare."""
-        name = f"{uuid.uuid4().hex}.csv.gz"
-        null = own_null(name) if self.null is None else self.null
-        lines = (csv_lines(piece.drop_columns(list(self.leave_out)), null) for piece in pieces)
+        name = f"{uuid.uuid4().hex}.{self.ending}"
+        left = (piece.drop_columns(list(self.leave_out)) for piece in pieces)
         with tempfile.TemporaryDirectory(prefix="penstock-stage-") as folder:
             path = Path(folder) / name
-            with path.open("wb") as file:
-                file.writelines(gzipped(lines))
+            self.write(left, path)
             self.bucket.put_file(name, path)
         return name
 
+    @abstractmethod
+    def write(self, pieces: Iterable[pa.Table], path: Path) -> None:
+        """Write one file, whose name is its path's."""
+
     def remove(self, names: Sequence[str]) -> None:
         self.bucket.delete(*names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvFiles(LoadedFiles):
+    """``null`` stands for no value, and is never quoted; None: the file's own name does, without
+    what is behind its dot, which no value is equal to.
+    """
+
+    null: str | None = None
+    ending = "csv.gz"
+
+    def write(self, pieces: Iterable[pa.Table], path: Path) -> None:
+        null = own_null(path.name) if self.null is None else self.null
+        with path.open("wb") as file:
+            file.writelines(gzipped(csv_lines(piece, null) for piece in pieces))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetFiles(LoadedFiles):
+    """Values are texts, as in CSV; a file says itself which are null."""
+
+    ending = "parquet"
+
+    def write(self, pieces: Iterable[pa.Table], path: Path) -> None:
+        import pyarrow.parquet as pq
+
+        rest = iter(pieces)
+        first = next(rest, pa.table({}))
+        with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
+            for piece in chain([first], rest):
+                writer.write_table(piece)
 
 
 def own_null(file: str) -> str:
