@@ -49,6 +49,7 @@ class StandInAdapter(Adapter):
     keeps = "rows"
     keeps_messages = False
     follows_columns = False
+    plain_names = True
 
     def __init__(self, **options: object) -> None:
         self.stand_in = BigQueryStandIn()

@@ -10,11 +10,55 @@ BREAKS = (
         guarantee="Once, in warehouses",
         without="A warehouse takes the commit of a driver that another one has replaced.",
         file="destination/families/warehouse/ledger.py",
-        edits=(("        if found != 1:\n", "        if found < 0:\n"),),
+        edits=(('            f" AND note = {self._dialect.literal(str(driver))}",\n', '"",\n'),),
         noticed_by=(
             (
                 "contract/test_redshift.py",
                 "test_another_driver_takes_over_in_the_middle_of_a_commit",
+            ),
+        ),
+    ),
+    Break(
+        name="two-scripts-of-one-turn",
+        guarantee="Once, in warehouses",
+        without="A script whose answer never came commits beside the one that took its place.",
+        file="destination/bigquery/ledger.py",
+        edits=(
+            (
+                '            f" AND note = {literal(before)}",\n',
+                "            f\" AND note LIKE {literal(before.partition('/')[0] + '/%')}\",\n",
+            ),
+        ),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_a_script_that_nobody_waits_for_does_not_commit_beside_its_successor",
+            ),
+        ),
+    ),
+    Break(
+        name="a-script-of-a-stale-driver",
+        guarantee="Once, in warehouses",
+        without="BigQuery takes the script of a driver that another one has replaced.",
+        file="destination/bigquery/ledger.py",
+        edits=(('            f" AND note = {literal(before)}",\n', '"",\n'),),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_another_driver_takes_over_in_the_middle_of_a_commit",
+            ),
+        ),
+    ),
+    Break(
+        name="an-answer-of-bigquery-that-is-lost",
+        guarantee="Once, in warehouses",
+        without="A job whose answer was lost is not asked for, and its batch counts as failed.",
+        file="destination/bigquery/session.py",
+        edits=(("        except exceptions.Conflict:\n", "        except exceptions.NotFound:\n"),),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_an_answer_that_is_lost_is_asked_for_by_the_name_of_the_job",
             ),
         ),
     ),

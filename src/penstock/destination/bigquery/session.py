@@ -227,6 +227,8 @@ class BigQuerySession(WarehouseSession):
 
         if any(sign in text.lower() for sign in _CONFLICT):
             return BatchAgain(f"destination bigquery: another transaction was faster: {text}")
+        if "not found" in text.lower() and f"{self._stage}/" in text:
+            return BatchAgain(f"destination bigquery: a file of the stage is gone: {text}")
         reasons = {each.get("reason") for each in getattr(error, "errors", ()) or ()}
         is_answer = isinstance(error, exceptions.ClientError) and not isinstance(
             error, exceptions.TooManyRequests

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.destination.families.staged_merge.stage import ChunkStage, FileStage
 from penstock.destination.families.warehouse.csv_files import csv_lines, gzipped
+from penstock.destination.families.warehouse.staged_rows import ROW
 from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable
 from penstock.objects.bucket import Bucket, Owner
 
@@ -124,7 +125,12 @@ class ParquetFiles(LoadedFiles):
     def write(self, pieces: Iterable[pa.Table], path: Path) -> None:
         import pyarrow.parquet as pq
 
-        rest = iter(pieces)
+        # The column of rows that have none, by the name that statements call it.
+        named = (
+            piece.rename_columns([ROW if name == "row" else name for name in piece.column_names])
+            for piece in pieces
+        )
+        rest = iter(named)
         first = next(rest, pa.table({}))
         with pq.ParquetWriter(path, first.schema, compression="zstd") as writer:
             for piece in chain([first], rest):

@@ -173,7 +173,11 @@ class WarehouseAlteration:
     def _is_done(self, session: WarehouseSession, there: Tables, mark: str) -> bool:
         if self._is_exchanged:
             return session.rows(self._dialect.mark_query(self._after)) == [(mark,)]
-        return self._is_there(self._after, there)
+        # Whether older rows have got their values the columns do not tell.
+        is_filled = self._is_in_place() and any(
+            self._filled(name, column) is not None for name, column in self._columns.new.items()
+        )
+        return self._is_there(self._after, there) and not is_filled
 
     @property
     def _is_renamed(self) -> bool:
