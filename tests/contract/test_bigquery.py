@@ -12,6 +12,8 @@ from dataclasses import replace
 
 import pytest
 
+from penstock import failpoints
+from penstock.decode.changes import ChangeSet
 from penstock.destination.bigquery import session
 from penstock.destination.bigquery.destination import BigQueryDestination
 from penstock.destination.bigquery.options import BigQueryOptions
@@ -40,6 +42,7 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from tests.bigquery_stand_in import LOCATION, PROJECT, STAGE, BigQueryStandIn
+from tests.crash.passed_failpoints import passed_failpoints
 from tests.lake_drivers import items_with
 
 TEXT, NUMBER = TypeName("pg_catalog", "text"), TypeName("pg_catalog", "bigint")
@@ -335,6 +338,31 @@ def test_a_driver_dies_at_every_job_around_a_schema_change(adapter: StandInAdapt
     assert died > 8
     _, found = adapter.stand_in.read("SELECT key, name, b FROM public.items")
     assert found == [(1, "x", "a")]
+
+
+def test_a_driver_dies_at_each_failpoint(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the commit nothing is kept, after it everything. A process of its own would not reach
+    the stand-in: the driver ends by an error.
+    """
+    builder, written = ChangeBuilder(), list[ChangeSet]()
+    opened(adapter).close()
+    for name in passed_failpoints("bigquery"):
+        if not name.startswith("bigquery."):
+            continue
+        written.append(insert_items(builder, 10 * len(written), 3))
+        monkeypatch.setitem(failpoints._points, name, ("error", 1))
+        with pytest.raises(RuntimeError, match=name):
+            deliver(opened(adapter), builder.frontier, written[-1:])
+        assert name not in failpoints._points  # it fired
+        destination = opened(adapter)
+        at = destination.committed()
+        is_kept = at is not None and at.frontier == builder.frontier
+        assert is_kept == (name == "bigquery.committed")
+        if not is_kept:
+            deliver(destination, builder.frontier, written[-1:])
+        assert_delivered(adapter, reference(*written))
 
 
 def test_statements_have_a_bound_on_what_they_cost(monkeypatch: pytest.MonkeyPatch) -> None:
