@@ -293,7 +293,7 @@ def test_long_notes_go_by_way_of_a_file(adapter: StandInAdapter) -> None:
 def test_a_name_that_bigquery_does_not_take_is_refused(adapter: StandInAdapter, name: str) -> None:
     destination = opened(adapter)
     with pytest.raises(TableRefused, match="is no name of a table in BigQuery"):
-        destination.prepare([replace(definition(ITEMS), oid=30_001, name=name)])  # type: ignore[attr-defined]
+        destination.prepare([replace(definition(ITEMS), oid=30_001, name=name)])
 
 
 def test_a_driver_dies_at_every_job_around_a_schema_change(adapter: StandInAdapter) -> None:
