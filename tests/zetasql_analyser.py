@@ -5,7 +5,7 @@ Its module is compiled once and kept below .cache: that takes half a minute of a
 
 from __future__ import annotations
 
-import os
+import fcntl
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -74,9 +74,11 @@ class _KeptModule:
         from wasmtime import Module
 
         kept = _CACHE / f"{version('zetasql')}-{version('wasmtime')}.cwasm"
-        if not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            part = kept.with_suffix(f".{os.getpid()}")
-            part.write_bytes(Module.from_file(engine, path).serialize())
-            part.replace(kept)
+        _CACHE.mkdir(parents=True, exist_ok=True)
+        with (_CACHE / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of pytest need it at once
+            if not kept.exists():
+                part = kept.with_suffix(".part")
+                part.write_bytes(Module.from_file(engine, path).serialize())
+                part.replace(kept)
         return Module.deserialize_file(engine, str(kept))

@@ -30,7 +30,7 @@ from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
-from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.change_builder import UNSET, ChangeBuilder
 from penstock.testing.contract.deliveries import (
     ITEMS,
     LOOSE,
@@ -338,6 +338,28 @@ def test_a_driver_dies_at_every_job_around_a_schema_change(adapter: StandInAdapt
     assert died > 8
     _, found = adapter.stand_in.read("SELECT key, name, b FROM public.items")
     assert found == [(1, "x", "a")]
+
+
+def test_a_parked_key_is_noted_with_the_rows_that_are_committed(adapter: StandInAdapter) -> None:
+    """A schema change behind them commits them before the batch's own notes."""
+    destination, builder = opened(adapter), ChangeBuilder()
+    assert isinstance(destination, BigQueryDestination)
+    destination.replaying([ITEMS.oid])
+    with builder.transaction():
+        builder.insert(ITEMS, "2", "whole")
+        builder.update(ITEMS, "1", UNSET)
+    rows = Rows((destination.writer().write([builder.cut()]),))
+    two = items_with((1, "id", NUMBER, None), (2, "name", TEXT, None), (3, "b", TEXT, None),
+                     name="items")  # fmt: skip
+    change = TableChange(definition(ITEMS), two)
+    altered = SchemaChange(Position(1, 1), 0, "ALTER TABLE", (change,))
+    adapter.stand_in.faults.append(("^ALTER TABLE", "backendError", "it dies here"))
+    with pytest.raises(DestinationUnavailable, match="it dies here"):
+        destination.commit_sections([rows, altered], Watermarks(builder.frontier))
+    assert adapter.rows(("public", "items")).total() == 1
+    successor = opened(adapter)
+    assert isinstance(successor, BigQueryDestination)
+    assert successor.parked_keys(ITEMS.oid) == [("1",)]
 
 
 def test_a_driver_dies_at_each_failpoint(

@@ -81,6 +81,32 @@ BREAKS = (
         ),
     ),
     Break(
+        name="a-value-for-older-rows-and-a-crash",
+        guarantee="Once, in warehouses",
+        without="A driver that dies between a column and the values of older rows leaves nulls.",
+        file="destination/families/warehouse/tables.py",
+        edits=((" and not is_filled\n", "\n"),),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_a_driver_dies_at_every_job_around_a_schema_change",
+            ),
+        ),
+    ),
+    Break(
+        name="a-parked-key-before-a-schema-change",
+        guarantee="Once, in warehouses",
+        without="A row that is to be read again is forgotten if its batch is committed in parts.",
+        file="destination/families/warehouse/destination.py",
+        edits=(("            if parked:\n", "            if not self.pipeline:\n"),),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_a_parked_key_is_noted_with_the_rows_that_are_committed",
+            ),
+        ),
+    ),
+    Break(
         name="blanks-at-the-end-of-a-key",
         guarantee="Once, in warehouses",
         without="Two rows whose keys differ in blanks at their ends are one to Redshift.",
