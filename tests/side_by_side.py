@@ -1,8 +1,8 @@
 """Which tests run in one process when pytest-xdist runs several processes side by side.
 
 A test goes to whichever process is free, unless it shares with others what is expensive to start:
-a Spark session, a broker, a Kinesis. Crash tests are a group as well: each is a pipeline with a JVM
-of its own under load, and two of them would fill the machine.
+a Spark session, a broker, a Kinesis, an analyser. Crash tests are a group as well: each is a
+pipeline with a JVM of its own under load, and two of them would fill the machine.
 
 The groups are our own, because those of pytest-xdist 3.8 have no effect under pytest 9.2
 (pytest-dev/pytest-xdist issue 1386).
@@ -18,7 +18,7 @@ from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 _ROOT = Path(__file__).resolve().parents[1]
-_QUEUES = ("kafka", "kinesis", "rabbitmq", "log_storage", "search")
+_QUEUES = ("kafka", "kinesis", "rabbitmq", "log_storage", "search", "bigquery")
 # Begun in this order, before all tests that are in none: the longest first.
 _ORDER = ("spark 1", "spark 2", "crash", *_QUEUES)
 # Two sessions: one alone would be the longest of all.

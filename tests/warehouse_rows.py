@@ -14,6 +14,7 @@ import psycopg
 
 from penstock.decode.types.array_text import split_array
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
+from tests.bigquery_stand_in import BigQueryStandIn
 from tests.folded_compare import read_source
 from tests.snowflake_stand_in import SnowflakeStandIn
 
@@ -50,13 +51,25 @@ def expect_same_in_snowflake(
     url: str, stand_in: SnowflakeStandIn, table: str, *, unfit: bool = False
 ) -> int:
     """The same of a stand-in for Snowflake."""
-    name = f'"PUBLIC"."{table.upper()}"'
+    return _expect_same_in_duckdb(url, stand_in, table, f'"PUBLIC"."{table.upper()}"', unfit=unfit)
+
+
+def expect_same_in_bigquery(
+    url: str, stand_in: BigQueryStandIn, table: str, *, unfit: bool = False
+) -> int:
+    """The same of a stand-in for BigQuery."""
+    return _expect_same_in_duckdb(url, stand_in, table, f'"public"."{table}"', unfit=unfit)
+
+
+def _expect_same_in_duckdb(
+    url: str, stand_in: SnowflakeStandIn | BigQueryStandIn, table: str, name: str, *, unfit: bool
+) -> int:
     _, described = stand_in.read(f"DESCRIBE {name}")
     spelled = {"JSON": "document", "BLOB": "binary", "BOOLEAN": "boolean", "DOUBLE": "float"}
     columns = {row[0].lower(): spelled.get(row[1], row[1]) for row in described}
     shown = ", ".join(
-        f'lower(hex("{each.upper()}"))' if kind == "binary" else f'"{each.upper()}"::VARCHAR'
-        for each, kind in columns.items()
+        f'lower(hex("{row[0]}"))' if row[1] == "BLOB" else f'"{row[0]}"::VARCHAR'
+        for row in described
     )
     _, found = stand_in.read(f"SELECT {shown} FROM {name}")
     return expect_same_rows(url, table, columns, found, unfit=unfit)

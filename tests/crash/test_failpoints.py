@@ -55,7 +55,10 @@ PASSES = {
     "driver.committed": 10,
 }
 IN_TASKS = ("task.read", "task.written")
-ELSEWHERE = {"snowflake": "contract/test_snowflake.py"}
+ELSEWHERE = {
+    "bigquery": "contract/test_bigquery.py",
+    "snowflake": "contract/test_snowflake.py",
+}
 """Destinations that no process of a pipeline reaches: the stand-in lives in the test's own."""
 WITHOUT_AND_WITH_SPARK = [
     pytest.param(WITHOUT_SPARK, id="without Spark"),

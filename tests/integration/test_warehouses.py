@@ -1,4 +1,4 @@
-"""Pipelines into `redshift` and `snowflake`, with stand-ins for both: every row is compared. The
+"""Pipelines into `redshift`, `bigquery` and `snowflake`, with stand-ins: every row is compared. The
 pipeline file is what the page of the destination shows.
 """
 
@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from penstock.destination.bigquery import session as bigquery_session
 from penstock.destination.snowflake import session
+from tests.bigquery_stand_in import BigQueryStandIn
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
@@ -20,7 +22,11 @@ from tests.objects_server import ObjectServer
 from tests.redshift_stand_in import ROLE, RedshiftStandIn
 from tests.snowflake_stand_in import STAGE, SnowflakeStandIn, stand_in_module
 from tests.threads_engine import Threads
-from tests.warehouse_rows import expect_same_in_snowflake, expect_same_in_stand_in
+from tests.warehouse_rows import (
+    expect_same_in_bigquery,
+    expect_same_in_snowflake,
+    expect_same_in_stand_in,
+)
 
 
 class WarehousePipeline(CopiedTables, ABC):
@@ -28,6 +34,7 @@ class WarehousePipeline(CopiedTables, ABC):
 
     name: str
     objects: ObjectServer
+    patch: pytest.MonkeyPatch
 
     def configure(self, *, unfit: str = "refuse", **copy: Any) -> None:
         options = {
@@ -70,7 +77,6 @@ class RedshiftPipeline(WarehousePipeline):
 
 class SnowflakePipeline(WarehousePipeline):
     name = "snowflake"
-    patch: pytest.MonkeyPatch
 
     def place(self) -> dict[str, Any]:
         stage = self.objects.place()
@@ -88,7 +94,30 @@ class SnowflakePipeline(WarehousePipeline):
         assert not self._stand_in.committed_by
 
 
-@pytest.fixture(params=["redshift", "snowflake"])
+class BigQueryPipeline(WarehousePipeline):
+    """It has a bucket of its own."""
+
+    name = "bigquery"
+
+    def place(self) -> dict[str, Any]:
+        self._stand_in = BigQueryStandIn()
+        self.patch.setenv("AWS_ENDPOINT_URL", "http://")  # lets obstore speak plain HTTP
+        self.patch.setattr(bigquery_session, "made_client", self._stand_in.client)
+        return {"stage_options": self._stand_in.stage_options}
+
+    def expect_equal(self, *tables: str, unfit: bool = False) -> None:
+        for table in tables:
+            expect_same_in_bigquery(self.pipeline.url, self._stand_in, table, unfit=unfit)
+
+    def close(self) -> None:
+        self._stand_in.close()
+        assert not self._stand_in.refused
+
+
+KINDS = (RedshiftPipeline, SnowflakePipeline, BigQueryPipeline)
+
+
+@pytest.fixture(params=KINDS, ids=[kind.name for kind in KINDS])
 def warehouse(
     request: pytest.FixtureRequest,
     pipeline: PipelineUnderTest,
@@ -97,11 +126,8 @@ def warehouse(
     object_server: ObjectServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[WarehousePipeline]:
-    kind = RedshiftPipeline if request.param == "redshift" else SnowflakePipeline
-    found = kind(pipeline, target_url, threads)
-    found.objects = object_server
-    if isinstance(found, SnowflakePipeline):
-        found.patch = monkeypatch
+    found: WarehousePipeline = request.param(pipeline, target_url, threads)
+    found.objects, found.patch = object_server, monkeypatch
     yield found
     found.close()
 

@@ -28,6 +28,8 @@ class Adapter(ABC):
     """False: a table whose columns change, and no schema change told of it, is refused."""
     longest_text: ClassVar[int | None] = None
     """How many bytes a text has at most: a longer one refuses its table."""
+    plain_names: ClassVar[bool] = False
+    """True: a table whose names have more than ASCII's letters, digits, _ and blanks is refused."""
     tells_schema: ClassVar[bool] = False
     """True: ``delivered`` has schema changes in their places, with the op ``schema``."""
     widens_old_rows: ClassVar[bool] = False

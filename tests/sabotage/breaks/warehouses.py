@@ -45,11 +45,55 @@ BREAKS = (
         guarantee="Once, in warehouses",
         without="A warehouse takes the commit of a driver that another one has replaced.",
         file="destination/families/warehouse/ledger.py",
-        edits=(("        if found != 1:\n", "        if found < 0:\n"),),
+        edits=(('            f" AND note = {self._dialect.literal(str(driver))}",\n', '"",\n'),),
         noticed_by=(
             (
                 "contract/test_redshift.py",
                 "test_another_driver_takes_over_in_the_middle_of_a_commit",
+            ),
+        ),
+    ),
+    Break(
+        name="two-scripts-of-one-turn",
+        guarantee="Once, in warehouses",
+        without="A script whose answer never came commits beside the one that took its place.",
+        file="destination/bigquery/ledger.py",
+        edits=(
+            (
+                '            f" AND note = {literal(before)}",\n',
+                "            f\" AND note LIKE {literal(before.partition('/')[0] + '/%')}\",\n",
+            ),
+        ),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_a_script_that_nobody_waits_for_does_not_commit_beside_its_successor",
+            ),
+        ),
+    ),
+    Break(
+        name="a-script-of-a-stale-driver",
+        guarantee="Once, in warehouses",
+        without="BigQuery takes the script of a driver that another one has replaced.",
+        file="destination/bigquery/ledger.py",
+        edits=(('            f" AND note = {literal(before)}",\n', '"",\n'),),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_another_driver_takes_over_in_the_middle_of_a_commit",
+            ),
+        ),
+    ),
+    Break(
+        name="an-answer-of-bigquery-that-is-lost",
+        guarantee="Once, in warehouses",
+        without="A job whose answer was lost is not asked for, and its batch counts as failed.",
+        file="destination/bigquery/session.py",
+        edits=(("        except exceptions.Conflict:\n", "        except exceptions.NotFound:\n"),),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_an_answer_that_is_lost_is_asked_for_by_the_name_of_the_job",
             ),
         ),
     ),
@@ -68,6 +112,32 @@ BREAKS = (
             (
                 "contract/test_snowflake.py",
                 "test_a_driver_dies_at_every_statement_around_a_schema_change",
+            ),
+        ),
+    ),
+    Break(
+        name="a-value-for-older-rows-and-a-crash",
+        guarantee="Once, in warehouses",
+        without="A driver that dies between a column and the values of older rows leaves nulls.",
+        file="destination/families/warehouse/tables.py",
+        edits=((" and not is_filled\n", "\n"),),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_a_driver_dies_at_every_job_around_a_schema_change",
+            ),
+        ),
+    ),
+    Break(
+        name="a-parked-key-before-a-schema-change",
+        guarantee="Once, in warehouses",
+        without="A row that is to be read again is forgotten if its batch is committed in parts.",
+        file="destination/families/warehouse/destination.py",
+        edits=(("            if parked:\n", "            if not self.pipeline:\n"),),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_a_parked_key_is_noted_with_the_rows_that_are_committed",
             ),
         ),
     ),

@@ -42,8 +42,8 @@ class RedshiftDestination(WarehouseDestination):
     def session(self) -> RedshiftSession:
         return RedshiftSession(self.options.url, f"penstock {self.pipeline}")
 
-    def csv_files(self) -> CsvFiles:
-        return ManifestedFiles(self.bucket)
+    def loaded_files(self) -> CsvFiles:
+        return ManifestedFiles(bucket=self.bucket)
 
     def look(self) -> Sequence[str]:
         ((version, may_create),) = self.session.rows(
@@ -59,7 +59,7 @@ class RedshiftDestination(WarehouseDestination):
         return () if "Redshift" in version else (_NO_REDSHIFT.format(version=version[:40]),)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ManifestedFiles(CsvFiles):
     """Each file has a manifest beside it: Redshift takes what that names, or fails."""
 

@@ -34,8 +34,8 @@ class SnowflakeDestination(WarehouseDestination):
     def session(self) -> SnowflakeSession:
         return SnowflakeSession(self.options, self.pipeline)
 
-    def csv_files(self) -> CsvFiles:
-        return CsvFiles(self.bucket)
+    def loaded_files(self) -> CsvFiles:
+        return CsvFiles(bucket=self.bucket)
 
     def look(self) -> Sequence[str]:
         """By commands that need no warehouse. What the stage points to is compared."""

@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from penstock.destination.families.target import Target
-from penstock.destination.families.warehouse.checked_texts import CheckedTexts, TypeLimits, scale_of
+from penstock.destination.families.warehouse.checked_texts import (
+    CheckedTexts,
+    TypeLimits,
+    has_room_for,
+)
 from penstock.destination.families.warehouse.dialect import Dialect, Staged, WarehouseFile
 from penstock.destination.families.warehouse.object_stage import own_null
 from penstock.destination.families.warehouse.staged_rows import ROW, WORD
@@ -103,10 +107,7 @@ class SnowflakeDialect(Dialect):
 
     def widened(self, table: str, column: str, before: str, after: str) -> str | None:
         """More digits before the point; nothing else changes in place."""
-        if not (before.startswith("numeric") and after.startswith("numeric")):
-            return None
-        (digits, scale), (wanted, wanted_scale) = scale_of(before), scale_of(after)
-        if scale != wanted_scale or digits > wanted:
+        if not has_room_for(before, after):
             return None
         kind = self.sql_type(after)
         return f"ALTER TABLE {table} ALTER COLUMN {self.quoted(column)} SET DATA TYPE {kind}"

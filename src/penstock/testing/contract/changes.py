@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -195,6 +196,10 @@ class ChangeTests:
             builder.insert(like, "w")
             builder.delete(odd, key=["v"])
         changes = builder.cut()
+        if adapter.plain_names and not re.fullmatch("[A-Za-z0-9_ ]+", schema + name + column):
+            with pytest.raises(TableRefused, match="is no name of a"):
+                opened(adapter, odd, like)
+            return
         deliver(opened(adapter, odd, like), builder.frontier, [changes])
         assert_delivered(adapter, reference(changes), odd, like)
         if adapter.keeps == "changes":

@@ -7,7 +7,9 @@ before, on the executors: what a type does not hold is unfit (typed_columns.py),
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -21,13 +23,16 @@ from penstock.model.plain_type import TEXT, plain_pg_type
 _JSON = ("json", "jsonb")
 _FLOATS = ("float4", "float8")
 _ZERO = r"(^|[^\\])(\\\\)*\\u0000"
+# So many digits, or an exponent: a number with fewer is a double.
+_LONG = r"[0-9][0-9.]{14,}|[0-9][eE]"
 _NO_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True)
 class TypeLimits:
     """The most bytes of a text, of binary data, of a JSON document, and of a string inside of one;
-    the most digits behind a decimal's point.
+    the most digits behind a decimal's point. ``has_doubles``: numbers of documents are integers of
+    64 bits or doubles, and none that is neither is taken for the nearest.
     """
 
     text: int = _NO_LIMIT
@@ -35,6 +40,7 @@ class TypeLimits:
     document: int = _NO_LIMIT
     string: int = _NO_LIMIT
     scale: int = 38
+    has_doubles: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,8 @@ class CheckedTexts(EngineTypes):
             # The only character that no text of a warehouse has; jsonb does not take it either.
             zero = pc.fill_null(pc.match_substring_regex(text, _ZERO), False)
             unfit |= zero.to_numpy(zero_copy_only=False)
+        if self.limits.has_doubles:
+            unfit |= _has_long_numbers(text, unfit)
         doubtful = np.flatnonzero(_longer(text, self.limits.string) & ~unfit)
         for row in doubtful:
             unfit[row] = self._has_long_string(json.loads(text[int(row)].as_py()))
@@ -103,12 +111,39 @@ class CheckedTexts(EngineTypes):
         return isinstance(value, list) and any(map(self._has_long_string, value))
 
 
+def has_room_for(before: str, after: str) -> bool:
+    """Whether a decimal has as many digits behind its point as another, and no fewer before it."""
+    if not (before.startswith("numeric") and after.startswith("numeric")):
+        return False
+    (digits, scale), (wanted, wanted_scale) = scale_of(before), scale_of(after)
+    return scale == wanted_scale and digits <= wanted
+
+
 def scale_of(numeric: str) -> tuple[int, int]:
     """The digits of ``numeric(p,s)``, and those behind its point, as a decimal has them."""
     precision, scale = map(int, numeric[8:-1].split(","))
     if scale < 0:
         return precision - scale, 0
     return max(precision, scale), scale
+
+
+def _has_long_numbers(text: pa.Array, but: Mask) -> Mask:
+    """Which documents have a number that neither 64 bits nor a double hold."""
+    found = np.zeros(len(text), bool)
+    maybe = pc.fill_null(pc.match_substring_regex(text, _LONG), False)
+    for row in np.flatnonzero(maybe.to_numpy(zero_copy_only=False) & ~but):
+        numbers: list[str] = []
+        json.loads(text[int(row)].as_py(), parse_float=numbers.append, parse_int=numbers.append)
+        found[row] = not all(map(_is_held, numbers))
+    return found
+
+
+def _is_held(number: str) -> bool:
+    exact = Decimal(number)
+    if exact == exact.to_integral_value() and -(2**63) <= exact < 2**64:
+        return True
+    nearest = float(number)
+    return math.isfinite(nearest) and Decimal(repr(nearest)) == exact
 
 
 def _longer(text: pa.Array, limit: int) -> Mask:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from penstock.destination.families.kept_tables import Key, Notes
+from penstock.destination.families.kept_tables import Key, Notes, parked_note
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
@@ -23,7 +23,11 @@ from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.dialect import Dialect
 from penstock.destination.families.warehouse.ledger import WarehouseLedger
 from penstock.destination.families.warehouse.merging import WarehouseMerge
-from penstock.destination.families.warehouse.object_stage import CsvFiles, ObjectStage, stage_owner
+from penstock.destination.families.warehouse.object_stage import (
+    LoadedFiles,
+    ObjectStage,
+    stage_owner,
+)
 from penstock.destination.families.warehouse.options import WarehouseOptions
 from penstock.destination.families.warehouse.session import WarehouseSession, one_each
 from penstock.destination.families.warehouse.staged_rows import ROW
@@ -35,7 +39,7 @@ from penstock.destination.families.warehouse.tables import (
 )
 from penstock.destination.protocols import CopiedByWorkers
 from penstock.failpoints import failpoint
-from penstock.model.errors import BatchAgain, DestinationError, TableRefused, refused_alone
+from penstock.model.errors import BatchAgain, DestinationError, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
@@ -77,7 +81,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         """Ask the warehouse for rights and what else can be seen; as ``check``."""
 
     @abstractmethod
-    def csv_files(self) -> CsvFiles:
+    def loaded_files(self) -> LoadedFiles:
         """Where files are put that the warehouse loads."""
 
     # -- what the base does ----------------------------------------------------------------------
@@ -128,7 +132,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
             self._alters = self._finished = 0
             uploaded, self._uploaded = self._uploaded, []
             with suppress(DestinationError):  # what stays is removed at the next start
-                self.csv_files().remove(uploaded)
+                self.loaded_files().remove(uploaded)
 
     # -- tables ----------------------------------------------------------------------------------
 
@@ -167,7 +171,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def create(self, table: TableDefinition, target: Target) -> None:
         self._expect_own_name(target)
-        with refused_alone(target.oid), self._changing_tables():
+        with self.session.alone(target.oid), self._changing_tables():
             if self._there is None:
                 self._there = warehouse_tables(self.session, self.dialect)
             create_table(self.session, self.dialect, target, self._there)
@@ -189,7 +193,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         self._expect_own_name(after)
         alteration = WarehouseAlteration(self.dialect, change, before, after, self.typing)
         if self.dialect.has_transactional_ddl:
-            with refused_alone(after.oid), self.session.transaction():
+            with self.session.alone(after.oid), self.session.transaction():
                 alteration.run(self.session)
             return
         commit, done = json.loads(self.ledger.read("altered").get("altered", "[0, 0]"))
@@ -197,7 +201,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         if commit == self._commits + 1 and self._alters <= done:
             self._finished = self._alters
             return
-        with refused_alone(after.oid), self._changing_tables():
+        with self.session.alone(after.oid), self._changing_tables():
             there = warehouse_tables(self.session, self.dialect)
             mark = f"penstock {self.pipeline} {self._commits + 1}/{self._alters}"
             alteration.resume(self.session, there, mark)
@@ -220,8 +224,8 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def empty(self, target: Target) -> None:
         """Not by TRUNCATE, which would commit what stands before it."""
-        with refused_alone(target.oid), self.session.transaction():
-            self.session.run(f"DELETE FROM {self.dialect.table(target)}")
+        with self.session.alone(target.oid), self.session.transaction():
+            self.session.run(self.dialect.delete_all(self.dialect.table(target)))
 
     def has_foreign_rows(self, table: TableDefinition) -> bool:
         if self._copy(table.oid):
@@ -232,25 +236,29 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
     # -- rows ------------------------------------------------------------------------------------
 
     def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
-        with refused_alone(rows.target.oid), self.session.transaction():
+        with self.session.alone(rows.target.oid), self.session.transaction():
             parked = self._merge(rows.target).apply(rows)
         if not self.dialect.has_transactional_ddl:
             self._applied[rows.target.oid] = at
+            if parked:
+                # With the rows: what is committed behind them may be in another transaction.
+                notes: Notes = {parked_note(rows.target.oid, key): "" for key in parked}
+                self.ledger.write(self._driver, notes)
         return parked
 
     def load(self, target: Target, rows: pa.Table, *, over: bool) -> None:
-        with refused_alone(target.oid), self.session.transaction():
+        with self.session.alone(target.oid), self.session.transaction():
             self._merge(target).load(rows, over=over)
 
-    def chunk_stage(self, target: Target) -> CsvFiles:
+    def chunk_stage(self, target: Target) -> LoadedFiles:
         # Their number is told by a column of its own, which only a table without any needs.
-        return replace(self.csv_files(), leave_out=("row",) if target.columns else ())
+        return replace(self.loaded_files(), leave_out=("row",) if target.columns else ())
 
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:
             return
         columns = [f"c{index}" for index in range(len(target.columns))] or [ROW]
-        with refused_alone(target.oid), self.session.transaction():
+        with self.session.alone(target.oid), self.session.transaction():
             self._merge(target).load_file(chunk.file, columns, over=chunk.again)
         failpoint(f"{self.name}.copy_loaded")
 
@@ -259,6 +267,6 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def _put(self, rows: pa.Table) -> str:
         """A file that is removed once the transaction has ended, however it does."""
-        name = self.csv_files().put([rows], rows.schema)
+        name = self.loaded_files().put([rows], rows.schema)
         self._uploaded.append(name)
         return name

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
 from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.checked_texts import CheckedTexts, scale_of
@@ -48,6 +50,12 @@ class Dialect(ABC):
     """Else a statement that changes a table commits the transaction that it stands in."""
     has_merge: bool
     """MERGE takes conditions on its branches; else rows leave by DELETE and come by INSERT."""
+    reads_itself: bool = True
+    """A query inside of a transaction sees what the transaction has done; else what was there
+    before it.
+    """
+    replaces_all: bool = True
+    """CREATE OR REPLACE takes the place of a table however that one lies."""
 
     # -- names and values ------------------------------------------------------------------------
 
@@ -67,6 +75,14 @@ class Dialect(ABC):
     def columns(self, target: Target) -> list[str]:
         """Quoted, in the order of the target; never none."""
         return [self.quoted(name) for name in target.columns] or [self.quoted(NO_COLUMNS)]
+
+    def lacks(self, target: Target) -> str | None:
+        """Why there can be no such table, for what only this warehouse minds."""
+        return None
+
+    def bound_columns(self, target: Target) -> tuple[str, ...]:
+        """Those of a table that are neither renamed nor dropped in place."""
+        return ()
 
     # -- types -----------------------------------------------------------------------------------
 
@@ -172,6 +188,16 @@ class Dialect(ABC):
     @abstractmethod
     def fence(self, ledger: str) -> Sequence[str]:
         """What keeps other drivers from the ledger's table until the transaction ends."""
+
+    def delete_all(self, table: str) -> str:
+        """Remove all rows, in a way that does not commit what stands before it."""
+        return f"DELETE FROM {table}"
+
+    def bounds(self, target: Target, rows: pa.Table) -> str:
+        """A condition behind that of a MERGE which spares the warehouse to look at all rows of the
+        table ``t``, by the keys before that staged rows have.
+        """
+        return ""
 
     def delete(self, target: Target, relation: str, where: str) -> str:
         """Remove the rows that are like one of a relation, by a condition on both."""

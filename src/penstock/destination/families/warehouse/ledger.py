@@ -12,7 +12,8 @@ from penstock.destination.families.warehouse.session import WarehouseSession
 from penstock.model.errors import BatchAgain
 
 SCHEMA = "penstock"
-_DRIVER = "driver"
+DRIVER = "driver"
+"""The note with the number of the driver that may write."""
 # Of a note, in a row: in the worst case so many characters of four bytes are what a text holds.
 _PIECE = 16_000
 # How many notes one statement names: statements have an end, too.
@@ -57,9 +58,9 @@ class WarehouseLedger(Ledger):
             is_counted = self._session.run(self._touch()) > 0
             driver = self._driver() + 1 if is_counted else 0
             if is_counted:
-                self._put({_DRIVER: str(driver)})
+                self._put({DRIVER: str(driver)})
             else:
-                self._session.run(self._insert([self._row(_DRIVER, 0, str(driver))]))
+                self._session.run(self._insert([self._row(DRIVER, 0, str(driver))]))
         if not is_counted:
             raise BatchAgain(f"no driver of pipeline {self._pipeline} was counted yet")
         self._known, self._is_driver = self._all(), True
@@ -73,9 +74,7 @@ class WarehouseLedger(Ledger):
                 if self._is_driver:
                     self._known = known
         return {
-            name: note
-            for name, note in known.items()
-            if name.startswith(prefix) and name != _DRIVER
+            name: note for name, note in known.items() if name.startswith(prefix) and name != DRIVER
         }
 
     def write(self, driver: int, notes: Mapping[str, str | None]) -> None:
@@ -104,20 +103,20 @@ class WarehouseLedger(Ledger):
         for statement in self._dialect.fence(self.table):
             self._session.run(statement)
         own = f" AND note = {self._dialect.literal(str(driver))}"
-        found = self._session.run(self._touch() + own)
-        if found != 1:
-            raise fenced(self._dialect.name, self._pipeline)
+        self._session.expect(
+            self._touch() + own, 1, lambda found: fenced(self._dialect.name, self._pipeline)
+        )
         self._fenced_in = self._session.transactions
 
     def _touch(self) -> str:
-        return f"UPDATE {self.table} SET piece = 0 WHERE name = {self._dialect.literal(_DRIVER)}"
+        return f"UPDATE {self.table} SET piece = 0 WHERE name = {self._dialect.literal(DRIVER)}"
 
     def _is_there(self) -> bool:
         return bool(self._session.rows(self._dialect.table_query(SCHEMA, self._pipeline)))
 
     def _driver(self) -> int:
         found = self._session.rows(
-            f"SELECT note FROM {self.table} WHERE name = {self._dialect.literal(_DRIVER)}"
+            f"SELECT note FROM {self.table} WHERE name = {self._dialect.literal(DRIVER)}"
         )
         return max((int(note) for (note,) in found), default=0)
 
@@ -138,10 +137,13 @@ class WarehouseLedger(Ledger):
             self._row(name, number, piece)
             for name, note in notes.items()
             if note is not None
-            for number, piece in enumerate(_pieces(note))
+            for number, piece in enumerate(pieces(note))
         ]
         for some in _batches(rows):
             self._session.run(self._insert(some))
+        self._remember(notes)
+
+    def _remember(self, notes: Mapping[str, str | None]) -> None:
         if self._known is not None:
             left = {name: note for name, note in self._known.items() if name not in notes}
             put = {name: note for name, note in notes.items() if note is not None}
@@ -158,5 +160,6 @@ def _batches(items: list[str]) -> Iterable[list[str]]:
     return (items[at : at + _AT_ONCE] for at in range(0, len(items), _AT_ONCE))
 
 
-def _pieces(note: str) -> list[str]:
+def pieces(note: str) -> list[str]:
+    """A note as its rows hold it."""
     return [note[at : at + _PIECE] for at in range(0, len(note), _PIECE)] or [""]

@@ -47,7 +47,7 @@ class WarehouseMerge:
     def apply(self, rows: MergedRows) -> Sequence[Key]:
         """The keys that were parked. Raises TableRefused where rows that change are not there."""
         if rows.emptied:
-            self.session.run(f"DELETE FROM {self._table}")
+            self.session.run(self.dialect.delete_all(self._table))
         if not len(rows):
             return ()
         if rows.kind == "counted":
@@ -64,12 +64,18 @@ class WarehouseMerge:
         """The same, of a file that has these columns."""
         file = self._file(name, columns)
         over = over and bool(self.target.key)
-        if not over and (direct := self.dialect.load_file(self.target, file)) is not None:
+        if not over:
+            self._load(file)
+            return
+        with self._relation(file) as staged:
+            self._delete(staged, "c")
+            self.session.run(self._insert(f"{staged} r"))
+
+    def _load(self, file: WarehouseFile) -> None:
+        if (direct := self.dialect.load_file(self.target, file)) is not None:
             self.session.run(direct)
             return
         with self._relation(file) as staged:
-            if over:
-                self._delete(staged, "c")
             self.session.run(self._insert(f"{staged} r"))
 
     # -- tables with a key -----------------------------------------------------------------------
@@ -127,15 +133,19 @@ class WarehouseMerge:
             f"{name} = {value}" for name, value in zip(names, self._kept(staged), strict=True)
         )
         ops = f"r.op IN ('{NEW}', '{PUT}')" if is_replay else f"r.op = '{NEW}'"
-        found = self.session.run(
-            f"MERGE INTO {self._table} t USING {relation} r ON {self._same_key('b')}"
+        bounds = self.dialect.bounds(self.target, staged.rows)
+        merge = (
+            f"MERGE INTO {self._table} t USING {relation} r ON {self._same_key('b')}{bounds}"
             f" WHEN MATCHED AND r.op = '{GONE}' THEN DELETE"
             f" WHEN MATCHED THEN UPDATE SET {kept}"
             f" WHEN NOT MATCHED AND {ops} THEN INSERT ({', '.join(names)})"
             f" VALUES ({', '.join(self._values())})"
         )
-        if not is_replay and found != staged.rows.num_rows:
-            raise self._not_there(staged.rows.num_rows - found)
+        if is_replay:
+            self.session.run(merge)
+            return
+        count = staged.rows.num_rows
+        self.session.expect(merge, count, lambda found: self._not_there(count - found))
 
     def _kept(self, staged: WarehouseRows) -> list[str]:
         """The values of rows, of which those that are unset stay what they are."""
@@ -155,19 +165,24 @@ class WarehouseMerge:
         """Add first: of rows that are equal here some may come and others go. Of rows that are
         alike all go, and those that are left come back: no warehouse can tell one from the other.
         """
-        count = rows.count
-        self.load(counted_rows(rows, np.maximum(count, 0)), over=False)
+        count, there = rows.count, self._table
+        added = counted_rows(rows, np.maximum(count, 0))
+        if added.num_rows:
+            file = self._file(self.put(added), added.column_names)
+            self._load(file)
+            if not self.dialect.reads_itself:
+                there = self._with_rows(file)
         if not (count < 0).any():
             return
         going = going_rows(rows)
         left = np.minimum(count, 0)
         with self._staged(going) as relation:
             found = self.session.rows(
-                f"SELECT r.place, COUNT(*) FROM {self._table} t JOIN {relation} r"
+                f"SELECT r.place, COUNT(*) FROM {there} t JOIN {relation} r"
                 f" ON {self._same_row('t', 'r')} GROUP BY r.place"
             )
-            for place, there in found:
-                left[int(place)] += int(there)
+            for place, alike in found:
+                left[int(place)] += int(alike)
             if (left < 0).any():
                 raise self._not_there(-int(left[left < 0].sum()))
             same = self._same_row(self.dialect.in_delete(self.target), relation)
@@ -194,9 +209,20 @@ class WarehouseMerge:
     @contextmanager
     def _relation(self, file: WarehouseFile) -> Iterator[str]:
         staged = self.dialect.staged(self.target, file)
+        self.session.using(staged.relation, file.name)
         one_each(staged.make, self.session)
         yield staged.relation
         one_each(staged.drop, self.session)
+
+    def _with_rows(self, file: WarehouseFile) -> str:
+        """The rows of the table, and those of a file."""
+        names, relation = self.dialect.columns(self.target), self.dialect.staged(self.target, file)
+        listed = ", ".join(names)
+        picked = ", ".join(
+            f"{value} AS {name}" for value, name in zip(self._values(), names, strict=True)
+        )
+        added = f"SELECT {picked} FROM {relation.relation} r"
+        return f"(SELECT {listed} FROM {self._table} UNION ALL {added})"
 
     def _insert(self, relation: str, where: str = "") -> str:
         names = ", ".join(self.dialect.columns(self.target))

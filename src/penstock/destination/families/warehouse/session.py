@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
+
+from penstock.model.errors import refused_alone
 
 
 class WarehouseSession(ABC):
@@ -26,6 +28,20 @@ class WarehouseSession(ABC):
     @abstractmethod
     def run(self, statement: str) -> int:
         """Execute one statement; how many rows it touched, where it says so."""
+
+    def expect(self, statement: str, count: int, otherwise: Callable[[int], Exception]) -> None:
+        """Execute a statement that touches so many rows; else raise what ``otherwise`` makes of the
+        number of those that it touched.
+        """
+        if (found := self.run(statement)) != count:
+            raise otherwise(found)
+
+    def alone(self, table: int) -> AbstractContextManager[None]:
+        """What the warehouse refuses of the statements inside is refused of this table."""
+        return refused_alone(table)
+
+    def using(self, relation: str, file: str) -> None:  # noqa: B027 (most need nothing)
+        """A relation is a file of the stage, for those that name files beside the statement."""
 
     @abstractmethod
     def rows(self, query: str) -> list[tuple[Any, ...]]:
@@ -78,11 +94,14 @@ class WarehouseSession(ABC):
     def commit(self) -> None:
         self.run("COMMIT")
 
+    def rollback(self) -> None:
+        self.run("ROLLBACK")
+
     def _give_up(self) -> None:
         for call in self._undone:
             call()
         try:
-            self.run("ROLLBACK")
+            self.rollback()
         except Exception:
             # Whoever holds the other end rolls back what is not committed.
             with suppress(Exception):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -68,6 +68,12 @@ def expect_possible(dialect: Dialect, target: Target) -> None:
             f"table {target.qualified_name} has columns whose names are the same to "
             f"{dialect.name}, which knows no case",
             remedy="leave one of them out by the pipeline's filter, or rename it at the source",
+            table=target.oid,
+        )
+    if (why := dialect.lacks(target)) is not None:
+        raise TableRefused(
+            f"table {target.qualified_name}: {why}",
+            remedy="leave it out by the pipeline's filter, or rename it at the source",
             table=target.oid,
         )
     for index in target.key:
@@ -145,14 +151,33 @@ class WarehouseAlteration:
             return
         query = f"SELECT {', '.join(self._picked())} FROM {self._dialect.table(self._before)}"
         session.run(self._dialect.create_schema(self._after.schema))
+        if not self._dialect.replaces_all:
+            self._exchange(session, query, mark)
+            return
         session.run(self._dialect.replace_table(self._after, query, mark))
         if self._is_renamed:
             session.run(self._dialect.drop_table(self._dialect.table(self._before)))
 
+    def _exchange(self, session: WarehouseSession, query: str, mark: str) -> None:
+        """By way of a table with another name. It has the mark as soon as it is there: whoever
+        finds it after a crash goes on from it.
+        """
+        dialect = self._dialect
+        other = replace(self._after, name=f"{_SWAPPED}_{self._after.oid}")
+        if session.rows(dialect.mark_query(other)) != [(mark,)]:
+            session.run(dialect.drop_table(dialect.table(other)))
+            session.run(dialect.replace_table(other, query, mark))
+        session.run(dialect.drop_table(dialect.table(self._before)))
+        session.run(dialect.rename_table(other.schema, other.name, self._after.name))
+
     def _is_done(self, session: WarehouseSession, there: Tables, mark: str) -> bool:
         if self._is_exchanged:
             return session.rows(self._dialect.mark_query(self._after)) == [(mark,)]
-        return self._is_there(self._after, there)
+        # Whether older rows have got their values the columns do not tell.
+        is_filled = self._is_in_place() and any(
+            self._filled(name, column) is not None for name, column in self._columns.new.items()
+        )
+        return self._is_there(self._after, there) and not is_filled
 
     @property
     def _is_renamed(self) -> bool:
@@ -198,7 +223,7 @@ class WarehouseAlteration:
                 found.append(f"ALTER TABLE {table} ADD COLUMN {quoted(name)} {kind}")
             # Whether that was done before nothing tells; the same once more changes nothing.
             if (value := self._filled(name, column)) is not None:
-                found.append(f"UPDATE {table} SET {quoted(name)} = {value}")
+                found.append(f"UPDATE {table} SET {quoted(name)} = {value} WHERE TRUE")
         if self._is_renamed and current is self._before:
             found.append(dialect.rename_table(current.schema, self._before.name, self._after.name))
         return found
@@ -226,7 +251,11 @@ class WarehouseAlteration:
         filled = [name for name, column in self._columns.new.items() if column.missing is not None]
         has_defaults = all(self._wanted[name] not in _NO_DEFAULT for name in filled)
         is_same_schema = self._before.schema == self._after.schema
-        return bool(fits and has_defaults and is_same_schema and self._columns.kept)
+        kept = self._columns.kept
+        has_bound = all(
+            kept.get(name) == name for name in self._dialect.bound_columns(self._before)
+        )
+        return bool(fits and has_defaults and is_same_schema and has_bound and kept)
 
     def _change(self) -> list[str]:
         dialect, table = self._dialect, self._dialect.table(self._before)

@@ -1,0 +1,1 @@
+"""`bigquery`: tables in Google BigQuery, merged from Parquet in Cloud Storage."""

@@ -1,0 +1,401 @@
+"""The contract suite on `bigquery`, with a stand-in for BigQuery (tests/bigquery_stand_in.py): it
+talks to Google's own client, BigQuery's analyser looks at every statement, DuckDB executes them.
+"""
+
+# ruff: noqa: S608 - names are quoted.
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from penstock import failpoints
+from penstock.decode.changes import ChangeSet
+from penstock.destination.bigquery import session
+from penstock.destination.bigquery.destination import BigQueryDestination
+from penstock.destination.bigquery.options import BigQueryOptions
+from penstock.destination.contract import Destination, Rows, SchemaChange
+from penstock.model.errors import (
+    BatchAgain,
+    DestinationError,
+    DestinationUnavailable,
+    Fenced,
+    TableRefused,
+)
+from penstock.model.lsn import Frontier, Position
+from penstock.model.schema_change import TableChange
+from penstock.model.table_definition import TypeName
+from penstock.model.watermarks import Watermarks
+from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from penstock.testing.change_builder import UNSET, ChangeBuilder
+from penstock.testing.contract.deliveries import (
+    ITEMS,
+    LOOSE,
+    assert_delivered,
+    definition,
+    deliver,
+    insert_items,
+    opened,
+    reference,
+)
+from tests.bigquery_stand_in import LOCATION, PROJECT, STAGE, BigQueryStandIn
+from tests.crash.passed_failpoints import passed_failpoints
+from tests.lake_drivers import items_with
+
+TEXT, NUMBER = TypeName("pg_catalog", "text"), TypeName("pg_catalog", "bigint")
+
+
+class StandInAdapter(Adapter):
+    keeps = "rows"
+    keeps_messages = False
+    follows_columns = False
+    plain_names = True
+
+    def __init__(self, **options: object) -> None:
+        self.stand_in = BigQueryStandIn()
+        given = {
+            "project": PROJECT,
+            "location": LOCATION,
+            "stage": STAGE,
+            "stage_options": self.stand_in.stage_options,
+            **options,
+        }
+        self.options = BigQueryOptions.model_validate(given)
+        self._made: list[BigQueryDestination] = []
+
+    def make(self) -> Destination:
+        self._made.append(BigQueryDestination(self.options, "shop"))
+        return self._made[-1]
+
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        names, found = self.stand_in.read(f'SELECT * FROM "{name[0]}"."{name[1]}"')
+        return Counter(
+            frozen(
+                {
+                    column: None if value is None else str(value)
+                    for column, value in zip(names, row, strict=True)
+                    if column != "_row"
+                }
+            )
+            for row in found
+        )
+
+    def close(self) -> None:
+        for destination in self._made:
+            destination.close()
+        self.stand_in.close()
+        assert not self.stand_in.refused
+
+
+@pytest.fixture
+def adapter(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInAdapter]:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://")  # lets obstore speak plain HTTP
+    adapter = StandInAdapter()
+    monkeypatch.setattr(session, "made_client", adapter.stand_in.client)
+    yield adapter
+    adapter.close()
+
+
+@pytest.mark.release
+class TestBigQueryStandIn(DestinationContract):
+    """Not on BigQuery."""
+
+
+def _scripts(stand_in: BigQueryStandIn) -> list[list[str]]:
+    return [job.split("\n") for job in stand_in.jobs if job.startswith("BEGIN TRANSACTION")]
+
+
+def test_a_batch_is_one_script_with_one_merge_a_table(adapter: StandInAdapter) -> None:
+    destination, builder = opened(adapter), ChangeBuilder()
+    first = insert_items(builder, 0, 3)
+    deliver(destination, builder.frontier, [first])
+    adapter.stand_in.jobs.clear()
+    with builder.transaction():
+        builder.update(ITEMS, "1", "changed")
+        builder.delete(ITEMS, key=["2", None])
+        builder.update(ITEMS, "7", "moved", key=["0", None])
+        builder.insert(LOOSE, "a", None)
+    second = builder.cut()
+    deliver(destination, builder.frontier, [second])
+    assert_delivered(adapter, reference(first, second))
+    (script,) = _scripts(adapter.stand_in)
+    assert len(adapter.stand_in.jobs) == 1  # the driver knows its notes
+    begun = [line.partition(" ")[0] for line in script]
+    # The fence and its count, the rows and their count, those without a key, the notes.
+    assert begun == [
+        *("BEGIN", "UPDATE", "IF", "MERGE", "IF", "INSERT", "DELETE", "INSERT", "COMMIT"),
+    ]
+    assert " AND t.`id` BETWEEN 0 AND 2 " in script[3]  # the keys before: no more is read
+    assert [*adapter.stand_in.objects] == [f"{STAGE.removeprefix('gs://')}/shop/note.json"]
+
+
+def test_a_commit_without_rows_sends_nothing(adapter: StandInAdapter) -> None:
+    destination, builder = opened(adapter), ChangeBuilder()
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 1)])
+    adapter.stand_in.jobs.clear()
+    deliver(destination, Frontier(2**40, 2**40), [])
+    assert destination.committed() == Watermarks(Frontier(2**40, 2**40))
+    assert not adapter.stand_in.jobs
+    idle = adapter.make()
+    idle.check()
+    idle.check()
+    assert len(adapter.stand_in.jobs) == 1  # which reads a file of the stage
+
+
+def test_another_driver_takes_over_in_the_middle_of_a_commit(adapter: StandInAdapter) -> None:
+    stale, builder = opened(adapter), ChangeBuilder()
+    changes = insert_items(builder, 0, 2)
+    receipt = stale.writer().write([changes])
+    current = opened(adapter)
+    # By the number alone: that its files are gone, too, is another matter.
+    assert isinstance(stale, BigQueryDestination)
+    with pytest.raises(Fenced, match="taken over"):
+        stale.ledger.write(stale._driver, {"a note": "of a stale driver"})
+    with pytest.raises(Fenced, match="taken over"):
+        stale.commit([receipt], Watermarks(builder.frontier))
+    deliver(current, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+def test_of_two_drivers_that_take_over_at_once_one_tries_again(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read the same number."""
+    first, second = adapter.make(), adapter.make()
+    assert isinstance(first, BigQueryDestination)
+    assert isinstance(second, BigQueryDestination)
+    read, numbers = first.ledger._driver_note, list[int]()
+
+    def _meanwhile() -> str:
+        found = read()
+        if not numbers:
+            numbers.append(second.ledger.take_over())
+        return found
+
+    monkeypatch.setattr(first.ledger, "_driver_note", _meanwhile)
+    assert (first.ledger.take_over(), numbers) == (2, [1])
+
+
+def test_an_answer_that_is_lost_is_asked_for_by_the_name_of_the_job(
+    adapter: StandInAdapter,
+) -> None:
+    destination, builder = opened(adapter), ChangeBuilder()
+    changes = insert_items(builder, 0, 2)
+    adapter.stand_in.unanswered.append("^BEGIN TRANSACTION")
+    deliver(destination, builder.frontier, [changes])
+    assert not adapter.stand_in.unanswered
+    assert_delivered(adapter, reference(changes))
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_script_that_nobody_waits_for_does_not_commit_beside_its_successor(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch, is_first: bool
+) -> None:
+    """BigQuery took it, and is away before it is done. Whichever of both comes first, the other one
+    finds that the turn is not its own.
+    """
+    destination, builder = opened(adapter), ChangeBuilder()
+    changes = insert_items(builder, 0, 2)
+    adapter.stand_in.late.append("^BEGIN TRANSACTION")
+    monkeypatch.setattr(session, "_RETRY_SECONDS", 0.1)
+    with pytest.raises(DestinationUnavailable):
+        deliver(destination, builder.frontier, [changes])
+    adapter.stand_in.is_away = False
+    assert destination.committed() is None  # it is still under way
+    if is_first:
+        adapter.stand_in.catch_up()
+        with pytest.raises(BatchAgain, match="whose answer was lost has committed"):
+            deliver(destination, builder.frontier, [changes])
+    else:
+        deliver(destination, builder.frontier, [changes])
+        adapter.stand_in.catch_up()
+    assert destination.committed() == Watermarks(builder.frontier)
+    assert_delivered(adapter, reference(changes))
+
+
+def test_a_transaction_that_is_cancelled_comes_again(adapter: StandInAdapter) -> None:
+    destination, builder = opened(adapter), ChangeBuilder()
+    changes = insert_items(builder, 0, 2)
+    message = "Transaction is aborted due to concurrent update against table shop:public.items."
+    adapter.stand_in.faults.append(("^INSERT INTO `public`", "invalidQuery", message))
+    with pytest.raises(BatchAgain, match="another transaction was faster"):
+        deliver(destination, builder.frontier, [changes])
+    assert destination.committed() is None
+    deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+@pytest.mark.parametrize(
+    ("reason", "error"), [("backendError", DestinationUnavailable), ("invalidQuery", TableRefused)]
+)
+def test_a_script_that_fails_half_way_leaves_nothing(
+    adapter: StandInAdapter, reason: str, error: type[DestinationError]
+) -> None:
+    """And is refused of the table whose statement failed."""
+    destination, builder = opened(adapter), ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+        builder.insert(LOOSE, "b", None)
+    adapter.stand_in.faults.append(("^INSERT INTO `public`.`loose`", reason, "as the test wants"))
+    with pytest.raises(error, match="as the test wants") as raised:
+        deliver(destination, builder.frontier, [builder.cut()])
+    if isinstance(raised.value, TableRefused):
+        assert raised.value.table == LOOSE.oid
+    assert not adapter.rows(("public", "items"))
+
+
+def test_a_table_that_somebody_else_wrote_to_is_refused(adapter: StandInAdapter) -> None:
+    destination, builder = opened(adapter), ChangeBuilder()
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 2)])
+    adapter.stand_in.read("DELETE FROM public.items WHERE id = 1")
+    with builder.transaction():
+        builder.update(ITEMS, "1", "changed")
+    with pytest.raises(TableRefused, match="1 rows that change are not there") as refused:
+        deliver(destination, builder.frontier, [builder.cut()])
+    assert refused.value.table == ITEMS.oid
+
+
+def test_more_tables_than_a_transaction_changes_are_two_scripts(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has marks of how far it goes: after a crash it does not come again."""
+    monkeypatch.setattr(session, "_MOST_TABLES", 1)
+    destination, builder = opened(adapter), ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+        builder.insert(LOOSE, "b", None)
+    changes = builder.cut()
+    adapter.stand_in.faults.append(("^INSERT INTO `public`.`loose`", "backendError", "half-way"))
+    with pytest.raises(DestinationUnavailable, match="half-way"):
+        deliver(destination, builder.frontier, [changes])
+    assert adapter.rows(("public", "items"))
+    assert not adapter.rows(("public", "loose"))
+    deliver(opened(adapter), builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+
+
+def test_long_notes_go_by_way_of_a_file(adapter: StandInAdapter) -> None:
+    destination = opened(adapter)
+    assert isinstance(destination, BigQueryDestination)
+    notes = {f"note/{number}": "x" * 40_000 for number in range(30)}
+    with destination.transaction():
+        destination.ledger.write(destination._driver, {**notes, "note/0": None})
+    other = adapter.make()
+    assert isinstance(other, BigQueryDestination)
+    del notes["note/0"]
+    assert other.ledger.read("note/") == notes
+
+
+@pytest.mark.parametrize("name", ["it.ems", "it$ems", "it'ems"])
+def test_a_name_that_bigquery_does_not_take_is_refused(adapter: StandInAdapter, name: str) -> None:
+    destination = opened(adapter)
+    with pytest.raises(TableRefused, match="is no name of a table in BigQuery"):
+        destination.prepare([replace(definition(ITEMS), oid=30_001, name=name)])
+
+
+def test_a_driver_dies_at_every_job_around_a_schema_change(adapter: StandInAdapter) -> None:
+    """Each driver comes one job further than the one before it. The key gets another name, by which
+    the table lies, and two columns exchange theirs.
+    """
+    key = (1, "id", NUMBER, None)
+    two = items_with(key, (2, "name", TEXT, None), (3, "b", TEXT, '{"x"}'), name="items")
+    other = items_with(
+        (1, "key", NUMBER, None), (2, "name", TEXT, None), (3, "b", TEXT, None), name="items"
+    )
+    after = items_with(
+        (1, "key", NUMBER, None), (2, "b", TEXT, None), (3, "name", TEXT, None), name="items"
+    )
+    opened(adapter).close()
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "a")
+    rows = builder.cut()
+    states = ((definition(ITEMS), two), (two, other), (other, after))
+    changes = [
+        SchemaChange(Position(1, 1), 0, "ALTER TABLE", (TableChange(before, behind),))
+        for before, behind in states
+    ]
+    died = 0
+    while True:
+        destination = opened(adapter)
+        assert isinstance(destination, BigQueryDestination)
+        sections: list[SchemaChange | Rows] = [
+            Rows((destination.writer().write([rows]),)),
+            *changes,
+        ]
+        adapter.stand_in.left = died
+        try:
+            destination.commit_sections(sections, Watermarks(builder.frontier))
+            break
+        except DestinationError:
+            died += 1
+        finally:
+            adapter.stand_in.left = None
+            destination.close()
+    assert died > 8
+    _, found = adapter.stand_in.read("SELECT key, name, b FROM public.items")
+    assert found == [(1, "x", "a")]
+
+
+def test_a_parked_key_is_noted_with_the_rows_that_are_committed(adapter: StandInAdapter) -> None:
+    """A schema change behind them commits them before the batch's own notes."""
+    destination, builder = opened(adapter), ChangeBuilder()
+    assert isinstance(destination, BigQueryDestination)
+    destination.replaying([ITEMS.oid])
+    with builder.transaction():
+        builder.insert(ITEMS, "2", "whole")
+        builder.update(ITEMS, "1", UNSET)
+    rows = Rows((destination.writer().write([builder.cut()]),))
+    two = items_with((1, "id", NUMBER, None), (2, "name", TEXT, None), (3, "b", TEXT, None),
+                     name="items")  # fmt: skip
+    change = TableChange(definition(ITEMS), two)
+    altered = SchemaChange(Position(1, 1), 0, "ALTER TABLE", (change,))
+    adapter.stand_in.faults.append(("^ALTER TABLE", "backendError", "it dies here"))
+    with pytest.raises(DestinationUnavailable, match="it dies here"):
+        destination.commit_sections([rows, altered], Watermarks(builder.frontier))
+    assert adapter.rows(("public", "items")).total() == 1
+    successor = opened(adapter)
+    assert isinstance(successor, BigQueryDestination)
+    assert successor.parked_keys(ITEMS.oid) == [("1",)]
+
+
+def test_a_driver_dies_at_each_failpoint(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the commit nothing is kept, after it everything. A process of its own would not reach
+    the stand-in: the driver ends by an error.
+    """
+    builder, written = ChangeBuilder(), list[ChangeSet]()
+    opened(adapter).close()
+    for name in passed_failpoints("bigquery"):
+        if not name.startswith("bigquery."):
+            continue
+        written.append(insert_items(builder, 10 * len(written), 3))
+        monkeypatch.setitem(failpoints._points, name, ("error", 1))
+        with pytest.raises(RuntimeError, match=name):
+            deliver(opened(adapter), builder.frontier, written[-1:])
+        assert name not in failpoints._points  # it fired
+        destination = opened(adapter)
+        at = destination.committed()
+        is_kept = at is not None and at.frontier == builder.frontier
+        assert is_kept == (name == "bigquery.committed")
+        if not is_kept:
+            deliver(destination, builder.frontier, written[-1:])
+        assert_delivered(adapter, reference(*written))
+
+
+def test_statements_have_a_bound_on_what_they_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://")
+    adapter = StandInAdapter(maximum_bytes_billed="1GiB")
+    monkeypatch.setattr(session, "made_client", adapter.stand_in.client)
+    destination, builder = opened(adapter), ChangeBuilder()
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 1)])
+    for job in adapter.stand_in.bounds:
+        if job["query"].startswith("BEGIN TRANSACTION"):
+            assert job["scriptOptions"]["statementByteBudget"] == str(2**30)
+        else:
+            assert job["maximumBytesBilled"] == str(2**30)
+    adapter.close()
