@@ -53,7 +53,7 @@ class OneSubscription:
 
 class Requests:
     def __init__(self) -> None:
-        self.sent: list[str] = []
+        self.sent: list[int] = []
 
     async def send(self, request: Request) -> EndpointAnswer:
         self.sent.append(json.loads(request.body)["new"]["total"])
