@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,12 @@ ITEMS = table("items", Column("id", "int4", key=True))
 class LoggedBuilder(ChangeBuilder):
     """Writes what it builds into a log."""
 
-    def __init__(self, log: ChangeLog) -> None:
+    def __init__(self, log: ChangeLog, start: Frontier = NOTHING) -> None:
         super().__init__()
         self.log = log
         self.writer = LogWriter(log)
         self._assembler = Assembler(
-            NOTHING, RelationDescriber(lambda _oids: {}), MessageFilter(["audit"], lambda: KEY)
+            start, RelationDescriber(lambda _oids: {}), MessageFilter(["audit"], lambda: KEY)
         )
 
     def publish(self) -> None:
@@ -187,21 +188,23 @@ def test_only_segments_with_changes_are_opened_and_each_once(
 def test_a_transaction_that_two_writers_received_has_its_changes_once(
     source: LoggedBuilder, log: ChangeLog
 ) -> None:
+    source.commit(source.row, publish=False)
     with source.transaction():
         source.change(7)()
         source.publish()
-        # It is known before it is complete.
-        (begun,) = SchemaPoints(log).of(log.list(), 0x1_0000_1010)
-        assert begun.position.ordinal == 0
-        assert log.list().frontier == NOTHING
-        source.change(8)()
-    source.publish()
-    again = LoggedBuilder(log)
-    again.writer.start_at(NOTHING)
-    again.commit(again.change(7), again.change(8))
+        (first,) = log.list().segments
+        assert first.is_open
+        assert first.last == source.frontier.commit_lsn
+    again = LoggedBuilder(log, source.frontier)
+    again.writer.start_at(source.frontier)
+    again.commit(again.row, publish=False)
+    twice = again.commit(again.change(7), again.change(8))
+    # It is known before it is complete.
+    (begun,) = SchemaPoints(log).of(replace(log.list(), segments=(first,)), twice)
+    assert begun.position.ordinal == 0
     listing = log.list()
-    assert len(listing.segments) == 3
-    found = SchemaPoints(log).of(listing, begun.position.commit_lsn)
+    assert len(listing.segments) == 2
+    found = SchemaPoints(log).of(listing, twice)
     assert [point.position.ordinal for point in found] == [0, 1]
 
 

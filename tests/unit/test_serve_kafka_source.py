@@ -17,7 +17,7 @@ from tests.fix_serve import PORT, client
 
 FILE = """name: events
 source: {type: kafka, brokers: 'broker:9092', topics: [orders], format: debezium}
-store: {url: 'postgresql://me:hunter2@localhost:1/states'}
+store: {url: 'postgresql://me:${STORE_PASSWORD}@localhost:1/states'}
 destination: {type: discard}
 """
 
@@ -25,6 +25,7 @@ destination: {type: discard}
 def test_the_source_is_what_the_file_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "events.yaml"
     file.write_text(FILE)
+    monkeypatch.setenv("STORE_PASSWORD", "hunter2")
     found = TopicStatus("broker:9092", "penstock_events", {"orders": 7})
     monkeypatch.setattr(topic_status, "read_topic_status", lambda _config: found)
     token = Tokens(StateFolder(tmp_path / "state").tokens).create("olga", "operate")

@@ -35,7 +35,7 @@ _MOST_CHARACTERS = 700_000
 
 
 @dataclass(frozen=True)
-class Step:
+class ScriptStep:
     """A statement of a script, whose table it is, and how many rows it has to touch."""
 
     statement: str
@@ -60,13 +60,13 @@ class BigQuerySession(WarehouseSession):
         self._stage = stage
         self._client: Any = None
         self._files: dict[str, str] = {}
-        self._steps: list[Step] = []
+        self._steps: list[ScriptStep] = []
         self._table: int | None = None
 
     def run(self, statement: str) -> int:
         with self.lock:
             if self.in_transaction:
-                self._steps.append(Step(statement, self._table))
+                self._steps.append(ScriptStep(statement, self._table))
                 return 0
             with self._explained():
                 return self._job(statement).num_dml_affected_rows or 0
@@ -76,7 +76,7 @@ class BigQuerySession(WarehouseSession):
             if not self.in_transaction:
                 super().expect(statement, count, otherwise)
                 return
-            self._steps.append(Step(statement, self._table, count, otherwise))
+            self._steps.append(ScriptStep(statement, self._table, count, otherwise))
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         with self.lock, self._explained():
@@ -115,7 +115,7 @@ class BigQuerySession(WarehouseSession):
     def commit(self) -> None:
         if not self._steps:
             return
-        steps, lines = dict[int, Step](), ["BEGIN TRANSACTION;"]
+        steps, lines = dict[int, ScriptStep](), ["BEGIN TRANSACTION;"]
         for number, step in enumerate(self._steps):
             lines.append(f"{step.statement};")
             steps[len(lines)] = step
@@ -195,7 +195,7 @@ class BigQuerySession(WarehouseSession):
         return config
 
     @contextmanager
-    def _explained(self, steps: Mapping[int, Step] | None = None) -> Iterator[None]:
+    def _explained(self, steps: Mapping[int, ScriptStep] | None = None) -> Iterator[None]:
         """Turns what BigQuery says into errors that a person or the pipeline can act on; those of a
         script into errors of the table whose statement it was.
         """
