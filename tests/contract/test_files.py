@@ -170,7 +170,7 @@ class MixedObjectsAdapter(MixedAdapter):
 
     def _changes(self, file: Path) -> list[MemoryChange]:
         values = pq.ParquetFile(file).read(["value"]).column("value").to_pylist()
-        lines = parse_lines("\n".join(values).encode())
+        lines = parse_lines("".join(f"{value}\n" for value in values).encode())
         return [change_from_json(event) for event in without_departures(lines)]
 
 

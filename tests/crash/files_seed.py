@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.chaos_seed import Say, SeedReport
 from tests.crash.injured_pipeline import InjuredPipeline
 from tests.crash.into_files import IntoFiles, IntoMixedFiles
-from tests.crash.process_faults import kill, kill_driver
+from tests.crash.process_faults import kill_driver
 from tests.crash.queue_seed import PROCESS_FAULTS, run_queue_seed
 
 FAULTS: dict[str, Callable[[InjuredPipeline, float], str]] = {
     **PROCESS_FAULTS,
-    "stream reader killed": partial(kill, "stream reader"),
     # Between a manifest and the last file that it moves, too: twice as often as elsewhere.
     "driver killed again": kill_driver,
 }
