@@ -104,7 +104,6 @@ FAULTS: dict[str, Fault] = {
     "JVM killed": partial(kill, "JVM"),
     "worker killed": partial(kill, "worker"),
     "worker daemon killed": partial(kill, "worker daemon"),
-    "stream reader killed": partial(kill, "stream reader"),
     "change log deleted": delete_log,
     "stale driver": stale_driver,
     "failpoint": failpoint,

@@ -106,7 +106,7 @@ FAULTS: dict[str, Callable[[IntoObjects, float], str]] = {
     **{
         name: ALL[name]
         for name in (
-            *("capture killed", "driver killed", "worker killed", "stream reader killed"),
+            *("capture killed", "driver killed", "worker killed"),
             *("stale driver", "change log deleted", "failpoint", "another failpoint"),
             *("source crashed", "destination connections cut"),
         )

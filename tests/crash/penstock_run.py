@@ -26,7 +26,7 @@ _TESTS = Path(__file__).parents[1]
 # other and to a destination.
 WITHOUT_SPARK = {"PYTHONPATH": f"{_TESTS / 'without_spark'}{os.pathsep}{_TESTS.parent}"}
 
-Part = Literal["capture", "worker", "worker daemon", "stream reader", "JVM", "snapshot holder"]
+Part = Literal["capture", "worker", "worker daemon", "JVM", "snapshot holder"]
 
 # All processes of a run inherit it, wherever they stand in the tree and whoever is their parent.
 _MARK = "PENSTOCK_CRASH_TEST_RUN"
@@ -253,8 +253,6 @@ def _is(part: Part, process: psutil.Process) -> bool:
             return "--supervised" in command
         case "JVM":
             return bool(process.name() == "java")
-        case "stream reader":
-            return any("streaming_source_runner" in word for word in command)
         case "worker" | "worker daemon":
             parent = process.parent()
             if "penstock.spark.daemon" not in command or parent is None:

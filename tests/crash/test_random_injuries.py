@@ -56,8 +56,8 @@ def _kill_capture(injured: IntoFiles, _chance: random.Random) -> None:
 
 
 def _kill_python(injured: IntoFiles, chance: random.Random) -> None:
-    """Spark repeats the task, or the driver begins the query again."""
-    parts: tuple[Part, ...] = ("worker", "worker daemon", "stream reader")
+    """Spark repeats the task, or the driver plans the batch again."""
+    parts: tuple[Part, ...] = ("worker", "worker daemon")
     assert injured.run.kill(chance.choice(parts))
 
 
