@@ -129,7 +129,7 @@ def test_a_batch_is_one_script_with_one_merge_a_table(adapter: StandInAdapter) -
         *("BEGIN", "UPDATE", "IF", "MERGE", "IF", "INSERT", "DELETE", "INSERT", "COMMIT"),
     ]
     assert " AND t.`id` BETWEEN 0 AND 2 " in script[3]  # the keys before: no more is read
-    assert [*adapter.stand_in.objects] == [f"{STAGE.removeprefix('gs://')}/shop/note.json"]
+    assert [*adapter.stand_in.objects] == [f"{STAGE.removeprefix('gs://')}/shop/notes/1.note.json"]
 
 
 def test_a_commit_without_rows_sends_nothing(adapter: StandInAdapter) -> None:

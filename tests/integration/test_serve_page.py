@@ -218,10 +218,12 @@ def test_what_the_command_line_has_the_page_has(
     page.get_by_role("button", name="Accept rules").click()
     page.get_by_role("dialog").get_by_role("button", name="Accept").click()
     expect(page.get_by_text(re.compile("Accepted for|They had not changed"))).to_be_visible()
-    done = [json.loads(line) for line in (tmp_path / "served" / "audit.log").open()]
+    audit = (tmp_path / "served" / "audit.log").read_text()
+    done = [json.loads(line) for line in audit.splitlines()]
     ended = {(each["action"], each["outcome"]) for each in done if each["outcome"] != "begun"}
     assert ended >= {
-        *((f"webhooks {action}", "done") for action in ("pause", "resume", "test", "remove")),
+        *((f"webhooks {action}", "done") for action in ("pause", "resume", "remove")),
+        ("webhooks test", "failed"),  # the address is private
         ("transform accept", "done"),
     }
     watched.expect_clean()

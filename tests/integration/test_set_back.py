@@ -56,9 +56,10 @@ def test_a_destination_that_lost_commits_goes_on_from_what_it_has(
         restore(server, image)
         pipeline.execute("INSERT INTO items VALUES (300, 'after', 7)", "DELETE FROM late")
         shop.wait(run, lambda: shop.is_same("items", "late"), "it is all there again")
+        ready = {"public.items": "ready", "public.late": "ready"}
+        shop.wait(run, lambda: shop.phases() == ready, "both are followed")
     (told,) = [line for line in shop.said if "the destination went back" in line]
     assert "copying anew: public.late" in told
-    assert shop.phases() == {"public.items": "ready", "public.late": "ready"}
 
 
 @pytest.mark.release

@@ -102,7 +102,7 @@ def test_capture_that_hears_nothing_connects_anew_though_its_old_walsender_lives
         pipeline = make_pipeline(
             make_conninfo(database, port=network.port, tcp_user_timeout=2000, connect_timeout=2)
         )
-        direct.execute("CREATE TABLE items (id int PRIMARY KEY)")
+        direct.execute("CREATE TABLE public.items (id int PRIMARY KEY)")
         direct.execute(
             "DO $$BEGIN EXECUTE format('ALTER DATABASE %I SET wal_sender_timeout = 0',"
             " current_database()); END$$"
@@ -115,7 +115,7 @@ def test_capture_that_hears_nothing_connects_anew_though_its_old_walsender_lives
         network.swallow()
         wait_until(lambda: capture.report().get("error"), "capture notices the silence")
         network.accept()
-        direct.execute("INSERT INTO items VALUES (1)")
+        direct.execute("INSERT INTO public.items VALUES (1)")
         wait_until(
             lambda: pipeline.log.list().segments and pipeline.changes(), "the change has come"
         )

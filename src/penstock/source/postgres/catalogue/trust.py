@@ -29,10 +29,13 @@ clock_timestamp gen_random_uuid nextval random random_normal timeofday uuidv4 uu
 now statement_timestamp transaction_timestamp
 age date date_add date_part date_subtract date_trunc extract make_timestamptz overlaps time
 timestamp timestamptz timetz timezone to_char to_date to_number to_timestamp
-array_to_string concat concat_ws format quote_literal quote_nullable
+array_to_string concat concat_ws convert convert_from convert_to format length money numeric
+quote_literal quote_nullable
 array_to_json json_build_array json_build_object jsonb_build_array jsonb_build_object
+jsonb_path_exists_tz jsonb_path_match_tz jsonb_path_query_array_tz jsonb_path_query_first_tz
 row_to_json to_json to_jsonb
-plainto_tsquery phraseto_tsquery to_tsquery to_tsvector websearch_to_tsquery
+json_to_tsvector jsonb_to_tsvector plainto_tsquery phraseto_tsquery to_tsquery to_tsvector
+websearch_to_tsquery
 enum_first enum_last enum_range pg_typeof
 """
 # What may stand before a bracket and calls nothing: methods of indexes, and the second word of a
