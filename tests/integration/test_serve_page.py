@@ -223,7 +223,7 @@ def test_what_the_command_line_has_the_page_has(
     ended = {(each["action"], each["outcome"]) for each in done if each["outcome"] != "begun"}
     assert ended >= {
         *((f"webhooks {action}", "done") for action in ("pause", "resume", "remove")),
-        ("webhooks test", "failed"),  # the address is private
+        ("webhooks test", "failed"),  # its secret's variable is not set
         ("transform accept", "done"),
     }
     watched.expect_clean()
