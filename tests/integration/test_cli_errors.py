@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -107,7 +107,8 @@ def to_the_group(process: subprocess.Popen[str]) -> None:
 def to_each_process(process: subprocess.Popen[str]) -> None:
     """As systemd stops a service: the processes of its control group, one by one."""
     for member in [psutil.Process(process.pid), *psutil.Process(process.pid).children(True)]:
-        member.terminate()
+        with suppress(psutil.NoSuchProcess):  # one may end because another did
+            member.terminate()
 
 
 ONE_WAY = pytest.mark.parametrize(
