@@ -92,9 +92,9 @@ class _Holder:
     def is_stale(self) -> bool:
         return self.is_our_role and self._rests and (self.silent or 0.0) > LEASE_SECONDS
 
-    def shows_life_within(self, seconds: float) -> bool:
-        """Whether it has shown life in the last ``seconds``, or hides whether it has."""
-        return not self._rests or self.silent is None or self.silent < seconds
+    def is_lost_soon(self, seconds: float) -> bool:
+        """Whether waiting for its lease makes sense: one of ours, seen silent for ``seconds``."""
+        return self.is_our_role and self._rests and (self.silent or 0.0) >= seconds
 
     @property
     def _rests(self) -> bool:
@@ -173,7 +173,7 @@ class PipelineLock:
             elif waited >= self._patience:
                 # Two clocks are compared: what it did just before we came is no sign of life.
                 since = waited - _TURN_SECONDS
-                if not self._patience or holder.shows_life_within(since):
+                if not self._patience or not holder.is_lost_soon(since):
                     raise self._refusal(holder)
                 if not told:
                     told = True
