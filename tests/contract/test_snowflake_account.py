@@ -9,60 +9,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
-from penstock.destination.contract import Destination
-from penstock.destination.families.target import Target
 from penstock.destination.snowflake.destination import SnowflakeDestination
 from penstock.destination.snowflake.options import SnowflakeOptions
-from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from penstock.testing import Adapter, DestinationContract
+from tests.warehouse_account import AccountAdapter
 
 OPTIONS = os.environ.get("PENSTOCK_SNOWFLAKE_OPTIONS")
-
-
-class AccountAdapter(Adapter):
-    keeps = "rows"
-    keeps_messages = False
-    follows_columns = False
-
-    def __init__(self, options: str) -> None:
-        self.options = SnowflakeOptions.model_validate(json.loads(options))
-        self._made = [SnowflakeDestination(self.options, "shop")]
-        for schema in ("PENSTOCK", "PUBLIC"):
-            self._made[0].session.run(f"DROP SCHEMA IF EXISTS {schema}")
-        stage = self._made[0].stage
-        stage.forget_notes(stage.drivers())
-
-    def make(self) -> Destination:
-        self._made.append(SnowflakeDestination(self.options, "shop"))
-        return self._made[-1]
-
-    def rows(self, name: TableName) -> Counter[FrozenRow]:
-        destination = self._made[-1]
-        known = destination.ledger.read("table/").values()
-        (target,) = (
-            each for each in map(Target.from_text, known) if (each.schema, each.name) == name
-        )
-        columns = ", ".join(destination.dialect.columns(target))
-        found = destination.session.rows(
-            f"SELECT {columns} FROM {destination.dialect.table(target)}"  # noqa: S608 (quoted)
-        )
-        return Counter(
-            frozen(
-                {
-                    column: None if value is None else str(value)
-                    for column, value in zip(target.columns, row, strict=False)
-                }
-            )
-            for row in found
-        )
-
-    def close(self) -> None:
-        for destination in self._made:
-            destination.close()
 
 
 @pytest.mark.release
@@ -70,6 +26,11 @@ class AccountAdapter(Adapter):
 class TestSnowflakeAccount(DestinationContract):
     @pytest.fixture
     def adapter(self) -> Iterator[Adapter]:
-        adapter = AccountAdapter(OPTIONS or "")
+        options = SnowflakeOptions.model_validate(json.loads(OPTIONS or ""))
+        adapter = AccountAdapter(
+            lambda: SnowflakeDestination(options, "shop"),
+            "DROP SCHEMA IF EXISTS PENSTOCK",
+            "DROP SCHEMA IF EXISTS PUBLIC",
+        )
         yield adapter
         adapter.close()

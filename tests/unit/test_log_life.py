@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 
 from hypothesis import example, given, settings
@@ -24,6 +25,13 @@ action = st.one_of(
     st.tuples(st.just("read all"), st.integers(0, 1)),
     st.tuples(st.just("expire"), st.integers(0, 1)),
 )
+
+
+def expect_everything_read(readers: Sequence[Reader], history: History) -> None:
+    for reader in readers:
+        while reader.read(max_bytes=1):
+            pass
+        assert reader.changes == history.changes
 
 
 @settings(max_examples=150)
@@ -64,10 +72,7 @@ def test_crashes_and_retention_lose_and_repeat_nothing(
         for reader in readers:
             assert reader.changes == history.committed_up_to(reader.frontier.commit_lsn)
     session.finish()
-    for reader in readers:
-        while reader.read(max_bytes=1):
-            pass
-        assert reader.changes == history.changes
+    expect_everything_read(readers, history)
 
 
 late_action = st.one_of(
@@ -144,10 +149,7 @@ def test_what_arrives_late_is_never_read_and_stops_nobody(
         for reader in readers:
             assert reader.changes == history.committed_up_to(reader.frontier.commit_lsn)
     session.finish()
-    for reader in readers:
-        while reader.read(max_bytes=1):
-            pass
-        assert reader.changes == history.changes
+    expect_everything_read(readers, history)
 
 
 @settings(max_examples=60)

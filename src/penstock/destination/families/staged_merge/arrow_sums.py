@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import SummedAs, TableSum, summed_as
 
-_BITS = 15
+_DIGITS = 15
 """Hexadecimal digits of a row's md5 that count."""
 
 
@@ -24,7 +24,7 @@ def arrow_sum(target: Target, rows: Iterable[pa.Table | pa.RecordBatch]) -> Tabl
             for name, plain in zip(target.columns, target.types, strict=True)
         ]
         digests = map("".join, zip(*columns, strict=True)) if columns else [""] * some.num_rows
-        checksum += sum(int(_digest(row)[:_BITS], 16) for row in digests)
+        checksum += sum(int(_digest(row)[:_DIGITS], 16) for row in digests)
     return TableSum(count, checksum)
 
 
@@ -37,9 +37,9 @@ def _texts(column: pa.Array | pa.ChunkedArray, kind: SummedAs) -> Sequence[str |
     if kind == "presence":
         return ["" if there else None for there in column.is_valid().to_pylist()]
     if kind == "days":
-        return _numbers(column.cast(pa.int32()))
+        return _plain(column.cast(pa.int32()))
     if kind == "instant":
-        return _numbers(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()))
+        return _plain(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()))
     values = column.to_pylist()
     if kind == "flag":
         return [None if value is None else str(int(value)) for value in values]
@@ -49,10 +49,10 @@ def _texts(column: pa.Array | pa.ChunkedArray, kind: SummedAs) -> Sequence[str |
         return [None if value is None else str(_micros(value)) for value in values]
     if pa.types.is_decimal(column.type):
         return [None if value is None else format(value, "f") for value in values]
-    return [None if value is None else str(value) for value in values]
+    return _plain(column)
 
 
-def _numbers(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
+def _plain(column: pa.Array | pa.ChunkedArray) -> list[str | None]:
     return [None if value is None else str(value) for value in column.to_pylist()]
 
 
