@@ -12,8 +12,6 @@ from dataclasses import replace
 
 import pytest
 
-from penstock import failpoints
-from penstock.decode.changes import ChangeSet
 from penstock.destination.bigquery import session
 from penstock.destination.bigquery.destination import BigQueryDestination
 from penstock.destination.bigquery.options import BigQueryOptions
@@ -22,7 +20,6 @@ from penstock.model.errors import (
     BatchAgain,
     DestinationError,
     DestinationUnavailable,
-    Fenced,
     TableRefused,
 )
 from penstock.model.lsn import Frontier, Position
@@ -42,8 +39,8 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from tests.bigquery_stand_in import LOCATION, PROJECT, STAGE, BigQueryStandIn
-from tests.crash.passed_failpoints import passed_failpoints
 from tests.lake_drivers import items_with
+from tests.warehouse_drivers import expect_none_lost_at_failpoints, expect_stale_driver_refused
 
 TEXT, NUMBER = TypeName("pg_catalog", "text"), TypeName("pg_catalog", "bigint")
 
@@ -146,18 +143,7 @@ def test_a_commit_without_rows_sends_nothing(adapter: StandInAdapter) -> None:
 
 
 def test_another_driver_takes_over_in_the_middle_of_a_commit(adapter: StandInAdapter) -> None:
-    stale, builder = opened(adapter), ChangeBuilder()
-    changes = insert_items(builder, 0, 2)
-    receipt = stale.writer().write([changes])
-    current = opened(adapter)
-    # By the number alone: that its files are gone, too, is another matter.
-    assert isinstance(stale, BigQueryDestination)
-    with pytest.raises(Fenced, match="taken over"):
-        stale.ledger.write(stale._driver, {"a note": "of a stale driver"})
-    with pytest.raises(Fenced, match="taken over"):
-        stale.commit([receipt], Watermarks(builder.frontier))
-    deliver(current, builder.frontier, [changes])
-    assert_delivered(adapter, reference(changes))
+    expect_stale_driver_refused(adapter)
 
 
 def test_of_two_drivers_that_take_over_at_once_one_tries_again(
@@ -365,26 +351,7 @@ def test_a_parked_key_is_noted_with_the_rows_that_are_committed(adapter: StandIn
 def test_a_driver_dies_at_each_failpoint(
     adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the commit nothing is kept, after it everything. A process of its own would not reach
-    the stand-in: the driver ends by an error.
-    """
-    builder, written = ChangeBuilder(), list[ChangeSet]()
-    opened(adapter).close()
-    for name in passed_failpoints("bigquery"):
-        if not name.startswith("bigquery."):
-            continue
-        written.append(insert_items(builder, 10 * len(written), 3))
-        monkeypatch.setitem(failpoints._points, name, ("error", 1))
-        with pytest.raises(RuntimeError, match=name):
-            deliver(opened(adapter), builder.frontier, written[-1:])
-        assert name not in failpoints._points  # it fired
-        destination = opened(adapter)
-        at = destination.committed()
-        is_kept = at is not None and at.frontier == builder.frontier
-        assert is_kept == (name == "bigquery.committed")
-        if not is_kept:
-            deliver(destination, builder.frontier, written[-1:])
-        assert_delivered(adapter, reference(*written))
+    expect_none_lost_at_failpoints(adapter, "bigquery", monkeypatch)
 
 
 def test_statements_have_a_bound_on_what_they_cost(monkeypatch: pytest.MonkeyPatch) -> None:

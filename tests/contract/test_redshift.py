@@ -16,7 +16,7 @@ import pytest
 from penstock.destination.families.target import Target
 from penstock.destination.redshift.destination import RedshiftDestination
 from penstock.destination.redshift.options import RedshiftOptions
-from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced, TableRefused
+from penstock.model.errors import BatchAgain, DestinationUnavailable, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
@@ -37,6 +37,7 @@ from tests.lake_drivers import items_with
 from tests.objects_server import ObjectServer
 from tests.redshift_adapter import RedshiftAdapter
 from tests.redshift_stand_in import ROLE, RedshiftStandIn
+from tests.warehouse_drivers import expect_stale_driver_refused
 
 
 class StandInAdapter(RedshiftAdapter):
@@ -112,18 +113,7 @@ def test_a_commit_without_rows_sends_nothing(adapter: StandInAdapter) -> None:
 
 
 def test_another_driver_takes_over_in_the_middle_of_a_commit(adapter: StandInAdapter) -> None:
-    stale, builder = opened(adapter), ChangeBuilder()
-    changes = insert_items(builder, 0, 2)
-    receipt = stale.writer().write([changes])
-    current = opened(adapter)
-    # By the number alone: that its files are gone, too, is another matter.
-    assert isinstance(stale, RedshiftDestination)
-    with pytest.raises(Fenced, match="taken over"):
-        stale.ledger.write(stale._driver, {"a note": "of a stale driver"})
-    with pytest.raises(Fenced, match="taken over"):
-        stale.commit([receipt], Watermarks(builder.frontier))
-    deliver(current, builder.frontier, [changes])
-    assert_delivered(adapter, reference(changes))
+    expect_stale_driver_refused(adapter)
 
 
 def test_a_transaction_that_redshift_cannot_order_comes_again(adapter: StandInAdapter) -> None:

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock import failpoints
-from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Destination, Rows, SchemaChange
 from penstock.destination.families.target import Target
 from penstock.destination.snowflake import session
@@ -35,10 +33,10 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
-from tests.crash.passed_failpoints import passed_failpoints
 from tests.lake_drivers import items_with
 from tests.objects_server import ObjectServer
 from tests.snowflake_stand_in import STAGE, SnowflakeStandIn, stand_in_module
+from tests.warehouse_drivers import expect_none_lost_at_failpoints
 
 
 class StandInAdapter(Adapter):
@@ -208,26 +206,7 @@ def test_a_driver_dies_at_every_statement_around_a_schema_change(
 def test_a_driver_dies_at_each_failpoint(
     adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the commit nothing is kept, after it everything; the next driver goes on from there.
-    A process of its own would not reach the stand-in: the driver ends by an error.
-    """
-    builder, written = ChangeBuilder(), list[ChangeSet]()
-    opened(adapter).close()
-    for name in passed_failpoints("snowflake"):
-        if not name.startswith("snowflake."):
-            continue
-        written.append(insert_items(builder, 10 * len(written), 3))
-        monkeypatch.setitem(failpoints._points, name, ("error", 1))
-        with pytest.raises(RuntimeError, match=name):
-            deliver(opened(adapter), builder.frontier, written[-1:])
-        assert name not in failpoints._points  # it fired
-        destination = opened(adapter)
-        at = destination.committed()
-        is_kept = at is not None and at.frontier == builder.frontier
-        assert is_kept == (name == "snowflake.committed")
-        if not is_kept:
-            deliver(destination, builder.frontier, written[-1:])
-        assert_delivered(adapter, reference(*written))
+    expect_none_lost_at_failpoints(adapter, "snowflake", monkeypatch)
 
 
 def test_names_are_exchanged_once(adapter: StandInAdapter) -> None:
