@@ -42,9 +42,8 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
-from penstock.transform.floors import Floors
 from tests.lake_changes import ChangeTables, Keeps
-from tests.lake_drivers import DriverDiedError, dies_before, items_with
+from tests.lake_drivers import expect_tables_told_apart, items_with
 
 PIPELINE = "shop"
 
@@ -135,30 +134,8 @@ def either(request: pytest.FixtureRequest, tmp_path: Path) -> DeltaAdapter:
 def test_a_driver_dies_among_the_tables_of_a_batch(
     either: DeltaAdapter, tables: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one cuts batches elsewhere: what a table has is told, and does not come again."""
     builder = ChangeBuilder(leave_out=[LOOSE])
-    destination = opened(either)
-    first = insert_items(builder, 0, 3)
-    start = builder.frontier
-    deliver(destination, start, [first])
-    second = insert_items(builder, 3, 3)
-    middle = builder.frontier
-    third = insert_items(builder, 6, 3)
-    end = builder.frontier
-    dies_before(destination, tables, monkeypatch)
-    with pytest.raises(DriverDiedError):
-        deliver(destination, end, [second, third])
-
-    destination = opened(either)
-    ahead = dict.fromkeys([ITEMS.oid, NOTES.oid][:tables], end)
-    at = destination.committed()
-    assert at == Watermarks(start, ahead)
-    for changes, frontier in ((second, middle), (third, end)):
-        assert at is not None
-        floors = Floors.of_stream(at, set(), {ITEMS.oid, NOTES.oid})
-        deliver(destination, frontier, [floors.apply(changes)], behind=at.behind)
-        at = at.after(frontier, set())
-    assert_delivered(either, reference(first, second, third))
+    expect_tables_told_apart(either, builder, tables, monkeypatch)
 
 
 def test_a_stale_driver_is_refused_by_each_table(

@@ -40,9 +40,8 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
-from penstock.transform.floors import Floors
 from tests.lake_changes import ChangeTables, Keeps
-from tests.lake_drivers import DriverDiedError, dies_before, items_with
+from tests.lake_drivers import expect_tables_told_apart, items_with
 from tests.lake_rows import IcebergReader
 from tests.loopback_server import free_ports
 from tests.objects_server import ObjectServer
@@ -142,31 +141,7 @@ def adapter(tmp_path: Path) -> Iterator[IcebergAdapter]:
 def test_a_driver_dies_among_the_tables_of_a_batch(
     adapter: IcebergAdapter, tables: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one cuts batches elsewhere: what a table has is told, and does not come again."""
-    builder = ChangeBuilder()
-    destination = opened(adapter)
-    first = insert_items(builder, 0, 3)
-    start = builder.frontier
-    deliver(destination, start, [first])
-    second = insert_items(builder, 3, 3)
-    middle = builder.frontier
-    third = insert_items(builder, 6, 3)
-    end = builder.frontier
-    dies_before(destination, tables, monkeypatch)
-    with pytest.raises(DriverDiedError):
-        deliver(destination, end, [second, third])
-
-    destination = opened(adapter)
-    at = destination.committed()
-    assert at is not None
-    assert at.low == start
-    ahead = {oid for oid in (ITEMS.oid, NOTES.oid, LOOSE.oid) if at.at(oid) == end}
-    assert len(ahead) == tables
-    for changes, frontier in ((second, middle), (third, end)):
-        floors = Floors.of_stream(at, set(), {ITEMS.oid, NOTES.oid, LOOSE.oid})
-        deliver(destination, frontier, [floors.apply(changes)], behind=at.behind)
-        at = at.after(frontier, set())
-    assert_delivered(adapter, reference(first, second, third))
+    expect_tables_told_apart(adapter, ChangeBuilder(), tables, monkeypatch)
 
 
 def test_a_stale_driver_is_refused_by_each_table(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -158,6 +160,29 @@ def test_a_server_that_is_away_and_comes_back(
         is_back.join()
     finally:
         rabbit_server.proxy.accept()
+    expect_all(queue)
+
+
+def test_a_connection_that_is_reset_while_it_is_made(
+    rabbit_server: RabbitServer,
+    exchange: str,
+    make: Callable[..., RabbitDestination],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The socket was connected, and is no longer when pika looks at it: the next attempt counts."""
+    queue = BoundQueue(rabbit_server, exchange)
+    destination, changes = make(), rounds(ChangeBuilder())
+    resets: list[socket.socket] = []
+
+    def reset_once(peer: socket.socket) -> Any:
+        if not resets:
+            resets.append(peer)
+            raise OSError(errno.ENOTCONN, "Transport endpoint is not connected")
+        return super(socket.socket, peer).getpeername()
+
+    monkeypatch.setattr(socket.socket, "getpeername", reset_once, raising=False)
+    send(destination, changes)
+    assert resets
     expect_all(queue)
 
 

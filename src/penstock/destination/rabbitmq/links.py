@@ -187,6 +187,9 @@ class BrokerLink:
                 self.turn(_CONNECT_SECONDS)
             except LinkLost as lost:
                 raise failure(lost, "connecting") from None
+            except ValueError as error:
+                # So pika calls a connection that was reset while it was made.
+                raise failure(ConnectionResetError(str(error)), "connecting") from None
             if time.monotonic() > deadline:
                 raise failure(TimeoutError("the server does not answer"), "connecting")
 
