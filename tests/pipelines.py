@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.config.models import PipelineConfig
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.pipeline.run.engine import MakeEngine
-from penstock.pipeline.run.pipeline import Pipeline
+from penstock.pipeline.run.pipeline import Observers, Pipeline
 from penstock.spark.engine import SparkEngine
 from tests.threads_engine import Threads, ThreadsEngine
 
@@ -33,7 +33,7 @@ def pipeline_on(
     file: Path,
     metrics: Metrics | None = None,
 ) -> Pipeline:
-    return Pipeline(config, file, engine_on(tasks), metrics=metrics)
+    return Pipeline(config, file, engine_on(tasks), observers=Observers(metrics=metrics))
 
 
 class _Texts(logging.Handler):

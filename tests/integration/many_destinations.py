@@ -24,7 +24,7 @@ from penstock.destination import memory_tables
 from penstock.destination.files.folding import fold
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.model.lsn import Frontier
-from penstock.pipeline.run.pipeline import Pipeline
+from penstock.pipeline.run.pipeline import Observers, Pipeline
 from penstock.store import pipeline_store
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.folded_compare import read_source
@@ -103,7 +103,13 @@ class ManyDestinations:
     ) -> None:
         view = self.view(name)
         metrics = Metrics(view.name, name)
-        driver = Pipeline(view, self.pipeline.file, ThreadsEngine, captures=False, metrics=metrics)
+        driver = Pipeline(
+            view,
+            self.pipeline.file,
+            ThreadsEngine,
+            captures=False,
+            observers=Observers(metrics=metrics),
+        )
         future = futures[name] = pool.submit(driver.run, stop.is_set)
         not_begun = "the stream has not begun yet"
         wait_until(

@@ -20,6 +20,7 @@ from penstock.model.errors import Fenced, SourceUnavailable
 from penstock.model.lsn import Frontier
 from penstock.pgoutput.messages import Begin, Commit, Insert
 from penstock.source.capture import keeper
+from penstock.source.capture.keeper import FilledLog
 from penstock.source.postgres.capture import session
 from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
@@ -100,7 +101,12 @@ def capture(
         silence=limits.get("silence", 60),
     )
     session = CaptureSession(
-        stream, log, writer, Assembler(start, describe), settings, START.end_lsn, lambda: None
+        stream,
+        FilledLog(log, writer),
+        Assembler(start, describe),
+        settings,
+        START.end_lsn,
+        lambda: None,
     )
     session.run(chain(repeat(False, turns), [True]).__next__)
 

@@ -14,8 +14,7 @@ from penstock.changelog.segment_name import SegmentName
 from penstock.metrics.health import Health
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
-from penstock.source.capture.keeper import Awaited, Limits, LogKeeper
-from penstock.source.capture.link import Link
+from penstock.source.capture.keeper import Awaited, FilledLog, Limits, LogKeeper
 from tests.unit.test_capture_session import FIRST, SECOND, START, THIRD, FedStream, capture
 
 SHOP = Awaited({"shop.a": "a", "shop.b": "b"}, Frontier(START.commit_lsn, START.commit_lsn))
@@ -49,9 +48,9 @@ class Writer:
         self.removed += segments
 
 
-def keeper(log: ChangeLog, awaited: Awaited | None = SHOP, max_bytes: int = 1) -> LogKeeper:
+def keeper(log: ChangeLog, awaited: Awaited = SHOP, max_bytes: int = 1) -> LogKeeper:
     writer: Any = Writer(log)
-    return LogKeeper(log, writer, Limits(max_bytes, 0.0), dict, Link(), awaited)
+    return LogKeeper(FilledLog(log, writer, awaited=awaited), Limits(max_bytes, 0.0), dict)
 
 
 def test_who_has_never_run_holds_slot_and_log(log: ChangeLog) -> None:
@@ -85,7 +84,7 @@ def test_one_that_was_given_up_holds_nothing(log: ChangeLog) -> None:
 
 def test_a_pipeline_of_one_destination_waits_for_nobody_else(log: ChangeLog) -> None:
     """Who only captures for Spark jobs of his own has a destination that never runs."""
-    kept = keeper(log, None)
+    kept = keeper(log, Awaited())
     log.set_reader("job", THIRD)
     kept.look(now=True)
     assert kept.readers.held_lsn == THIRD.end_lsn
@@ -157,7 +156,7 @@ def test_a_transaction_that_only_begins_in_a_large_segment_is_not_too_large(
     def kept(sizes: dict[SegmentName, int]) -> LogKeeper:
         listing = Listing(tuple(sizes), sizes)
         writer: Any = SimpleNamespace(listing=listing, total_bytes=listing.total_bytes)
-        made = LogKeeper(log, writer, Limits(100, 3600.0), dict, Link())
+        made = LogKeeper(FilledLog(log, writer), Limits(100, 3600.0), dict)
         made.look()
         return made
 

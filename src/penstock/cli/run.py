@@ -207,13 +207,12 @@ def _run_one(
                 tie.say_metrics(url)
             what = "Spark" if no_capture else "Spark and capture"
             _log.info("starting %s", what, extra={"event": "starting"})
-            observers = Observers(RunReport(ChangeLog.of(config.change_log)), bars)
+            observers = Observers(RunReport(ChangeLog.of(config.change_log)), bars, metrics)
             pipeline = Pipeline(
                 config,
                 file,
                 make_engine,
                 observers=observers,
-                metrics=metrics,
                 captures=not no_capture,
                 feed=feed,
             )

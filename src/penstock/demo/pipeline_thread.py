@@ -35,13 +35,11 @@ class PipelineThread:
     """
 
     def __init__(self, config: PipelineConfig, file: Path) -> None:
-        observers = Observers(copies=self._see)
         self._config = config
         self._file = file
         self._metrics = Metrics(config.name)
-        self._pipeline = Pipeline(
-            config, file, SparkEngine, observers=observers, metrics=self._metrics
-        )
+        observers = Observers(copies=self._see, metrics=self._metrics)
+        self._pipeline = Pipeline(config, file, SparkEngine, observers=observers)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
         self._failure: BaseException | None = None

@@ -22,7 +22,7 @@ from penstock.destination.postgres.copying.chunk_writer import PostgresChunkWrit
 from penstock.destination.postgres.copying.table_copies import TableCopies
 from penstock.destination.postgres.count_dead_letters import count_letters
 from penstock.destination.postgres.merging import history
-from penstock.destination.postgres.merging.batch_merge import BatchMerge
+from penstock.destination.postgres.merging.batch_merge import BatchMerge, MergeRules
 from penstock.destination.postgres.merging.dead_letters import forget_staged
 from penstock.destination.postgres.merging.table_merge import Odd, is_odd
 from penstock.destination.postgres.options import PostgresOptions
@@ -358,12 +358,10 @@ class PostgresDestination(
         conn.execute("SET CONSTRAINTS ALL DEFERRED")
         merge = BatchMerge(
             conn,
-            self.pipeline,
+            MergeRules(self.pipeline, self._options.on_conflict == "error", self._letters_of),
             stages,
             batch,
             position=Position(progress.watermarks.frontier.commit_lsn, 0),
-            strict=self._options.on_conflict == "error",
-            letters_of=self._letters_of,
             replayed=self._replayed.get(batch.lane, frozenset()),
         )
         merge.run(thorough=thorough)

@@ -43,10 +43,13 @@ from penstock.store import MemoryStore, Store, pipeline_store
 
 @dataclass(frozen=True)
 class Observers:
-    """Who watches a run: ``delivered`` by the thread that commits, ``copies`` by the main one."""
+    """Who watches a run: ``delivered`` is called by the thread that commits, ``copies`` by the main
+    one; ``metrics`` are of the caller's making where somebody serves them.
+    """
 
     delivered: Callable[[Delivered], None] = lambda _: None
     copies: Callable[[list[CopyView]], None] = lambda _: None
+    metrics: Metrics | None = None
 
 
 class Pipeline:
@@ -59,7 +62,6 @@ class Pipeline:
         make_engine: MakeEngine,
         *,
         observers: Observers | None = None,
-        metrics: Metrics | None = None,
         captures: bool = True,
         feed: Path | None = None,
     ) -> None:
@@ -72,7 +74,7 @@ class Pipeline:
         self._file = file
         self._make_engine = make_engine
         self._observers = observers or Observers()
-        self._metrics = metrics or Metrics(config.name, config.destination_name)
+        self._metrics = self._observers.metrics or Metrics(config.name, config.destination_name)
 
     def run(self, stopping: Stopping, *, until_caught_up: bool = False) -> Frontier:
         """Deliver until ``stopping()``, or until what was committed at the start is delivered.

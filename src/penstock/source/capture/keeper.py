@@ -20,6 +20,7 @@ from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing, ReaderState
 from penstock.changelog.retention import Retention, passed_by_all
 from penstock.changelog.writer import LogWriter
+from penstock.config.models import PipelineConfig
 from penstock.model.errors import LogError, LogUnavailable, PenstockError
 from penstock.model.lsn import NOTHING, Frontier, format_lsn
 from penstock.source.capture.link import Link
@@ -63,6 +64,15 @@ class Awaited:
     names: Mapping[str, str] = field(default_factory=dict)
     since: Frontier = NOTHING
 
+    @classmethod
+    def of(cls, config: PipelineConfig, writer: LogWriter, start: Frontier = NOTHING) -> Awaited:
+        """Whoever has not begun yet may want all that is there; an empty log begins at `start`."""
+        if not config.is_one_of_many:
+            return cls()
+        segments = writer.listing.segments
+        first = segments[0].after if segments else start.commit_lsn
+        return cls({own: name for name, own in config.deliveries.items()}, Frontier(first, first))
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -72,27 +82,31 @@ class Limits:
     grace: float
 
 
+@dataclass(frozen=True)
+class FilledLog:
+    """The log that a session fills, who is told of what is new in it, and for whom it is kept."""
+
+    log: ChangeLog
+    writer: LogWriter
+    link: Link = field(default_factory=Link)
+    awaited: Awaited = field(default_factory=Awaited)
+
+
 class LogKeeper:
     """From ``with`` to the end of the block. ``session`` says how the session is."""
 
     def __init__(
-        self,
-        log: ChangeLog,
-        writer: LogWriter,
-        limits: Limits,
-        session: Callable[[], dict[str, Any]],
-        link: Link,
-        awaited: Awaited | None = None,
+        self, filled: FilledLog, limits: Limits, session: Callable[[], dict[str, Any]]
     ) -> None:
-        self._awaited = awaited or Awaited()
+        self._awaited = filled.awaited
         self._seen: set[str] = set()
         """Readers that were there: one that is gone since was let go by a person."""
-        self._log = log
-        self._writer = writer
+        self._log = filled.log
+        self._writer = filled.writer
         self._limits = limits
         self._retention = Retention(limits.grace)
         self._session = session
-        self._link = link
+        self._link = filled.link
         self._written: dict[str, ReaderState] = {}
         self._next_readers = self._next_report = self._next_turn = 0.0
         self._told_full = False

@@ -14,12 +14,13 @@ from penstock.model.errors import (
     SourceError,
 )
 from penstock.model.source_identity import SeenSource, SourceIdentity
+from penstock.source.capture.keeper import Awaited, FilledLog
 from penstock.source.capture.sessions import run_sessions
 from penstock.source.capture.stop import Stop
 from penstock.source.kafka.client import Brokers, TopicReader, group_name
 from penstock.source.kafka.identity import DATABASE, TopicsIdentity, claim, stored_offsets
 from penstock.source.kafka.offsets import SLACK, START, Offsets, position_of
-from penstock.source.kafka.session import TopicSession
+from penstock.source.kafka.session import TopicAccess, TopicSession
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.pipeline_lock import LOCK_SECONDS, PipelineLock
 from penstock.source.postgres.source_errors import source_errors
@@ -62,7 +63,13 @@ def _run_session(
             writer.start_at(writer.frontier, "" if offsets is None else offsets.to_json())
         reader = TopicReader(config.source, group)
         try:
-            session = TopicSession(config, log, writer, brokers, reader, offsets, identity, stop)
+            session = TopicSession(
+                config,
+                FilledLog(log, writer, stop.link, Awaited.of(config, writer)),
+                TopicAccess(brokers, reader, identity),
+                offsets,
+                stop,
+            )
             session.run(partial(_check_lock, conn))
         finally:
             reader.close()

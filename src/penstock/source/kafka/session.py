@@ -7,19 +7,18 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError
 
 from penstock.cadence import paced
-from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment import without_rows
-from penstock.changelog.writer import LogWriter
 from penstock.config.kafka_source import KafkaPipelineConfig
 from penstock.failpoints import failpoint
 from penstock.model.errors import SourceError
 from penstock.model.lsn import Frontier, format_lsn
-from penstock.source.capture.keeper import Awaited, Limits, LogKeeper
+from penstock.source.capture.keeper import FilledLog, Limits, LogKeeper
 from penstock.source.capture.stop import Stop
 from penstock.source.kafka.client import Brokers, TopicReader, failure
 from penstock.source.kafka.debezium_format import Untold
@@ -54,48 +53,44 @@ _TOPICS_SECONDS = paced(5.0)
 _READS_SECONDS = 60.0
 
 
+@dataclass(frozen=True)
+class TopicAccess:
+    """How topics are read: the cluster, a consumer there, and as whom it commits."""
+
+    brokers: Brokers
+    reader: TopicReader
+    identity: TopicsIdentity
+
+
 class TopicSession:
     """Reads topics into the log. Each segment holds the offsets that it brings the log to."""
 
     def __init__(
         self,
         config: KafkaPipelineConfig,
-        log: ChangeLog,
-        writer: LogWriter,
-        brokers: Brokers,
-        reader: TopicReader,
+        filled: FilledLog,
+        access: TopicAccess,
         offsets: Offsets | None,
-        identity: TopicsIdentity,
         stop: Stop,
     ) -> None:
         self._config = config
-        self._log = log
-        self._writer = writer
-        self._reader = reader
+        self._log = filled.log
+        self._writer = filled.writer
+        self._link = filled.link
+        self._reader = access.reader
         self._stop = stop
-        self._identity = identity
+        self._identity = access.identity
         self._offsets = offsets or Offsets()
-        self._topics = TopicSet(config.source, brokers, self._offsets)
+        self._topics = TopicSet(config.source, access.brokers, self._offsets)
         self._format: MessageFormat = message_format(config.source.format)
         self._counts = Counts()
         self._newer = NewerChanges(self._read_again)
         self._offset = 0
         self._transcoder = Transcoder(self._is_stale, self._counts)
-        self._schema = SchemaTopic(config, log, brokers, self._offsets)
+        self._schema = SchemaTopic(config, self._log, access.brokers, self._offsets)
         change_log = config.change_log
-        awaited = Awaited()
-        if config.is_one_of_many:
-            segments = writer.listing.segments
-            first = segments[0].after if segments else 0
-            names = {own: name for name, own in config.deliveries.items()}
-            awaited = Awaited(names, Frontier(first, first))
         self._keeper = LogKeeper(
-            log,
-            writer,
-            Limits(change_log.max_bytes, change_log.grace),
-            self._report,
-            stop.link,
-            awaited,
+            filled, Limits(change_log.max_bytes, change_log.grace), self._report
         )
         self._oldest: float | None = None
         self._next_beside = self._next_topics = 0.0
@@ -112,7 +107,7 @@ class TopicSession:
                 self._turn(check_lock)
             self._publish()
         self._keeper.look(now=True)
-        self._stop.link.report(self._log, self._keeper.report("stopped"))
+        self._link.report(self._log, self._keeper.report("stopped"))
 
     def _turn(self, check_lock: Callable[[], object]) -> None:
         now = time.monotonic()
@@ -353,7 +348,7 @@ class TopicSession:
         name = self._writer.publish(
             segment, frontier, is_open=False, has_schema_changes=has_schema_changes
         )
-        self._stop.link.published(str(name), self._writer.size_of(name))
+        self._link.published(str(name), self._writer.size_of(name))
         self._published += 1
         failpoint("capture.published")
         failpoint("capture.before_confirm")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 import psycopg
@@ -42,31 +43,38 @@ SELECT rn.nspname::text, r.relname::text
 _TABLES_A_COUNT = 100
 
 
+@dataclass(frozen=True)
+class MergeRules:
+    """What is alike for all batches of a pipeline."""
+
+    pipeline: str
+    strict: bool
+    """Whether a row that the target has otherwise is an error."""
+    letters_of: str | None
+    """Whose dead letters are kept; None where a refused row stops its table."""
+
+
 class BatchMerge:
     """One try at a batch."""
 
     def __init__(
         self,
         conn: Connection,
-        pipeline: str,
+        rules: MergeRules,
         stages: Mapping[int, Stage],
         batch: StagedBatch,
         *,
         position: Position,
-        strict: bool,
-        letters_of: str | None,
         replayed: frozenset[int] = frozenset(),
     ) -> None:
         """``position`` is where the batch ends; ``replayed`` are tables whose changes come over
         copied rows.
         """
         self._conn = conn
-        self._pipeline = pipeline
+        self._rules = rules
         self._stages = stages
         self._batch = batch
         self._position = position
-        self._strict = strict
-        self._letters_of = letters_of
         self._replayed = replayed
 
     def run(self, *, thorough: bool) -> None:
@@ -104,10 +112,10 @@ class BatchMerge:
     def _table(self, oid: int, parts: Sequence[Part]) -> TableMerge:
         return TableMerge(
             self._conn,
-            self._pipeline,
+            self._rules.pipeline,
             self._stages[oid],
             parts,
-            strict=self._strict,
+            strict=self._rules.strict,
             replayed=oid in self._replayed,
         )
 
@@ -160,7 +168,7 @@ class BatchMerge:
             if isinstance(error, psycopg.Error) and not is_refusal(error):
                 # No other way leads around a right that is missing.
                 raise merge.refused(error) from error
-            merge.thorough(self._letters_of)
+            merge.thorough(self._rules.letters_of)
 
     def _count(self, parts: Mapping[int, Sequence[Part]]) -> None:
         """A crash of the server empties staging tables: then the batch is to be staged again."""

@@ -21,7 +21,7 @@ from penstock.model.errors import (
 )
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
-from penstock.source.capture.keeper import Awaited
+from penstock.source.capture.keeper import Awaited, FilledLog
 from penstock.source.capture.sessions import NotYetError, run_sessions
 from penstock.source.capture.stop import Stop
 from penstock.source.contract import Subscription
@@ -205,8 +205,7 @@ def _stream(
     catalogue = CatalogueConnection(conn, limit)
     session = CaptureSession(
         stream,
-        log,
-        writer,
+        FilledLog(log, writer, stop.link, Awaited.of(config, writer, start)),
         Assembler(
             start,
             RelationDescriber(catalogue.resolve_types),
@@ -222,8 +221,6 @@ def _stream(
         ),
         confirmed=confirmed,
         check_lock=catalogue.check_open,
-        link=stop.link,
-        awaited=_awaited(config, writer, start),
     )
     session.run(stop, stop.wake)
 
@@ -231,15 +228,6 @@ def _stream(
 def wants_messages(config: PipelineConfig) -> bool:
     """Whether anything of the pipeline is told by logical messages."""
     return config.schema_changes.track or bool(config.source.messages)
-
-
-def _awaited(config: PipelineConfig, writer: LogWriter, start: Frontier) -> Awaited:
-    """Of a file with several destinations, whoever has not begun yet may want all that is there."""
-    if not config.is_one_of_many:
-        return Awaited()
-    segments = writer.listing.segments
-    first = segments[0].after if segments else start.commit_lsn
-    return Awaited({own: name for name, own in config.deliveries.items()}, Frontier(first, first))
 
 
 def start_frontier(

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.cadence import paced
-from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.writer import LogWriter
 from penstock.failpoints import failpoint
 from penstock.model.errors import SourceUnavailable
 from penstock.model.lsn import Frontier, format_lsn
 from penstock.model.table_schema import TableSchema
-from penstock.source.capture.keeper import Awaited, Limits, LogKeeper
-from penstock.source.capture.link import Link
+from penstock.source.capture.keeper import FilledLog, Limits, LogKeeper
 from penstock.source.postgres.capture.assemble import Assembler, ends_transaction
 from penstock.source.postgres.capture.publisher import Publisher
 from penstock.source.postgres.capture.stream import ReplicationStream
@@ -60,37 +57,27 @@ class CaptureSession:
     def __init__(
         self,
         stream: ReplicationStream,
-        log: ChangeLog,
-        writer: LogWriter,
+        filled: FilledLog,
         assembler: Assembler,
         settings: CaptureSettings,
         confirmed: int,
         check_lock: Callable[[], None],
-        link: Link | None = None,
-        awaited: Awaited | None = None,
     ) -> None:
         self._stream = stream
-        self._log = log
-        self._link = link or Link()
+        self._log = filled.log
+        self._link = filled.link
         self._assembler = assembler
         self._publisher = Publisher(
-            self._assembler, writer, self._share_tables, self._link.published
+            self._assembler, filled.writer, self._share_tables, self._link.published
         )
         self._settings = settings
-        self._keeper = LogKeeper(
-            log,
-            writer,
-            Limits(settings.max_bytes, settings.grace),
-            self._report,
-            self._link,
-            awaited,
-        )
+        self._keeper = LogKeeper(filled, Limits(settings.max_bytes, settings.grace), self._report)
         self._confirmed = confirmed
         self._check_lock = check_lock
         self._oldest: float | None = None
         self._is_quiet = False
         """Whether the stream ran empty, after little, and at the end of a transaction."""
-        self._apart = settings.segment_age * log.segments.pace.quiet
+        self._apart = settings.segment_age * self._log.segments.pace.quiet
         self._next_quiet = time.monotonic() + self._apart
         """Until then a quiet line does not end a segment."""
         self._ends: deque[int] = deque(maxlen=_CLOSE_SEGMENTS)
