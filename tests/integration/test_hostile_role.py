@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import threading
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -87,9 +89,32 @@ SELECT pg_try_advisory_lock(((classid::bigint << 32) | objid::bigint) + n)
 """
 
 
+# What names, labels and comments of a stranger are made of, and what its defaults say.
+ODD = [*"\"';.,(){}%$\\ \n\tä\u202e", "--", "/*", "%s", "{0}", "$$", ATTACK, "null", "x"]
+DEFAULTS = [
+    "public.evil()",
+    "public.evil(1)",
+    "abs(public.evil())",
+    "pg_backend_pid()",
+    "length(pg_sleep(0)::text)",
+    "length(current_setting('application_name'))",
+    "7",
+]
+
+
+@dataclass
+class Planted:
+    """A table of a stranger's own, with a column of an enum of its own."""
+
+    table: str
+    kind: str
+    columns: list[str]
+    rows: int = 0
+
+
 class Stranger(threading.Thread):
-    """Sends messages, plants functions and takes locks, as a role that may connect and, as in
-    Postgres 14, create in ``public``.
+    """Sends messages, plants functions, tables and names, and takes locks, as a role that may
+    connect and, as in Postgres 14, create in ``public``.
     """
 
     def __init__(self, url: str, count: int, seed: int) -> None:
@@ -97,6 +122,8 @@ class Stranger(threading.Thread):
         self._url = url
         self._count = count
         self._random = random.Random(seed)
+        self._made = 0
+        self.planted: list[Planted] = []
         self.failure: BaseException | None = None
 
     def run(self) -> None:
@@ -107,7 +134,10 @@ class Stranger(threading.Thread):
                 for statement in PLANTED:
                     conn.execute(statement)
                 for number in range(self._count):
-                    self._send(conn, documents)
+                    if number % 16 == 9:
+                        self._plant(conn)
+                    else:
+                        self._send(conn, documents)
                     if number % 100 == 0:
                         conn.execute(LOCKS)
         except BaseException as error:
@@ -133,6 +163,75 @@ class Stranger(threading.Thread):
             "SELECT pg_logical_emit_message(%s, %s, %s::bytea)",
             [chance.random() < 0.8, prefix, content],
         )
+
+    def _odd(self) -> str:
+        """A name, a label or a comment that nothing else has."""
+        self._made += 1
+        odd = "".join(self._random.choices(ODD, k=8)).encode()[: 63 - len(str(self._made))]
+        return odd.decode(errors="ignore") + str(self._made)
+
+    def _plant(self, conn: psycopg.Connection[Any]) -> None:
+        chance = self._random
+        if len(self.planted) < 4 or chance.random() < 0.05:
+            own = Planted(self._odd(), self._odd(), [self._odd(), self._odd()])
+            first, second = own.columns
+            run(conn, "CREATE TYPE {k} AS ENUM ({l})", k=own.kind, l=sql.Literal(self._odd()))
+            run(
+                conn,
+                "CREATE TABLE {t} (id int PRIMARY KEY DEFAULT {d}, {a} text DEFAULT {x}, {b} {k})",
+                t=own.table,
+                d=sql.SQL(chance.choice(DEFAULTS)),
+                a=first,
+                x=sql.Literal(self._odd()),
+                b=second,
+                k=own.kind,
+            )
+            self.planted.append(own)
+        own = chance.choice(self.planted)
+        chance.choice([self._rename, self._comment, self._label, self._default, self._check])(
+            conn, own
+        )
+        own.rows += 1
+        run(
+            conn,
+            "INSERT INTO {t} (id, {a}, {b}) SELECT {n}, {x}, max(e) FROM unnest("
+            "enum_range(NULL::{k})) e",
+            t=own.table,
+            a=own.columns[0],
+            b=own.columns[1],
+            n=sql.Literal(own.rows),
+            x=sql.Literal(self._odd()),
+            k=own.kind,
+        )
+
+    def _rename(self, conn: psycopg.Connection[Any], own: Planted) -> None:
+        number, new = self._random.randrange(len(own.columns)), self._odd()
+        run(conn, "ALTER TABLE {t} RENAME {a} TO {b}", t=own.table, a=own.columns[number], b=new)
+        own.columns[number] = new
+        if self._random.random() < 0.3:
+            new = self._odd()
+            run(conn, "ALTER TABLE {t} RENAME TO {n}", t=own.table, n=new)
+            own.table = new
+
+    def _comment(self, conn: psycopg.Connection[Any], own: Planted) -> None:
+        text = sql.Literal(self._odd())
+        run(conn, "COMMENT ON TABLE {t} IS {x}", t=own.table, x=text)
+        run(conn, "COMMENT ON COLUMN {t}.{a} IS {x}", t=own.table, a=own.columns[0], x=text)
+        run(conn, "COMMENT ON TYPE {k} IS {x}", k=own.kind, x=text)
+
+    def _label(self, conn: psycopg.Connection[Any], own: Planted) -> None:
+        run(conn, "ALTER TYPE {k} ADD VALUE {x}", k=own.kind, x=sql.Literal(self._odd()))
+
+    def _default(self, conn: psycopg.Connection[Any], own: Planted) -> None:
+        new, default = self._odd(), sql.SQL(self._random.choice(DEFAULTS))
+        run(conn, "ALTER TABLE {t} ADD {a} int DEFAULT {d}", t=own.table, a=new, d=default)
+        own.columns.append(new)
+
+    def _check(self, conn: psycopg.Connection[Any], own: Planted) -> None:
+        name, other = self._odd(), self._odd()
+        rule = "ALTER TABLE {t} ADD CONSTRAINT {n} CHECK (public.evil(id) > 0)"
+        run(conn, rule, t=own.table, n=name)
+        run(conn, "CREATE INDEX {n} ON {t} (public.evil(id))", n=other, t=own.table)
 
     def _document(self, conn: psycopg.Connection[Any], documents: dict[int, Any]) -> bytes:
         chance = self._random
@@ -174,6 +273,25 @@ class Stranger(threading.Thread):
         return json.dumps(value).encode()
 
 
+def run(conn: psycopg.Connection[Any], text: LiteralString, **parts: str | sql.Composable) -> None:
+    """A statement with names, which are quoted, and texts."""
+    named = {
+        name: sql.Identifier(part) if isinstance(part, str) else part
+        for name, part in parts.items()
+    }
+    conn.execute(sql.SQL(text).format(**named))
+
+
+def same_rows(attacked: Changed, own: Planted) -> bool:
+    """Whether the destination has what its owner wrote there, under the names of last."""
+    columns = sql.SQL(", ").join(map(sql.Identifier, ["id", *own.columns]))
+    query = sql.SQL("(SELECT {} FROM {})").format(columns, sql.Identifier(own.table))
+    try:
+        return attacked.is_equal(query.as_string(None))
+    except psycopg.Error:
+        return False
+
+
 def test_a_stranger_runs_stops_and_changes_nothing(attacked: Changed) -> None:
     attacked.pipeline.execute(
         "CREATE ROLE stranger LOGIN PASSWORD 'x'", "GRANT CREATE ON SCHEMA public TO stranger"
@@ -194,12 +312,15 @@ def test_a_stranger_runs_stops_and_changes_nothing(attacked: Changed) -> None:
             assert stranger.failure is None
             # What is behind its last message: once this is there, capture has met them all.
             attacked.transaction("UPDATE items SET label = 'last' WHERE id % 7 = 0")
-            attacked.wait(run, attacked.is_same, "all is delivered, and nothing else")
+            attacked.wait(run, lambda: attacked.is_same("items", "parts"), "all is delivered")
+            for own in stranger.planted:
+                attacked.wait(run, partial(same_rows, attacked, own), f"{own} is delivered")
+            attacked.wait(run, lambda: set(attacked.phases().values()) == {"ready"}, "all is ready")
+        assert len(stranger.planted) >= 4
         expect_unharmed(attacked)
         report = attacked.pipeline.log.capture_report()
         assert report is not None
-        assert report["forged"] > 300
-        assert set(attacked.phases().values()) == {"ready"}
+        assert report["forged"] > 250
     finally:
         attacked.pipeline.execute("DROP OWNED BY stranger", "DROP ROLE stranger")
 

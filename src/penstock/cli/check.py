@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli.pipeline_argument import OneDestination, PipelineFile, chosen_deliveries
-from penstock.cli.terminal import console, say
+from penstock.cli.terminal import cell, console, say
 
 if TYPE_CHECKING:
     from penstock.source.postgres.preflight.all_checks import CheckResult
@@ -75,15 +75,14 @@ def show_results(results: list[CheckResult]) -> None:
 
 def _show_table(results: list[CheckResult]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     table = Table(show_lines=False, expand=True)
     table.add_column("result", no_wrap=True)
     table.add_column("check", no_wrap=True)
     table.add_column("detail", ratio=1)
     for result in results:
-        detail = Text(result.detail)
+        detail = cell(result.detail)
         if result.remedy:
-            detail.append(f"\n→ {result.remedy}", style="cyan")
-        table.add_row(Text(result.status, style=_STYLES[result.status]), result.name, detail)
+            detail.append(cell(f"\n→ {result.remedy}", "cyan"))
+        table.add_row(cell(result.status, _STYLES[result.status]), cell(result.name), detail)
     console().print(table, soft_wrap=False)

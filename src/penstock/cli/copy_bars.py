@@ -20,6 +20,7 @@ from rich.progress import (
 )
 
 from penstock.model.quantity_text import bytes_text
+from penstock.model.shown_text import shown_line
 from penstock.pipeline.copy.copy_progress import CopyView, under_way
 
 _MOST_BARS = 10
@@ -96,7 +97,7 @@ class CopyBars:
     def _show(self, views: list[CopyView], current: list[CopyView]) -> None:
         if self._progress is None:
             self._progress = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 DownloadColumn(binary_units=True),
                 TextColumn("{task.fields[rows]:,} rows"),
@@ -111,7 +112,7 @@ class CopyBars:
             self._progress.remove_task(self._bars.pop(name))
         for view in shown:
             if view.table not in self._bars:
-                self._bars[view.table] = self._progress.add_task(view.table, rows=0)
+                self._bars[view.table] = self._progress.add_task(shown_line(view.table), rows=0)
             self._progress.update(
                 self._bars[view.table],
                 total=view.bytes,

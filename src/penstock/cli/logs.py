@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from penstock.model.shown_text import shown_lines
+
 FORMAT = "PENSTOCK_LOG_FORMAT"
 LEVEL = "PENSTOCK_LOG_LEVEL"
 
@@ -49,7 +51,7 @@ class TextFormatter(logging.Formatter):
         self._pipeline = pipeline
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"pipeline {self._pipeline}: {record.getMessage()}"
+        return f"pipeline {self._pipeline}: {shown_lines(record.getMessage())}"
 
 
 class JsonFormatter(logging.Formatter):

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from penstock.model.shown_text import shown_lines, shown_text
+
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -18,16 +21,23 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 
+def cell(text: str, style: str = "") -> Text:
+    """A text for rich as it is: names in brackets are no markup."""
+    from rich.text import Text
+
+    return Text(shown_text(text), style=style)
+
+
 def show_error(message: str, remedy: str) -> None:
     """An error on stderr: what happened, then what to do."""
     from rich.text import Text
 
     out = console(stderr=True)
-    out.print(Text.assemble(("Error: ", "bold red"), message))
+    out.print(Text.assemble(("Error: ", "bold red"), shown_lines(message)))
     if remedy:
-        out.print(Text.assemble(("What to do: ", "bold"), remedy))
+        out.print(Text.assemble(("What to do: ", "bold"), shown_lines(remedy)))
 
 
 def say(text: str) -> None:
-    """One line on stdout, as it is."""
-    typer.echo(text)
+    """Lines on stdout."""
+    typer.echo(shown_text(text))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.cli.pipeline_argument import OneDestination, PipelineFile, load_pipeline
-from penstock.cli.terminal import console, say
+from penstock.cli.terminal import cell, console, say
 from penstock.model.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -97,19 +97,18 @@ def _show(rows: TableRows, transform: Transform) -> None:
                     say(f"  {row + 1:>3} {name}: {_short(before)} → {_short(made)}")
         return
     from rich.table import Table
-    from rich.text import Text
 
     shown = Table()
     for name in names:
-        shown.add_column(name, style="" if name in changed else "dim")
+        shown.add_column(cell(name), style="" if name in changed else "dim")
     for row in range(len(rows)):
         cells = []
         for place, name in enumerate(names):
             before, made = (side.columns[place][row].as_py() for side in (rows, after))
-            cell = Text(_short(before))
+            both = cell(_short(before))
             if name in changed:
-                cell.append(f"\n{_short(made)}", style="green")
-            cells.append(cell)
+                both.append(cell(f"\n{_short(made)}", "green"))
+            cells.append(both)
         shown.add_row(*cells)
     console().print(shown)
 

@@ -20,7 +20,7 @@ from penstock.cli.pipeline_argument import (
     load_deliveries,
     load_pipeline,
 )
-from penstock.cli.terminal import console, say
+from penstock.cli.terminal import cell, console, say
 from penstock.model.lsn import format_lsn
 
 if TYPE_CHECKING:
@@ -159,7 +159,6 @@ def show_report(report: VerifyReport) -> None:
 
 def _show_table(report: VerifyReport) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     shown = Table(expand=True)
     shown.add_column("result", no_wrap=True)
@@ -167,8 +166,8 @@ def _show_table(report: VerifyReport) -> None:
     shown.add_column("detail", ratio=1)
     for table in report.tables:
         verdict = _verdict(table)
-        detail = Text("\n".join([_detail(table), *_differences(table)]))
-        shown.add_row(Text(verdict, style=_STYLES[verdict]), table.name, detail)
+        detail = cell("\n".join([_detail(table), *_differences(table)]))
+        shown.add_row(cell(verdict, _STYLES[verdict]), cell(table.name), detail)
     console().print(shown, soft_wrap=False)
 
 

@@ -11,6 +11,7 @@ import typer
 from penstock.cli.pipeline_argument import OneDestination, PipelineFile, chosen_deliveries
 from penstock.cli.terminal import say
 from penstock.model.quantity_text import bytes_text
+from penstock.model.shown_text import shown_line
 from penstock.model.table_state import Errored, TimedRetry
 from penstock.operations.named_tables import phase_text, quoted, shown_name, some
 
@@ -70,6 +71,7 @@ def _show_all(store: Store, config: PipelineConfig, tables: list[tuple[str, int]
     if not tables:
         say(f"Pipeline {config.delivery} has recorded no tables yet; `penstock run` does.")
         return
+    tables = [(shown_line(name), table) for name, table in tables]
     width = max(len("table"), *(len(name) for name, _ in tables))
     say(f"{'table':<{width}}  {'state':<23}  since")
     for name, table in tables:

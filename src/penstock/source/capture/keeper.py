@@ -6,7 +6,6 @@ that answers Postgres only looks at what was found last.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from penstock.config.models import PipelineConfig
 from penstock.model.errors import LogError, LogUnavailable, PenstockError
 from penstock.model.lsn import NOTHING, Frontier, format_lsn
 from penstock.source.capture.link import Link
+from penstock.source.capture.say import say
 
 # How often what a supervisor tells is looked at.
 _TURN_SECONDS = 0.2
@@ -187,7 +187,7 @@ class LogKeeper:
 
     def _tell_full(self, report: Mapping[str, Any]) -> None:
         if "full" in report and not self._told_full:
-            print(f"capture: {report['full']}", file=sys.stderr, flush=True)
+            say(report["full"])
         self._told_full = "full" in report
 
     def _run(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 
@@ -18,6 +17,7 @@ from penstock.model.errors import (
     SourceUnavailable,
 )
 from penstock.source.capture.link import Link
+from penstock.source.capture.say import say
 from penstock.source.capture.stop import Stop
 
 _STAND_BY_SECONDS = paced(5.0)
@@ -56,7 +56,7 @@ def run_sessions(
             pause = backoff.next_pause()
             report = {"state": "reconnecting", "pid": os.getpid(), "at": time.time()}
             stop.link.report(log, {**report, "error": str(error)})
-            print(f"capture: {error}; trying again in {pause:.1f} s", file=sys.stderr, flush=True)
+            say(f"{error}; trying again in {pause:.1f} s")
             stop.wait(pause)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from penstock.failpoints import failpoint
 from penstock.model.errors import SourceError
 from penstock.model.lsn import Frontier, format_lsn
 from penstock.source.capture.keeper import FilledLog, Limits, LogKeeper
+from penstock.source.capture.say import say
 from penstock.source.capture.stop import Stop
 from penstock.source.kafka.client import Brokers, TopicReader, failure
 from penstock.source.kafka.debezium_format import Untold
@@ -210,11 +210,9 @@ class TopicSession:
             return False
         names = ", ".join(str(table.table_name) for table in event.tables)
         if self._config.source.on_truncate == "leave_out":
-            print(
-                f"capture: TRUNCATE of {names} at offset {self._offset} of {place} was left out "
-                "(source.on_truncate); rows stay at the destination",
-                file=sys.stderr,
-                flush=True,
+            say(
+                f"TRUNCATE of {names} at offset {self._offset} of {place} was left out "
+                "(source.on_truncate); rows stay at the destination"
             )
             return True
         raise SourceError(
@@ -236,7 +234,7 @@ class TopicSession:
             ) from None
         self._counts.malformed += 1
         count = self._counts.by_topic[place.topic] = self._counts.by_topic.get(place.topic, 0) + 1
-        print(f"capture: {message}; it is left out (number {count})", file=sys.stderr, flush=True)
+        say(f"{message}; it is left out (number {count})")
 
     def _is_stale(self, place: Partition, event: RowEvent, key: bytes) -> bool:
         return self._newer.is_stale(place, event, key, self._offset)

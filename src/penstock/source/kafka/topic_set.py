@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping
 
 from penstock.config.kafka_source import KafkaSourceConfig
 from penstock.model.errors import IdentityChanged, SourceError
+from penstock.source.capture.say import say
 from penstock.source.kafka.client import Brokers, Topic, wants_topic
 from penstock.source.kafka.offsets import Offsets, Partition, PartitionState
 
@@ -89,11 +89,7 @@ class TopicSet:
         for place in [place for place in self._until if place not in there]:
             end, at = self._until.pop(place), self._offsets.partitions[place].next
             if at < end:
-                print(
-                    f"capture: {place} was deleted, and {end - at} messages of it were not read",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                say(f"{place} was deleted, and {end - at} messages of it were not read")
         self._waiting = {place: at for place, at in self._waiting.items() if place in there}
 
     def _released(self) -> dict[Partition, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from penstock.model.errors import (
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.source.capture.keeper import Awaited, FilledLog
+from penstock.source.capture.say import say
 from penstock.source.capture.sessions import NotYetError, run_sessions
 from penstock.source.capture.stop import Stop
 from penstock.source.contract import Subscription
@@ -138,12 +138,10 @@ def _run_session(
         patience = 0.0 if stands_by else LOCK_SECONDS
         with PipelineLock(conn, config.name, what="capture", patience=patience, beats=False):
             if insist and (ended := end_own_walsender(conn, subscription.slot)) is not None:
-                print(
-                    f"capture: slot {subscription.slot} was held by walsender {ended}, though we "
+                say(
+                    f"slot {subscription.slot} was held by walsender {ended}, though we "
                     "have the pipeline's lock: a machine or a connection that was lost; it was "
-                    "ended",
-                    file=sys.stderr,
-                    flush=True,
+                    "ended"
                 )
             stream = ReplicationStream(
                 connect(config.source.url, replication=True, application_name=application),

@@ -6,7 +6,6 @@ does so message by message.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -14,6 +13,7 @@ from penstock.changelog.writer import LogWriter
 from penstock.failpoints import failpoint
 from penstock.model.lsn import Frontier
 from penstock.model.table_schema import TableSchema
+from penstock.source.capture.say import say
 from penstock.source.contract import OnSegment
 from penstock.source.postgres.capture.assemble import Assembler, Collected
 
@@ -88,11 +88,9 @@ class Publisher:
 
     def _tell_of_forged(self, count: int) -> None:
         if count and not self.forged:
-            print(
-                "capture: somebody sends logical messages that pretend to tell of schema changes; "
-                "they are left out and counted (docs/security.md)",
-                file=sys.stderr,
-                flush=True,
+            say(
+                "somebody sends logical messages that pretend to tell of schema changes; "
+                "they are left out and counted (docs/security.md)"
             )
         self.forged += count
 
