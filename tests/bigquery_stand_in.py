@@ -21,6 +21,7 @@ import duckdb
 import pyarrow.parquet as pq
 import sqlglot
 
+from tests.snowflake_stand_in import MEMBER
 from tests.zetasql_analyser import Refused, analyse
 
 PROJECT, LOCATION, STAGE = "shop-project", "EU", "gs://shop-stage/penstock"
@@ -39,6 +40,7 @@ _CATALOGUE = re.compile(r"FROM `region-eu`\.INFORMATION_SCHEMA\.(\w+)")
 _NAMED = re.compile(r"table_schema = '([^']*)' AND table_name = '([^']*)'")
 _RENAMED = re.compile(r"ALTER TABLE `([^`]+)`\.`([^`]+)` RENAME TO `([^`]+)`")
 _RETYPED = re.compile(r"ALTER COLUMN `[^`]+` SET DATA TYPE")
+_MEMBER = re.compile(r"JSON_VALUE\((\w+)\[('(?:[^'\\]|\\.)*')\]\)")
 _KINDS = {
     "BIGINT": "INT64", "VARCHAR": "STRING", "DOUBLE": "FLOAT64", "BOOLEAN": "BOOL", "BLOB": "BYTES",
     "TIMESTAMP": "DATETIME", "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
@@ -80,6 +82,7 @@ class BigQueryStandIn:
         self._marks: dict[tuple[str, str], str] = {}
         self._database = duckdb.connect(":memory:")
         self._database.execute("SET TimeZone = 'UTC'")
+        self._database.execute(MEMBER)
         handler = type("Bound", (Handler,), {"stand_in": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -325,8 +328,10 @@ def translated(statement: str) -> str:
     statement = re.sub(r"\bPARSE_JSON\(((?:'(?:[^'\\]|\\.)*'|[\w.])+)\)", r"CAST(\1 AS JSON)",
                        statement)  # fmt: skip
     statement = re.sub(r"\bBIGNUMERIC\(", "NUMERIC(", statement)
+    statement = _MEMBER.sub(r"STAND_IN_MEMBER(\1, \2)", statement)
     (found,) = sqlglot.transpile(statement, read="bigquery", write="duckdb")
-    return found
+    # DuckDB's decimals have 38 digits before it multiplies them.
+    return found.replace("CAST(_commit_lsn AS DECIMAL(38))", "CAST(_commit_lsn AS HUGEINT)")
 
 
 def taken(patterns: list[str], text: str) -> bool:

@@ -6,6 +6,7 @@ rows, not the dialect, which `redshift_lint.py` looks after.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import re
 import socket
@@ -31,7 +32,10 @@ CREATE DOMAIN stand_in.varchar_65535 AS text CHECK (octet_length(value) <= 65535
 CREATE DOMAIN stand_in.varbyte AS text CHECK (value ~ '^([0-9a-f]{2})*$');
 CREATE DOMAIN stand_in.super AS jsonb;
 CREATE FUNCTION stand_in.json_parse(text) RETURNS jsonb LANGUAGE sql AS 'SELECT $1::jsonb';
-CREATE FUNCTION stand_in.json_serialize(jsonb) RETURNS text LANGUAGE sql AS 'SELECT $1::text';
+CREATE FUNCTION stand_in.json_serialize(jsonb) RETURNS text LANGUAGE sql
+    AS $$SELECT replace($1::text, '", "', '","')$$;
+CREATE FUNCTION stand_in.json_extract_path_text(text, text) RETURNS text LANGUAGE sql
+    AS 'SELECT $1::json ->> $2';
 CREATE FUNCTION stand_in.from_hex(text) RETURNS text LANGUAGE sql AS 'SELECT lower($1)';
 CREATE VIEW stand_in.columns AS
 SELECT table_schema, table_name, column_name, ordinal_position, numeric_precision, numeric_scale,
@@ -47,13 +51,15 @@ _SPELLED = {
     r"\bVARCHAR\(65535\)": "stand_in.varchar_65535",
     r" (DISTSTYLE \w+|DISTKEY \([^)]*\)|SORTKEY \([^)]*\))": "",
     r"\binformation_schema\.columns\b": "stand_in.columns",
-    r"\b(JSON_PARSE|JSON_SERIALIZE|FROM_HEX)\(": r"stand_in.\1(",
+    r"\b(JSON_PARSE|JSON_SERIALIZE|JSON_EXTRACT_PATH_TEXT|FROM_HEX)\(": r"stand_in.\1(",
+    r'\b_old\."((?:[^"]|"")*)"': r"(_old ->> $name$\1$name$)",
 }
 _COPY = re.compile(
     r"COPY (?P<table>.+?) \((?P<columns>.*)\) FROM '(?P<manifest>s3://[^']+)'"
     r" IAM_ROLE (?P<role>default|'[^']*')(?: REGION '(?P<region>[^']*)')? MANIFEST GZIP CSV"
     r" NULL AS '(?P<null>[^']*)' DATEFORMAT 'auto' TIMEFORMAT 'auto' COMPUPDATE OFF STATUPDATE OFF"
 )
+_NAME = re.compile(r'"((?:[^"]|"")+)"')
 _STRINGS = re.compile(r"('(?:[^']|'')*')")
 
 
@@ -178,6 +184,13 @@ def _translated(statement: str) -> str:
     """For Postgres; literals stay as they are."""
     parts = _STRINGS.split(statement)
     for index in range(0, len(parts), 2):
+        parts[index] = _NAME.sub(_shortened, parts[index])
         for pattern, spelled in _SPELLED.items():
             parts[index] = re.sub(pattern, spelled, parts[index])
     return "".join(parts)
+
+
+def _shortened(name: re.Match[str]) -> str:
+    """Redshift's names have 127 bytes, those of Postgres 63."""
+    whole = name[1].encode()
+    return name[0] if len(whole) <= 63 else f'"{hashlib.md5(whole).hexdigest()}"'  # noqa: S324

@@ -41,6 +41,12 @@ _REPLACE = re.compile(
 )
 _RENAME = re.compile(r"(ALTER TABLE .* RENAME TO )\"(?:[^\"]|\"\")*\"\.(\"(?:[^\"]|\"\")*\")")
 _DDL = re.compile(r"CREATE|ALTER|DROP|TRUNCATE|COMMENT")
+_MEMBER = re.compile(r"CAST\(GET\((\w+), ('(?:[^'\\]|\\.|'')*')\) AS VARCHAR\)")
+# A value of a document by its name, which JSONPath would take for a path.
+MEMBER = (
+    "CREATE MACRO stand_in_member(document, name) AS"
+    " json_extract_string(document, '/' || replace(replace(name, '~', '~0'), '/', '~1'))"
+)
 _SPELLED = {
     r"^DECIMAL": "NUMBER",
     r"^VARCHAR$": "TEXT",
@@ -65,6 +71,7 @@ class SnowflakeStandIn:
     def __init__(self, stage: str, stage_options: dict[str, str]) -> None:
         self._database = duckdb.connect(":memory:")
         self._database.execute("SET TimeZone = 'UTC'")
+        self._database.execute(MEMBER)
         self._stage = stage
         self._stage_options = stage_options
         self.lock = threading.RLock()
@@ -241,9 +248,12 @@ class StandInConnection:
 def translated(statement: str) -> str:
     """For DuckDB."""
     statement = statement.replace("OR REPLACE TRANSIENT TABLE", "OR REPLACE TABLE")
+    statement = _MEMBER.sub(r"STAND_IN_MEMBER(\1, \2)", statement)
     (found,) = sqlglot.transpile(statement, read="snowflake", write="duckdb")
     found = _RENAME.sub(r"\1\2", found)
     found = re.sub(r"\bVARIANT\b", "JSON", found)
+    # DuckDB's decimals have 38 digits before it multiplies them.
+    found = found.replace("CAST(_commit_lsn AS DECIMAL(38, 0))", "CAST(_commit_lsn AS HUGEINT)")
     found = re.sub(r"\b(r\.m\d+) & ", r"CAST(\1 AS BIGINT) & ", found)
     return found.replace(
         "SELECT COMMENT FROM INFORMATION_SCHEMA", "SELECT TABLE_COMMENT FROM INFORMATION_SCHEMA"

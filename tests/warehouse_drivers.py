@@ -1,6 +1,10 @@
-"""Drivers of warehouses that die or are replaced, for the tests of members of the family."""
+"""What drivers of warehouses must survive and views must show, for the tests of members of the
+family.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import pytest
 
@@ -8,17 +12,33 @@ from penstock import failpoints
 from penstock.decode.changes import ChangeSet
 from penstock.destination.families.warehouse.destination import WarehouseDestination
 from penstock.model.errors import Fenced
+from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter
-from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
+from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
 from penstock.testing.contract.deliveries import (
+    ITEMS,
+    LOOSE,
+    NOTES,
     assert_delivered,
+    definition,
     deliver,
     insert_items,
     opened,
     reference,
 )
+from penstock.testing.merge_model import MergeModel, frozen
 from tests.crash.passed_failpoints import passed_failpoints
+
+PLACES = table(
+    "places",
+    Column("Area", "text", key=True),
+    Column("nr", "int8", key=True),
+    Column("open", "bool"),
+    Column("x", "text"),
+    Column("y", "text"),
+)
 
 
 def expect_none_lost_at_failpoints(
@@ -60,3 +80,66 @@ def expect_stale_driver_refused(adapter: Adapter) -> None:
         stale.commit([receipt], Watermarks(builder.frontier))
     deliver(current, builder.frontier, [changes])
     assert_delivered(adapter, reference(changes))
+
+
+def every_kind_of_change(builder: ChangeBuilder) -> ChangeSet:
+    """For change tables: rows that come, move, stay in part and go, a table that is emptied, and
+    rows without a key.
+    """
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "one")
+        builder.insert(ITEMS, "2", None)
+        builder.insert(NOTES, "1", 'it\'s "so"\\')
+        builder.insert(LOOSE, "same", None)
+        builder.insert(LOOSE, "same", None)
+    with builder.transaction():
+        builder.update(NOTES, "1", UNSET)
+        builder.update(NOTES, "3", UNSET, key=["1", None])
+        builder.delete(LOOSE, full=["same", None])
+        builder.truncate(ITEMS)
+        builder.insert(ITEMS, "1", "again")
+        builder.delete(ITEMS, key=["1", None])
+    return builder.cut()
+
+
+def expect_rows_left(adapter: Adapter) -> None:
+    """The view over a change table shows the source's rows: after a copy, moves from key to key,
+    keys that are exchanged, columns that were not sent, TRUNCATE, and another copy.
+    """
+    destination, builder, name = opened(adapter, PLACES), ChangeBuilder(), ("public", "places")
+    model = MergeModel({name: ["Area", "nr"]})
+
+    def expect(changes: ChangeSet) -> None:
+        model.apply(reference(changes))
+        deliver(destination, builder.frontier, [changes])
+        assert adapter.rows(name) == model.rows(name)
+
+    with builder.transaction():
+        builder.insert(PLACES, "a", "1", "t", "x", "long")
+        builder.insert(PLACES, "a ", "1", "f", None, "other")  # another key, with a blank
+        builder.insert(PLACES, "b", "2", None, "", "b")
+        builder.insert(PLACES, "c", "3", "t", "gone", None)
+    expect(builder.cut())
+    with builder.transaction():
+        builder.update(PLACES, "a", "1", "f", "not y", UNSET)
+        builder.update(PLACES, "d", "1", "f", UNSET, UNSET, key=["a", "1", None, None, None])
+        builder.update(PLACES, "a", "1", "t", "from b", UNSET, key=["b", "2", None, None, None])
+        builder.update(PLACES, "b", "2", "t", UNSET, UNSET, key=["d", "1", None, None, None])
+        builder.delete(PLACES, key=["c", "3", None, None, None])
+    expect(builder.cut())
+    with builder.transaction():
+        builder.update(PLACES, "b", "2", "t", None, UNSET)
+        builder.insert(PLACES, "c", "3", None, "again", None)
+    expect(builder.cut())
+    with builder.transaction():
+        builder.truncate(PLACES)
+        builder.insert(PLACES, "b", "2", "f", "new", "new")
+    expect(builder.cut())
+    assert isinstance(destination, WarehouseDestination)
+    destination.truncate_table(definition(PLACES))
+    read = [("b", "2", "t", "read", "read"), ("e", "5", None, None, "")]
+    at = Frontier(builder.frontier.end_lsn, builder.frontier.end_lsn + 1)
+    copy_chunks(destination, ChunkRows(PLACES, "0", read, at))
+    names = [column.name for column in PLACES.columns]
+    left = [dict(zip(names, row, strict=True)) for row in read]
+    assert adapter.rows(name) == Counter(map(frozen, left))

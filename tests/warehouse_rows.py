@@ -27,8 +27,10 @@ another whose text is Postgres's.
 """
 
 
-def expect_same_in_stand_in(url: str, database: str, table: str, *, unfit: bool = False) -> int:
-    """As ``expect_same_rows``, of a table of the schema public in the database of a stand-in for
+def expect_same_in_stand_in(
+    url: str, database: str, table: str, *, unfit: bool = False, schema: str = "public"
+) -> int:
+    """As ``expect_same_rows``, of a table or view of a schema in the database of a stand-in for
     Redshift.
     """
     with psycopg.connect(database, autocommit=True) as conn:
@@ -36,29 +38,31 @@ def expect_same_in_stand_in(url: str, database: str, table: str, *, unfit: bool 
         kinds: Columns = dict(
             conn.execute(
                 "SELECT column_name, data_type FROM stand_in.columns"
-                " WHERE table_schema = 'public' AND table_name = %s ORDER BY ordinal_position",
-                [table.lower()],
+                " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
+                [schema, table.lower()],
             ).fetchall()
         )
         shown = ", ".join(f'"{name}"::text' for name in kinds)
-        found = conn.execute(f'SELECT {shown} FROM public."{table.lower()}"'.encode()).fetchall()
+        relation = f'{schema}."{table.lower()}"'
+        found = conn.execute(f"SELECT {shown} FROM {relation}".encode()).fetchall()
     spelled = {"super": "document", "binary varying": "binary"}
     columns = {name: spelled.get(kind, kind) for name, kind in kinds.items()}
     return expect_same_rows(url, table, columns, found, unfit=unfit)
 
 
 def expect_same_in_snowflake(
-    url: str, stand_in: SnowflakeStandIn, table: str, *, unfit: bool = False
+    url: str, stand_in: SnowflakeStandIn, table: str, *, unfit: bool = False, schema: str = "public"
 ) -> int:
     """The same of a stand-in for Snowflake."""
-    return _expect_same_in_duckdb(url, stand_in, table, f'"PUBLIC"."{table.upper()}"', unfit=unfit)
+    name = f'"{schema.upper()}"."{table.upper()}"'
+    return _expect_same_in_duckdb(url, stand_in, table, name, unfit=unfit)
 
 
 def expect_same_in_bigquery(
-    url: str, stand_in: BigQueryStandIn, table: str, *, unfit: bool = False
+    url: str, stand_in: BigQueryStandIn, table: str, *, unfit: bool = False, schema: str = "public"
 ) -> int:
     """The same of a stand-in for BigQuery."""
-    return _expect_same_in_duckdb(url, stand_in, table, f'"public"."{table}"', unfit=unfit)
+    return _expect_same_in_duckdb(url, stand_in, table, f'"{schema}"."{table}"', unfit=unfit)
 
 
 def _expect_same_in_duckdb(

@@ -6,8 +6,7 @@ talks to Google's own client, BigQuery's analyser looks at every statement, Duck
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,7 +14,7 @@ import pytest
 from penstock.destination.bigquery import session
 from penstock.destination.bigquery.destination import BigQueryDestination
 from penstock.destination.bigquery.options import BigQueryOptions
-from penstock.destination.contract import Destination, Rows, SchemaChange
+from penstock.destination.contract import Rows, SchemaChange
 from penstock.model.errors import (
     BatchAgain,
     DestinationError,
@@ -26,7 +25,7 @@ from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
-from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from penstock.testing import DestinationContract, TableName
 from penstock.testing.change_builder import UNSET, ChangeBuilder
 from penstock.testing.contract.deliveries import (
     ITEMS,
@@ -40,65 +39,89 @@ from penstock.testing.contract.deliveries import (
 )
 from tests.bigquery_stand_in import LOCATION, PROJECT, STAGE, BigQueryStandIn
 from tests.lake_drivers import items_with
-from tests.warehouse_drivers import expect_none_lost_at_failpoints, expect_stale_driver_refused
+from tests.warehouse_adapter import WarehouseAdapter, WarehouseChanges, WarehouseLatest
+from tests.warehouse_drivers import (
+    every_kind_of_change,
+    expect_none_lost_at_failpoints,
+    expect_rows_left,
+    expect_stale_driver_refused,
+)
 
 TEXT, NUMBER = TypeName("pg_catalog", "text"), TypeName("pg_catalog", "bigint")
 
 
-class StandInAdapter(Adapter):
-    keeps = "rows"
-    keeps_messages = False
-    follows_columns = False
+class StandInAdapter(WarehouseAdapter):
     plain_names = True
 
     def __init__(self, **options: object) -> None:
+        super().__init__(lambda: BigQueryDestination(self.options, "shop"))
         self.stand_in = BigQueryStandIn()
         given = {
             "project": PROJECT,
             "location": LOCATION,
             "stage": STAGE,
             "stage_options": self.stand_in.stage_options,
+            "mode": self.mode,
             **options,
         }
         self.options = BigQueryOptions.model_validate(given)
-        self._made: list[BigQueryDestination] = []
 
-    def make(self) -> Destination:
-        self._made.append(BigQueryDestination(self.options, "shop"))
-        return self._made[-1]
-
-    def rows(self, name: TableName) -> Counter[FrozenRow]:
-        names, found = self.stand_in.read(f'SELECT * FROM "{name[0]}"."{name[1]}"')
-        return Counter(
-            frozen(
-                {
-                    column: None if value is None else str(value)
-                    for column, value in zip(names, row, strict=True)
-                    if column != "_row"
-                }
-            )
-            for row in found
-        )
+    def read(self, relation: TableName) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        return self.stand_in.read(f'SELECT * FROM "{relation[0]}"."{relation[1]}"')
 
     def close(self) -> None:
-        for destination in self._made:
-            destination.close()
+        super().close()
         self.stand_in.close()
         assert not self.stand_in.refused
 
 
+class StandInChanges(WarehouseChanges, StandInAdapter):
+    """Change tables."""
+
+
+class StandInLatest(WarehouseLatest, StandInAdapter):
+    """The views over them."""
+
+
 @pytest.fixture
-def adapter(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInAdapter]:
+def made(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[StandInAdapter]:
+    """Of the class that a test names."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://")  # lets obstore speak plain HTTP
-    adapter = StandInAdapter()
+    adapter: StandInAdapter = getattr(request, "param", StandInAdapter)()
     monkeypatch.setattr(session, "made_client", adapter.stand_in.client)
     yield adapter
     adapter.close()
 
 
+@pytest.fixture
+def adapter(made: StandInAdapter) -> StandInAdapter:
+    return made
+
+
 @pytest.mark.release
+@pytest.mark.parametrize(
+    "made", [StandInAdapter, StandInChanges], ids=["merge", "append"], indirect=True
+)
 class TestBigQueryStandIn(DestinationContract):
     """Not on BigQuery."""
+
+
+@pytest.mark.parametrize("made", [StandInLatest], indirect=True)
+def test_the_view_over_a_change_table_shows_the_rows(adapter: StandInAdapter) -> None:
+    expect_rows_left(adapter)
+
+
+@pytest.mark.parametrize("made", [StandInChanges], indirect=True)
+def test_a_script_whose_answer_is_lost_adds_its_changes_once(adapter: StandInAdapter) -> None:
+    destination, builder = opened(adapter), ChangeBuilder()
+    changes = every_kind_of_change(builder)
+    adapter.stand_in.unanswered.append("BEGIN TRANSACTION")
+    deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    (script,) = _scripts(adapter.stand_in)[-1:]
+    assert not [line for line in script if line.startswith("MERGE")]
 
 
 def _scripts(stand_in: BigQueryStandIn) -> list[list[str]]:

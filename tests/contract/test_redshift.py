@@ -13,6 +13,7 @@ from itertools import pairwise
 import psycopg
 import pytest
 
+from penstock.decode.changes import ChangeSet
 from penstock.destination.families.target import Target
 from penstock.destination.redshift.destination import RedshiftDestination
 from penstock.destination.redshift.options import RedshiftOptions
@@ -37,7 +38,12 @@ from tests.lake_drivers import items_with
 from tests.objects_server import ObjectServer
 from tests.redshift_adapter import RedshiftAdapter
 from tests.redshift_stand_in import ROLE, RedshiftStandIn
-from tests.warehouse_drivers import expect_stale_driver_refused
+from tests.warehouse_adapter import WarehouseChanges, WarehouseLatest
+from tests.warehouse_drivers import (
+    every_kind_of_change,
+    expect_rows_left,
+    expect_stale_driver_refused,
+)
 
 
 class StandInAdapter(RedshiftAdapter):
@@ -48,6 +54,7 @@ class StandInAdapter(RedshiftAdapter):
             "stage": objects.place(),
             "stage_options": objects.direct_options,
             "iam_role": ROLE,
+            "mode": self.mode,
         }
         super().__init__(RedshiftOptions.model_validate(options), database)
 
@@ -57,16 +64,62 @@ class StandInAdapter(RedshiftAdapter):
         assert not self.stand_in.denied
 
 
+class StandInChanges(WarehouseChanges, StandInAdapter):
+    """Change tables."""
+
+
+class StandInLatest(WarehouseLatest, StandInAdapter):
+    """The views over them."""
+
+
 @pytest.fixture
-def adapter(database: str, object_server: ObjectServer) -> Iterator[StandInAdapter]:
-    adapter = StandInAdapter(database, object_server)
+def made(
+    request: pytest.FixtureRequest, database: str, object_server: ObjectServer
+) -> Iterator[StandInAdapter]:
+    """Of the class that a test names."""
+    adapter: StandInAdapter = getattr(request, "param", StandInAdapter)(database, object_server)
     yield adapter
     adapter.close()
 
 
+@pytest.fixture
+def adapter(made: StandInAdapter) -> StandInAdapter:
+    return made
+
+
 @pytest.mark.release
+@pytest.mark.parametrize(
+    "made", [StandInAdapter, StandInChanges], ids=["merge", "append"], indirect=True
+)
 class TestRedshiftStandIn(DestinationContract):
     """Not on Redshift."""
+
+
+@pytest.mark.parametrize("made", [StandInLatest], indirect=True)
+def test_the_view_over_a_change_table_shows_the_rows(adapter: StandInAdapter) -> None:
+    expect_rows_left(adapter)
+
+
+@pytest.mark.parametrize("made", [StandInChanges], indirect=True)
+def test_every_change_stands_once_whatever_is_lost(adapter: StandInAdapter) -> None:
+    """The answer to a commit is, and then the connection before one."""
+    builder, written = ChangeBuilder(), list[ChangeSet]()
+    for faulty in ("unanswered", "faults"):
+        written.append(every_kind_of_change(builder))
+        destination = opened(adapter)
+        if faulty == "unanswered":
+            adapter.stand_in.unanswered.append("^COMMIT")
+        else:
+            adapter.stand_in.faults.append(("^INSERT INTO .penstock", "1023 violation"))
+        with pytest.raises((DestinationUnavailable, BatchAgain)):
+            deliver(destination, builder.frontier, written[-1:])
+        destination = opened(adapter)
+        at = destination.committed()
+        is_kept = at is not None and at.frontier == builder.frontier
+        assert is_kept == (faulty == "unanswered")
+        if not is_kept:
+            deliver(destination, builder.frontier, written[-1:])
+        assert_delivered(adapter, reference(*written))
 
 
 def _rows_of(adapter: StandInAdapter, table: Table) -> Counter[FrozenRow]:

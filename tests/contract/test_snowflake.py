@@ -6,12 +6,11 @@ its statements are translated by sqlglot and executed by DuckDB, and its stage i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from penstock.destination.contract import Destination, Rows, SchemaChange
+from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.families.target import Target
 from penstock.destination.snowflake import session
 from penstock.destination.snowflake.destination import SnowflakeDestination
@@ -21,7 +20,7 @@ from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
-from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from penstock.testing import DestinationContract, TableName
 from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.testing.contract.deliveries import (
     BARE,
@@ -36,15 +35,13 @@ from penstock.testing.contract.deliveries import (
 from tests.lake_drivers import items_with
 from tests.objects_server import ObjectServer
 from tests.snowflake_stand_in import STAGE, SnowflakeStandIn, stand_in_module
-from tests.warehouse_drivers import expect_none_lost_at_failpoints
+from tests.warehouse_adapter import WarehouseAdapter, WarehouseChanges, WarehouseLatest
+from tests.warehouse_drivers import expect_none_lost_at_failpoints, expect_rows_left
 
 
-class StandInAdapter(Adapter):
-    keeps = "rows"
-    keeps_messages = False
-    follows_columns = False
-
+class StandInAdapter(WarehouseAdapter):
     def __init__(self, objects: ObjectServer) -> None:
+        super().__init__(lambda: SnowflakeDestination(self.options, "shop"))
         options = {
             "account": "stand-in",
             "user": "loader",
@@ -54,55 +51,64 @@ class StandInAdapter(Adapter):
             "stage": objects.place(),
             "stage_options": objects.direct_options,
             "external_stage": STAGE,
+            "mode": self.mode,
         }
         self.options = SnowflakeOptions.model_validate(options)
         self.stand_in = SnowflakeStandIn(self.options.stage, objects.direct_options)
-        self._made: list[SnowflakeDestination] = []
 
-    def make(self) -> Destination:
-        self._made.append(SnowflakeDestination(self.options, "shop"))
-        return self._made[-1]
-
-    def rows(self, name: TableName) -> Counter[FrozenRow]:
-        destination = self._made[-1]
-        known = destination.ledger.read("table/").values()
-        (target,) = (
-            each for each in map(Target.from_text, known) if (each.schema, each.name) == name
-        )
-        called = {destination.dialect.named(column): column for column in target.columns}
-        names, found = self.stand_in.read(f"SELECT * FROM {destination.dialect.table(target)}")
-        return Counter(
-            frozen(
-                {
-                    called[column]: None if value is None else str(value)
-                    for column, value in zip(names, row, strict=True)
-                    if column in called
-                }
-            )
-            for row in found
-        )
+    def read(self, relation: TableName) -> tuple[Sequence[str], Sequence[Sequence[object]]]:
+        schema, table = map(self._made[-1].dialect.quoted, relation)
+        return self.stand_in.read(f"SELECT * FROM {schema}.{table}")
 
     def close(self) -> None:
-        for destination in self._made:
-            destination.close()
+        super().close()
         self.stand_in.close()
         assert not self.stand_in.committed_by
 
 
+class StandInChanges(WarehouseChanges, StandInAdapter):
+    """Change tables."""
+
+
+class StandInLatest(WarehouseLatest, StandInAdapter):
+    """The views over them."""
+
+
 @pytest.fixture
-def adapter(
-    object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+def made(
+    request: pytest.FixtureRequest, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[StandInAdapter]:
-    adapter = StandInAdapter(object_server)
+    """Of the class that a test names."""
+    adapter: StandInAdapter = getattr(request, "param", StandInAdapter)(object_server)
     module = stand_in_module(adapter.stand_in)
     monkeypatch.setattr(session, "connector", lambda: module)
     yield adapter
     adapter.close()
 
 
+@pytest.fixture
+def adapter(made: StandInAdapter) -> StandInAdapter:
+    return made
+
+
 @pytest.mark.release
+@pytest.mark.parametrize(
+    "made", [StandInAdapter, StandInChanges], ids=["merge", "append"], indirect=True
+)
 class TestSnowflakeStandIn(DestinationContract):
     """Not on Snowflake."""
+
+
+@pytest.mark.parametrize("made", [StandInLatest], indirect=True)
+def test_the_view_over_a_change_table_shows_the_rows(adapter: StandInAdapter) -> None:
+    expect_rows_left(adapter)
+
+
+@pytest.mark.parametrize("made", [StandInChanges], indirect=True)
+def test_every_change_stands_once_whatever_the_driver_dies_at(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_none_lost_at_failpoints(adapter, "snowflake", monkeypatch)
 
 
 def test_a_batch_is_one_transaction_with_one_merge_a_table(adapter: StandInAdapter) -> None:

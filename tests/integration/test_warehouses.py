@@ -16,7 +16,13 @@ from tests.bigquery_stand_in import BigQueryStandIn
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
-from tests.integration.lake_changes import AFTER, BEFORE, WITHOUT_A_KEY, deliver_every_type
+from tests.integration.lake_changes import (
+    AFTER,
+    BEFORE,
+    MOVES,
+    WITHOUT_A_KEY,
+    deliver_every_type,
+)
 from tests.integration.type_matrix import TYPES
 from tests.objects_server import ObjectServer
 from tests.redshift_stand_in import ROLE, RedshiftStandIn
@@ -36,11 +42,14 @@ class WarehousePipeline(CopiedTables, ABC):
     objects: ObjectServer
     patch: pytest.MonkeyPatch
 
+    mode = "merge"
+
     def configure(self, *, unfit: str = "refuse", **copy: Any) -> None:
         options = {
             **destination_example(self.name),
             "stage_options": self.objects.direct_options,
             "unfit": unfit,
+            "mode": self.mode,
             **self.place(),
         }
         # It waits longer by itself.
@@ -49,6 +58,11 @@ class WarehousePipeline(CopiedTables, ABC):
     @abstractmethod
     def place(self) -> dict[str, Any]:
         """The options that lead to the stand-in."""
+
+    @property
+    def schema(self) -> str:
+        """Where the rows of the source's schema public are read from: tables, or views."""
+        return "public" if self.mode == "merge" else "public_latest"
 
     @abstractmethod
     def expect_equal(self, *tables: str, unfit: bool = False) -> None:
@@ -68,7 +82,9 @@ class RedshiftPipeline(WarehousePipeline):
 
     def expect_equal(self, *tables: str, unfit: bool = False) -> None:
         for table in tables:
-            expect_same_in_stand_in(self.pipeline.url, self.target_url, table, unfit=unfit)
+            expect_same_in_stand_in(
+                self.pipeline.url, self.target_url, table, unfit=unfit, schema=self.schema
+            )
 
     def close(self) -> None:
         self._stand_in.close()
@@ -87,7 +103,9 @@ class SnowflakePipeline(WarehousePipeline):
 
     def expect_equal(self, *tables: str, unfit: bool = False) -> None:
         for table in tables:
-            expect_same_in_snowflake(self.pipeline.url, self._stand_in, table, unfit=unfit)
+            expect_same_in_snowflake(
+                self.pipeline.url, self._stand_in, table, unfit=unfit, schema=self.schema
+            )
 
     def close(self) -> None:
         self._stand_in.close()
@@ -107,13 +125,29 @@ class BigQueryPipeline(WarehousePipeline):
 
     def expect_equal(self, *tables: str, unfit: bool = False) -> None:
         for table in tables:
-            expect_same_in_bigquery(self.pipeline.url, self._stand_in, table, unfit=unfit)
+            expect_same_in_bigquery(
+                self.pipeline.url, self._stand_in, table, unfit=unfit, schema=self.schema
+            )
 
     def close(self) -> None:
         self._stand_in.close()
         assert not self._stand_in.refused
 
 
+FOLLOWED = (
+    "TRUNCATE gone",
+    "INSERT INTO gone VALUES (2, 'again', NULL, 3)",
+    "ALTER TABLE gone RENAME note TO text",
+    "ALTER TABLE gone ADD more text, ADD list int[]",
+    "INSERT INTO gone VALUES (3, 'new', '2026-01-15', 1.5, 'm', '{1,NULL}')",
+    "ALTER TABLE gone ALTER price TYPE numeric(12,2)",
+    "ALTER TABLE gone DROP text",
+    "ALTER TABLE gone ADD text bytea",
+    "UPDATE gone SET id = 4, text = '\\x00ff' WHERE id = 2",
+    "ALTER TABLE gone RENAME TO kept",
+    """INSERT INTO empty SELECT gen_random_uuid(), '{"a": [1, null]}'""",
+)
+"""What becomes of ``gone``, which is called ``kept`` in the end: every column is known."""
 KINDS = (RedshiftPipeline, SnowflakePipeline, BigQueryPipeline)
 
 
@@ -141,6 +175,34 @@ def test_a_copy_changes_and_schema_changes_into_a_stand_in(warehouse: WarehouseP
     warehouse.pipeline.execute(*AFTER, WITHOUT_A_KEY)
     warehouse.run_until_caught_up()
     warehouse.expect_equal("items", "loose", "kept", "empty")
+
+
+@pytest.mark.parametrize(
+    "warehouse",
+    [
+        pytest.param(RedshiftPipeline, marks=pytest.mark.release),
+        SnowflakePipeline,
+        pytest.param(BigQueryPipeline, marks=pytest.mark.release),
+    ],
+    ids=[kind.name for kind in KINDS],
+    indirect=True,
+)
+def test_views_over_change_tables_show_the_rows_of_the_source(warehouse: WarehousePipeline) -> None:
+    """Copies, keys that change, columns that are not sent, others that come, go and change their
+    names and types, and a table that is copied anew.
+    """
+    warehouse.mode = "append"
+    warehouse.fill("items")
+    warehouse.pipeline.execute(*BEFORE)
+    warehouse.configure(chunk_bytes="4MiB")
+    warehouse.run_until_caught_up()
+    warehouse.expect_equal("items", "gone", "empty")
+    warehouse.pipeline.execute(*MOVES, *FOLLOWED, WITHOUT_A_KEY)
+    warehouse.run_until_caught_up()
+    warehouse.expect_equal("items", "kept", "empty")
+    warehouse.command("tables", "resync", str(warehouse.pipeline.file), "kept")
+    warehouse.run_until_caught_up()
+    warehouse.expect_equal("items", "kept", "empty")
 
 
 @pytest.mark.release

@@ -105,7 +105,7 @@ def test_names_that_cannot_be(schema: str, name: str, columns: tuple[str, ...]) 
         {"stage": "s3://bucket/stage"},
         {"location": "EU`; x"},
         {"maximum_bytes_billed": "1MiB"},
-        {"mode": "append"},
+        {"mode": "upsert"},
     ],
 )
 def test_options_that_cannot_be(options: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Keeps the current rows of every table in BigQuery."""
+"""Keeps the current rows of every table, or every change, in BigQuery."""
 
 from __future__ import annotations
 

@@ -91,6 +91,7 @@ class BigQueryDialect(Dialect):
     has_merge = True
     reads_itself = False
     replaces_all = False
+    names_recursion = False
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -139,18 +140,20 @@ class BigQueryDialect(Dialect):
             return f"PARSE_JSON({text})"
         return f"CAST({text} AS {self.sql_type(held)})"
 
-    def constant(self, held: str, text: str) -> str:
-        return self.value(held, self.literal(text))
+    def parsed(self, held: str, text: str) -> str:
+        return self.value(held, text)
 
     def same(self, held: str, one: str, other: str) -> str:
         """To Postgres one NaN is like the other."""
-        if held == "float8":
-            return f"CAST({one} AS STRING) = CAST({other} AS STRING)"
+        (one,), (other,) = self.identity(held, one), self.identity(held, other)
         return f"{one} = {other}"
+
+    def identity(self, held: str, value: str) -> Sequence[str]:
+        return (f"CAST({value} AS STRING)",) if held == "float8" else (value,)
 
     def same_or_null(self, held: str, one: str, other: str) -> str:
         """An equality of two texts, by which BigQuery can join: no document is equal to another."""
-        texts = [f"IF({each} IS NULL, '', TO_JSON_STRING({each}))" for each in (one, other)]
+        texts = [f"IF({each} IS NULL, '', {self.document_text(each)})" for each in (one, other)]
         return " = ".join(texts)
 
     def cast(self, before: str, after: str, column: str) -> str | None:
@@ -163,6 +166,17 @@ class BigQueryDialect(Dialect):
             return None
         kind = self.sql_type(after)
         return f"ALTER TABLE {table} ALTER COLUMN {self.quoted(column)} SET DATA TYPE {kind}"
+
+    # -- documents -------------------------------------------------------------------------------
+
+    def document_text(self, document: str) -> str:
+        return f"TO_JSON_STRING({document})"
+
+    def member(self, document: str, name: str) -> str:
+        return f"JSON_VALUE({document}[{self.literal(name)}])"
+
+    def holds(self, text: str, part: str) -> str:
+        return f"STRPOS({text}, {part}) > 0"
 
     # -- statements ------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from penstock.decode.typed import arrow_type
 from penstock.destination.clickhouse.names import literal
-from penstock.destination.encode.json_arrays import json_arrays
+from penstock.destination.encode.json_arrays import json_arrays, json_texts
 from penstock.destination.encode.json_values import TEXT as JSON_TEXT
 from penstock.destination.encode.json_values import join, json_values
 from penstock.destination.families.staged_merge.typed_columns import EngineTypes, Mask
@@ -51,6 +51,11 @@ class ClickHouseTypes(EngineTypes):
         if not plain.endswith("[]"):
             return super().fit(text, plain, nearest=nearest)
         return _json_of(text, plain_pg_type(plain)[0])
+
+    def own_values(self, values: pa.Array, plain: str) -> pa.Array:
+        if plain.endswith("[]"):
+            return json_texts(values).cast(pa.string())
+        return super().own_values(values, plain)
 
 
 TYPES = ClickHouseTypes(

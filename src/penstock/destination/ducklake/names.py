@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.decode.typed import arrow_type
-from penstock.destination.families.change_tables.latest import LatestDialect
+from penstock.destination.families.change_tables.latest import MaxByLatest, latest_schema
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS, EngineTypes
 from penstock.destination.families.target import Target
 from penstock.model.plain_type import plain_pg_type
@@ -69,27 +69,29 @@ def column_types(target: Target) -> list[str]:
 
 def view_name(target: Target) -> str:
     """The view of the rows that a change table leaves."""
-    return f"{quoted(view_schema(target))}.{quoted(target.name)}"
+    return f"{quoted(latest_schema(target))}.{quoted(target.name)}"
 
 
-def view_schema(target: Target) -> str:
-    return f"{target.schema}_latest"
+class DuckLakeLatest(MaxByLatest):
+    """A value that is never null is a struct."""
 
+    wide = "HUGEINT"
 
-def old_value(column: str, plain: str) -> str:
-    """A column of the old image that a change table keeps as JSON, in its type."""
-    pointer = "/" + column.replace("~", "~0").replace("/", "~1")
-    text = f"json_extract_string(_old, {literal(pointer)})"
-    if plain == "bytea":
-        return f"unhex(substr({text}, 3))"
-    return f"CAST({text} AS {sql_type(plain)})"
+    def quoted(self, name: str) -> str:
+        return quoted(name)
 
+    def old_value(self, column: str, plain: str) -> str:
+        pointer = "/" + column.replace("~", "~0").replace("/", "~1")
+        text = f"json_extract_string(_old, {literal(pointer)})"
+        if plain == "bytea":
+            return f"unhex(substr({text}, 3))"
+        return f"CAST({text} AS {sql_type(plain)})"
 
-DIALECT = LatestDialect(
-    quoted,
-    old_value,
-    is_unset=lambda column: f"list_contains(coalesce(_unset, []), {literal(column)})",
-    boxed=lambda value: f"struct_pack(v := {value})",
-    unboxed=lambda value: f"struct_extract({value}, 'v')",
-    wide="HUGEINT",
-)
+    def is_unset(self, column: str) -> str:
+        return f"list_contains(coalesce(_unset, []), {literal(column)})"
+
+    def boxed(self, value: str) -> str:
+        return f"struct_pack(v := {value})"
+
+    def unboxed(self, value: str, plain: str) -> str:
+        return f"struct_extract({value}, 'v')"

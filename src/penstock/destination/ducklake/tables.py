@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.destination.ducklake.merging import logical
 from penstock.destination.ducklake.names import (
-    DIALECT,
+    DuckLakeLatest,
     column_names,
     column_types,
     literal,
@@ -19,9 +19,12 @@ from penstock.destination.ducklake.names import (
     sql_type,
     table_name,
     view_name,
-    view_schema,
 )
-from penstock.destination.families.change_tables.latest import latest_query
+from penstock.destination.families.change_tables.latest import (
+    has_latest,
+    latest_query,
+    latest_schema,
+)
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping, RowPlaces
 from penstock.destination.families.target import Target
 from penstock.model.array_text import first_element
@@ -79,13 +82,10 @@ def drop_table(session: duckdb.DuckDBPyConnection, target: Target) -> None:
 def make_view(session: duckdb.DuckDBPyConnection, target: Target) -> None:
     """Let a view show the rows that a change table leaves. Without a key there is none."""
     drop_view(session, target)
-    source = target.source
-    if source is None or not source.key:
+    if target.source is None or not has_latest(target):
         return
-    if any(source.types[index].endswith("[]") for index in source.key):
-        return
-    session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(view_schema(target))}")
-    query = latest_query(table_name(target), source, DIALECT)
+    session.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(latest_schema(target))}")
+    query = latest_query(table_name(target), target.source, DuckLakeLatest())
     session.execute(f"CREATE VIEW {view_name(target)} AS {query}")
 
 
@@ -93,7 +93,7 @@ def drop_view(session: duckdb.DuckDBPyConnection, target: Target) -> None:
     found = session.execute(
         "SELECT 1 FROM duckdb_views() WHERE database_name = current_database()"
         " AND schema_name = ? AND view_name = ?",
-        [view_schema(target), target.name],
+        [latest_schema(target), target.name],
     ).fetchone()
     if found is not None:
         session.execute(f"DROP VIEW {view_name(target)}")

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from penstock.decode.types.array_text import ArrayText, split_array
 from penstock.decode.types.arrays import decode_array
 from penstock.decode.types.text_column import TextColumn, TypedColumn
-from penstock.destination.encode.json_values import TEXT, join
+from penstock.destination.encode.json_values import TEXT, join, json_strings
 
 Tokens = Callable[[pa.Array], pa.Array]
 """Texts of elements as JSON, ``null`` where one is null."""
@@ -27,6 +27,11 @@ def json_arrays(text: pa.Array, tokens: Tokens) -> pa.Array:
     if others is None:
         return written
     return pc.replace_with_mask(written, others, _others(text.filter(others), tokens))
+
+
+def json_texts(lists: pa.ListArray) -> pa.Array:
+    """Lists of texts as arrays of JSON strings; null where a list is."""
+    return _plain(lists, json_strings)
 
 
 def _plain(lists: pa.ListArray, tokens: Tokens) -> pa.Array:

@@ -89,19 +89,20 @@ def json_values(text: pa.Array, pg_type: PgType) -> pa.Array:
         values = text
     elif oid in _FLOATS:
         special = pc.is_in(text, value_set=_NOT_FINITE)
-        values = pc.if_else(special, _strings(text), text) if pc.any(special).as_py() else text
+        values = pc.if_else(special, json_strings(text), text) if pc.any(special).as_py() else text
     elif oid == BOOLEAN:
         values = pc.if_else(pc.equal(text, _operand("t")), _operand("true"), _operand("false"))
     elif oid in _JSON:
         # A line break in JSON text is white space: inside a string it would be escaped.
         values = pc.replace_substring_regex(text, r"[\r\n]", " ")
     else:
-        values = _strings(text)
+        values = json_strings(text)
     return pc.fill_null(values, _operand("null"))
 
 
-def _strings(text: pa.Array) -> pa.Array:
-    return join('"', escaped(text), '"')
+def json_strings(text: pa.Array) -> pa.Array:
+    """Texts as strings of JSON; null where one is."""
+    return join('"', escaped(text.cast(TEXT)), '"')
 
 
 def escaped(text: pa.Array) -> pa.Array:

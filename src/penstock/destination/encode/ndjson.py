@@ -288,15 +288,17 @@ def old_keys(changes: TableChanges, identity: Sequence[int]) -> pa.Array:
     return _keys(members, range(len(members)), len(changes.old_rows))
 
 
-def old_objects(changes: TableChanges, values: RowValues) -> pa.Array:
-    """The old image of each change, ``null`` where Postgres sent none."""
+def old_objects(
+    changes: TableChanges, values: RowValues, columns: Sequence[int] | None = None
+) -> pa.Array:
+    """The old image of each change, ``null`` where Postgres sent none; of all columns, or these."""
     images = len(changes.old_rows)
     if not images:
         return repeat("null", len(changes))
     table = changes.table
     members = [
         _members(table, column, changes.old_text(column), ~values.old_has(column))
-        for column in range(len(table.columns))
+        for column in (range(len(table.columns)) if columns is None else columns)
     ]
     objects = spread(_objects(members, images), changes.old_rows, len(changes))
     return pc.fill_null(objects, pa.scalar("null", TEXT))

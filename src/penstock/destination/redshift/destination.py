@@ -1,4 +1,4 @@
-"""Keeps the current rows of every table in Redshift."""
+"""Keeps the current rows of every table, or every change, in Redshift."""
 
 from __future__ import annotations
 

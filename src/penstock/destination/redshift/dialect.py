@@ -99,12 +99,12 @@ class RedshiftDialect(Dialect):
         """COPY has made a value of it already."""
         return text
 
-    def constant(self, held: str, text: str) -> str:
+    def parsed(self, held: str, text: str) -> str:
         if held == "json":
-            return f"JSON_PARSE({self.literal(text)})"
+            return f"JSON_PARSE({text})"
         if held == "bytea":
-            return f"FROM_HEX({self.literal(text)})"
-        return f"CAST({self.literal(text)} AS {self.sql_type(held)})"
+            return f"FROM_HEX({text})"
+        return f"CAST({text} AS {self.sql_type(held)})"
 
     def same(self, held: str, one: str, other: str) -> str:
         """Blanks at the end of a text mean nothing to Redshift's =, and are another row's key to
@@ -118,6 +118,22 @@ class RedshiftDialect(Dialect):
 
     def same_or_null(self, held: str, one: str, other: str) -> str:
         return f"(({self.same(held, one, other)}) OR ({one} IS NULL AND {other} IS NULL))"
+
+    def identity(self, held: str, value: str) -> Sequence[str]:
+        return (value, f"OCTET_LENGTH({value})") if held == "text" else (value,)
+
+    # -- documents -------------------------------------------------------------------------------
+
+    def document_text(self, document: str) -> str:
+        return f"JSON_SERIALIZE({document})"
+
+    def member(self, document: str, name: str) -> str:
+        """By its path, which has no case; a name that has goes by the document's text, which has
+        an end.
+        """
+        if self.named(name) == name:
+            return f"CAST({document}.{self.quoted(name)} AS {self.sql_type('text')})"
+        return f"JSON_EXTRACT_PATH_TEXT({self.document_text(document)}, {self.literal(name)})"
 
     # -- statements ------------------------------------------------------------------------------
 

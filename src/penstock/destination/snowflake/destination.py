@@ -1,4 +1,4 @@
-"""Keeps the current rows of every table in Snowflake."""
+"""Keeps the current rows of every table, or every change, in Snowflake."""
 
 from __future__ import annotations
 

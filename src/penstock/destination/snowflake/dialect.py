@@ -90,16 +90,16 @@ class SnowflakeDialect(Dialect):
     def value(self, held: str, text: str) -> str:
         return f"PARSE_JSON({text})" if held == "json" else text
 
-    def constant(self, held: str, text: str) -> str:
+    def parsed(self, held: str, text: str) -> str:
         if held == "json":
-            return f"PARSE_JSON({self.literal(text)})"
+            return f"PARSE_JSON({text})"
         if held == "bytea":
-            return f"TO_BINARY({self.literal(text)}, 'HEX')"
-        return f"CAST({self.literal(text)} AS {self.sql_type(held)})"
+            return f"TO_BINARY({text}, 'HEX')"
+        return f"CAST({text} AS {self.sql_type(held)})"
 
     def same_or_null(self, held: str, one: str, other: str) -> str:
         if held == "json":
-            one, other = f"TO_JSON({one})", f"TO_JSON({other})"
+            one, other = self.document_text(one), self.document_text(other)
         return f"EQUAL_NULL({one}, {other})"
 
     def has_bit(self, words: str, bit: int) -> str:
@@ -111,6 +111,14 @@ class SnowflakeDialect(Dialect):
             return None
         kind = self.sql_type(after)
         return f"ALTER TABLE {table} ALTER COLUMN {self.quoted(column)} SET DATA TYPE {kind}"
+
+    # -- documents -------------------------------------------------------------------------------
+
+    def document_text(self, document: str) -> str:
+        return f"TO_JSON({document})"
+
+    def member(self, document: str, name: str) -> str:
+        return f"CAST(GET({document}, {self.literal(name)}) AS VARCHAR)"
 
     # -- statements ------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from penstock.decode.row_lists import lists
 from penstock.decode.row_values import READ_ORDINAL, RowValues
 from penstock.destination.contract import Receipt, TaskWriter
 from penstock.destination.encode.ndjson import old_objects
+from penstock.destination.families.change_tables.definition import OWN
 from penstock.destination.families.staged_merge.receipt import MergeBatch, MergePart, Run
 from penstock.destination.families.staged_merge.stage import ChunkStage
 from penstock.destination.families.staged_merge.task_writer import (
@@ -80,12 +81,7 @@ class _Rows:
         where = RowPlaces([texts[i] for i in source.key], changes.commit_lsn, changes.ordinal)
         found: Columns = {}
         for index, text in enumerate(texts):
-            name = source.columns[index]
-            found[name], unfit = self.typing.column(source, index, text, where)
-            if unfit:
-                self.unfit[name] += unfit
-        has_old = np.zeros(count, bool)
-        has_old[changes.old_rows] = True
+            found[source.columns[index]] = self._checked(source, index, text, where)
         found |= {
             "_op": op_names(changes.op),
             "_commit_lsn": pa.array(changes.commit_lsn),
@@ -95,9 +91,30 @@ class _Rows:
             "_unset": lists(
                 pa.array(source.columns, pa.string()), [values.unset(p) for p in places], count
             ),
-            "_old": pc.if_else(pa.array(has_old), old_objects(changes, values), None),
+            "_old": self._old(changes, values, [places[index] for index in source.key]),
         }
         self.pieces.append(staged_table(self.target, self.typing, found, count))
+
+    def _old(self, changes: TableChanges, values: RowValues, key: list[int]) -> pa.Array:
+        """The old images. One that is unfit is the old key alone: the row is found by it."""
+        has_old = np.zeros(len(changes), bool)
+        has_old[changes.old_rows] = True
+        where = RowPlaces((), changes.commit_lsn, changes.ordinal)
+
+        def images(columns: list[int] | None) -> pa.Array:
+            made = old_objects(changes, values, columns).cast(pa.string())
+            return pc.if_else(pa.array(has_old), made, None)
+
+        old = self._checked(self.target, self.target.columns.index("_old"), images(None), where)
+        is_lost = pa.array(has_old & old.is_null().to_numpy(zero_copy_only=False))
+        return pc.if_else(is_lost, images(key), old) if pc.any(is_lost).as_py() else old
+
+    def _checked(self, target: Target, index: int, text: pa.Array, where: RowPlaces) -> pa.Array:
+        """A column's values. Counts those that were unfit."""
+        found, unfit = self.typing.column(target, index, text, where)
+        if unfit:
+            self.unfit[target.columns[index]] += unfit
+        return found
 
     def add_truncate(self, event: TruncateEvent) -> None:
         stamp = event.stamp
@@ -152,9 +169,12 @@ class ChangeTableChunkWriter(StagedChunkWriter):
 def staged_table(target: Target, typing: ColumnTyping, found: Columns, count: int) -> pa.Table:
     """Rows of a change table with columns ``c0``, ``c1``, …; what is not ``found`` is null."""
     columns = []
-    for name, kind in zip(target.columns, typing.schema(target), strict=True):
+    for name, plain in zip(target.columns, target.types, strict=True):
         values = found.get(name)
-        columns.append(pa.nulls(count, kind) if values is None else values.cast(kind))
+        if values is None:
+            columns.append(pa.nulls(count, typing.engine.arrow(plain)))
+        else:
+            columns.append(typing.engine.own_values(values, plain) if name in OWN else values)
     return pa.table(columns, names=[f"c{index}" for index in range(len(columns))])
 
 

@@ -87,6 +87,12 @@ class EngineTypes:
             values = values.cast(arrow)
         return values, unfit if unfit is not None and unfit.any() else None
 
+    def own_values(self, values: pa.Array, plain: str) -> pa.Array:
+        """Values that are no texts of Postgres, but typed already, as the engine's columns have
+        them.
+        """
+        return values.cast(self.arrow(plain))
+
     def _decoded_as(self, plain: str) -> str:
         """The type that texts are decoded as, of which the engine's own is a cast."""
         scalar = plain.removesuffix("[]")

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.destination.encode.json_arrays import json_arrays
+from penstock.destination.encode.json_arrays import json_arrays, json_texts
 from penstock.destination.encode.json_values import json_values
 from penstock.destination.families.staged_merge.typed_columns import EngineTypes, Mask
 from penstock.model.plain_type import TEXT, plain_pg_type
@@ -86,6 +86,15 @@ class CheckedTexts(EngineTypes):
         if plain in _FLOATS and self.infinity != "Infinity":
             text = pc.replace_substring(text, "Infinity", self.infinity)
         return text, unfit
+
+    def own_values(self, values: pa.Array, plain: str) -> pa.Array:
+        if plain.endswith("[]"):
+            return json_texts(values).cast(pa.string())
+        if plain == "timestamptz":
+            return pc.binary_join_element_wise(
+                values.cast(pa.timestamp("us")).cast(pa.string()), "+00", ""
+            )
+        return super().own_values(values, plain)
 
     def _documents(self, text: pa.Array, plain: str) -> tuple[pa.Array, Mask | None]:
         if plain not in _JSON:

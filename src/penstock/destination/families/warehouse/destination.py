@@ -13,6 +13,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from penstock.destination.families.change_tables.definition import is_change_table
 from penstock.destination.families.kept_tables import Key, Notes, parked_note
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
@@ -21,6 +22,12 @@ from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.dialect import Dialect
+from penstock.destination.families.warehouse.latest_view import (
+    drop_view,
+    make_view,
+    view_name,
+    view_of,
+)
 from penstock.destination.families.warehouse.ledger import WarehouseLedger
 from penstock.destination.families.warehouse.merging import WarehouseMerge
 from penstock.destination.families.warehouse.object_stage import (
@@ -57,6 +64,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def __init__(self, options: WarehouseOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
+        self.capabilities = replace(self.capabilities, mode=options.mode)
         self.typing = ColumnTyping(self.dialect.types, options.unfit)
         self._there: Tables | None = None
         # Of a transaction that may not have told the ledger yet.
@@ -140,8 +148,9 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         with self._lock:
             self._there = None
             known = self._known()
-            if all(known.get(each.oid) == Target.of(each) for each in definitions):
-                self._targets = {**self._targets, **{t.oid: Target.of(t) for t in definitions}}
+            held = {t.oid: self._held_as(t, known.get(t.oid))[1] for t in definitions}
+            if all(known.get(oid) == target for oid, target in held.items()):
+                self._targets = {**self._targets, **held}
                 return
             super().prepare(definitions)
 
@@ -177,6 +186,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
             create_table(self.session, self.dialect, target, self._there)
             # Where staged rows need a table that stays, it comes and goes with the other one.
             one_each(self.dialect.staging_table(target), self.session)
+            self._make_view(target)
 
     def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         with self._lock:
@@ -185,6 +195,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def drop(self, target: Target) -> None:
         with self._changing_tables():
+            self._drop_view(target)
             self.session.run(self.dialect.drop_table(self.dialect.table(target)))
             one_each(self.dialect.drop_staging(target), self.session)
 
@@ -194,7 +205,10 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         alteration = WarehouseAlteration(self.dialect, change, before, after, self.typing)
         if self.dialect.has_transactional_ddl:
             with self.session.alone(after.oid), self.session.transaction():
+                # A view keeps the columns that it names where they are.
+                self._drop_view(before)
                 alteration.run(self.session)
+                self._make_view(after)
             return
         commit, done = json.loads(self.ledger.read("altered").get("altered", "[0, 0]"))
         self._alters += 1
@@ -206,7 +220,20 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
             mark = f"penstock {self.pipeline} {self._commits + 1}/{self._alters}"
             alteration.resume(self.session, there, mark)
             one_each(self.dialect.staging_table(after), self.session)
+            self._make_view(after)
+            if view_of(self.dialect, after) != view_name(self.dialect, before):
+                self._drop_view(before)
         self._finished = self._alters
+
+    def _make_view(self, target: Target) -> None:
+        """Show the rows that a change table leaves, if it is one."""
+        if self.dialect.has_transactional_ddl:
+            self._drop_view(target)  # who has transactions replaces no columns of a view
+        one_each(make_view(self.dialect, target), self.session)
+
+    def _drop_view(self, target: Target) -> None:
+        if is_change_table(target):
+            one_each(drop_view(self.dialect, target), self.session)
 
     def _expect_own_name(self, target: Target) -> None:
         """Raise TableRefused where another table of the pipeline has the same name there."""
@@ -227,10 +254,8 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         with self.session.alone(target.oid), self.session.transaction():
             self.session.run(self.dialect.delete_all(self.dialect.table(target)))
 
-    def has_foreign_rows(self, table: TableDefinition) -> bool:
-        if self._copy(table.oid):
-            return False
-        name = self.dialect.table(self._targets[table.oid])
+    def has_rows(self, target: Target) -> bool:
+        name = self.dialect.table(target)
         return bool(self.session.rows(f"SELECT 1 FROM {name} LIMIT 1"))
 
     # -- rows ------------------------------------------------------------------------------------

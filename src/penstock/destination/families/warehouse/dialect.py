@@ -56,6 +56,8 @@ class Dialect(ABC):
     """
     replaces_all: bool = True
     """CREATE OR REPLACE takes the place of a table however that one lies."""
+    names_recursion: bool = True
+    """A query that names itself lists its columns."""
 
     # -- names and values ------------------------------------------------------------------------
 
@@ -105,8 +107,18 @@ class Dialect(ABC):
         """An expression for a value that a column gets, of its text in a file."""
 
     @abstractmethod
+    def parsed(self, held: str, text: str) -> str:
+        """An expression for a value, of one for its text."""
+
     def constant(self, held: str, text: str) -> str:
         """A value of a type, written out."""
+        return self.parsed(held, self.literal(text))
+
+    def identity(self, held: str, value: str) -> Sequence[str]:
+        """Expressions that are equal where values are, as Postgres has it: rows are put together
+        by them.
+        """
+        return (value,)
 
     def same(self, held: str, one: str, other: str) -> str:
         """Whether two values are equal as Postgres has it; neither is null."""
@@ -126,6 +138,20 @@ class Dialect(ABC):
         if integers or stamps or all(decimals) or (decimals[0] and after == "text"):
             return f"CAST({column} AS {self.sql_type(after)})"
         return None
+
+    # -- documents -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def document_text(self, document: str) -> str:
+        """A document as text, without blanks between its parts."""
+
+    @abstractmethod
+    def member(self, document: str, name: str) -> str:
+        """The text of a value that a document has under a name."""
+
+    def holds(self, text: str, part: str) -> str:
+        """Whether a text has another one in it."""
+        return f"POSITION({part} IN {text}) > 0"
 
     # -- statements ------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
@@ -24,11 +24,13 @@ Stage = Annotated[str, Field(min_length=1), AfterValidator(_bucket)]
 
 class WarehouseOptions(DestinationOptions):
     """``stage`` is a place in an object store that driver and executors write to, with the options
-    of its client, and that the warehouse reads.
+    of its client, and that the warehouse reads. ``mode`` says whether tables hold the source's rows
+    or every change of them.
     """
 
     stage: Stage
     stage_options: dict[str, StorageOption] = Field(default_factory=dict)
+    mode: Literal["merge", "append"] = "merge"
     unfit: Unfit = "refuse"
 
     @property
