@@ -124,6 +124,21 @@ def test_a_script_whose_answer_is_lost_adds_its_changes_once(adapter: StandInAda
     assert not [line for line in script if line.startswith("MERGE")]
 
 
+@pytest.mark.parametrize("made", [StandInAdapter, StandInChanges], indirect=True)
+def test_a_batch_that_is_merged_in_slices_is_one_script(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else some of them could be committed with the mark of all."""
+    monkeypatch.setattr(BigQueryDestination, "bytes_at_once", 60)
+    destination, builder = opened(adapter), ChangeBuilder()
+    changes = insert_items(builder, 0, 20)
+    adapter.stand_in.jobs.clear()
+    deliver(destination, builder.frontier, [changes])
+    assert_delivered(adapter, reference(changes))
+    (script,) = _scripts(adapter.stand_in)
+    assert len([line for line in script if "`items`" in line]) > 1
+
+
 def _scripts(stand_in: BigQueryStandIn) -> list[list[str]]:
     return [job.split("\n") for job in stand_in.jobs if job.startswith("BEGIN TRANSACTION")]
 

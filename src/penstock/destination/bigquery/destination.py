@@ -67,9 +67,11 @@ class BigQueryDestination(WarehouseDestination):
 
     def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
         """In another script where this one is full: what it holds is committed first, with marks of
-        how far it goes.
+        how far it goes. Slices of one batch stay together: they have one mark, and no key of one is
+        in another.
         """
-        if self.session.is_full(rows.target.oid):
+        is_next_slice = self._applied.get(rows.target.oid) == at
+        if not is_next_slice and self.session.is_full(rows.target.oid):
             with self._changing_tables():
                 pass
             self.ledger.write(self._driver, {})
