@@ -20,7 +20,7 @@ from bench.server import BenchDatabase, BenchError, BenchPipeline
 from bench.target import Contents
 from bench.workloads import Load
 from penstock.destination.families.target import Target
-from penstock.destination.families.versioned.task_writer import read_part
+from penstock.destination.families.versioned.task_writer import VersionedWriter, read_part
 from penstock.destination.search.destination import SearchDestination
 from penstock.destination.search.document_lines import documents_of, row_versions
 from penstock.destination.search.options import SearchOptions
@@ -89,7 +89,9 @@ def _actions(
     destination.prepare(tables)
     targets = {table.oid: Target.of(table) for table in tables}
     found: list[dict[str, Any]] = []
-    for part in destination.writer().encode(captured_changes(pipeline)):
+    writer = destination.writer()
+    assert isinstance(writer, VersionedWriter)  # noqa: S101 (search only merges)
+    for part in writer.encode(captured_changes(pipeline)):
         about, steps = read_part(part)
         target = targets[about["table"]]
         index = f"{pipeline.config.name}.public.{target.name}.g1.write"

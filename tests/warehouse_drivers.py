@@ -11,6 +11,7 @@ import pytest
 from penstock import failpoints
 from penstock.decode.changes import ChangeSet
 from penstock.destination.families.warehouse.destination import WarehouseDestination
+from penstock.destination.protocols import TakesCopies
 from penstock.model.errors import Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
@@ -135,7 +136,7 @@ def expect_rows_left(adapter: Adapter) -> None:
         builder.truncate(PLACES)
         builder.insert(PLACES, "b", "2", "f", "new", "new")
     expect(builder.cut())
-    assert isinstance(destination, WarehouseDestination)
+    assert isinstance(destination, TakesCopies)
     destination.truncate_table(definition(PLACES))
     read = [("b", "2", "t", "read", "read"), ("e", "5", None, None, "")]
     at = Frontier(builder.frontier.end_lsn, builder.frontier.end_lsn + 1)

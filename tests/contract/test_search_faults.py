@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from penstock.destination.contract import SchemaChange
-from penstock.destination.families.versioned.task_writer import VersionedWriter
 from penstock.destination.search.client import SearchClient
 from penstock.destination.search.destination import SearchDestination
 from penstock.destination.search.generations import Generations
@@ -346,8 +345,9 @@ def test_any_history(opensearch_server: OpenSearchServer, plan: list[Step]) -> N
     destination.prepare([definition(PAIR)])
     for number, batch in enumerate(history):
         for _ in range(2):
-            writer: VersionedWriter = destination.writer()
-            on_executor(writer).write([run for task in batch.tasks for run in task][:1])
+            on_executor(destination.writer()).write(
+                [run for task in batch.tasks for run in task][:1]
+            )
             deliver(destination, Frontier(number, number), *batch.tasks)
     runs = [run for batch in history for task in batch.tasks for run in task]
     assert adapter.rows(NAME) == rows_left(runs)

@@ -42,6 +42,20 @@ AFTER = (
     "ALTER TABLE gone RENAME TO kept",
 )
 """Changes of all of them; ``gone`` is called ``kept`` in the end."""
+FOLLOWED = (
+    "TRUNCATE gone",
+    "INSERT INTO gone VALUES (2, 'again', NULL, 3)",
+    "ALTER TABLE gone RENAME note TO text",
+    "ALTER TABLE gone ADD more text, ADD list int[]",
+    "INSERT INTO gone VALUES (3, 'new', '2026-01-15', 1.5, 'm', '{1,NULL}')",
+    "ALTER TABLE gone ALTER price TYPE numeric(12,2)",
+    "ALTER TABLE gone DROP text",
+    "ALTER TABLE gone ADD text bytea",
+    "UPDATE gone SET id = 4, text = '\\x00ff' WHERE id = 2",
+    "ALTER TABLE gone RENAME TO kept",
+    """INSERT INTO empty SELECT gen_random_uuid(), '{"a": [1, null]}'""",
+)
+"""What becomes of ``gone``, which is called ``kept`` in the end: every column is known."""
 WITHOUT_A_KEY = "DELETE FROM loose WHERE ctid IN (SELECT ctid FROM loose WHERE a = 3 LIMIT 2)"
 """Where rows of such tables can go."""
 

@@ -20,6 +20,7 @@ from tests.clickhouse_server import ClickHouseServer
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
+from tests.integration.lake_changes import BEFORE, FOLLOWED, MOVES, WITHOUT_A_KEY
 from tests.integration.type_matrix import CREATE_TYPES, TYPES, create, moves, rows
 from tests.pipelines import engine_on
 from tests.threads_engine import Threads
@@ -44,8 +45,8 @@ class ClickHousePipeline(CopiedTables):
         }
         del self.given["password"]  # no engine asks for it
 
-    def configure(self, *, unfit: str = "refuse", **copy: Any) -> None:
-        self.given["unfit"] = unfit
+    def configure(self, *, unfit: str = "refuse", mode: str = "merge", **copy: Any) -> None:
+        self.given |= {"unfit": unfit, "mode": mode}
         self.pipeline.configure(copy=copy or True, destination=self.given)
 
     @property
@@ -148,6 +149,23 @@ def test_a_copy_changes_and_schema_changes(into: ClickHousePipeline) -> None:
 
 
 @pytest.mark.release
+@pytest.mark.release  # the contract's tests have a shorter one
+def test_views_over_change_tables_show_the_rows_of_the_source(into: ClickHousePipeline) -> None:
+    """As for warehouses. The type of a column that becomes another is carried over."""
+    into.fill("items")
+    into.pipeline.execute(*BEFORE)
+    into.pipeline.execute("UPDATE gone SET at = '1900-01-01' WHERE id = 2")
+    into.configure(mode="append", chunk_bytes="4MiB")
+    into.run_until_caught_up()
+    into.expect_equal("items", "gone", "empty")
+    into.pipeline.execute(*MOVES, *FOLLOWED, WITHOUT_A_KEY)
+    into.run_until_caught_up()
+    into.expect_equal("items", "kept", "empty")
+    into.command("tables", "resync", str(into.pipeline.file), "kept")
+    into.run_until_caught_up()
+    into.expect_equal("items", "kept", "empty")
+
+
 def test_a_table_without_a_key_takes_new_rows_and_refuses_others(into: ClickHousePipeline) -> None:
     into.pipeline.execute(
         "CREATE TABLE loose (a int, b text)",

@@ -19,6 +19,7 @@ from tests.integration.copied_tables import CopiedTables, Writers
 from tests.integration.lake_changes import (
     AFTER,
     BEFORE,
+    FOLLOWED,
     MOVES,
     WITHOUT_A_KEY,
     deliver_every_type,
@@ -134,20 +135,6 @@ class BigQueryPipeline(WarehousePipeline):
         assert not self._stand_in.refused
 
 
-FOLLOWED = (
-    "TRUNCATE gone",
-    "INSERT INTO gone VALUES (2, 'again', NULL, 3)",
-    "ALTER TABLE gone RENAME note TO text",
-    "ALTER TABLE gone ADD more text, ADD list int[]",
-    "INSERT INTO gone VALUES (3, 'new', '2026-01-15', 1.5, 'm', '{1,NULL}')",
-    "ALTER TABLE gone ALTER price TYPE numeric(12,2)",
-    "ALTER TABLE gone DROP text",
-    "ALTER TABLE gone ADD text bytea",
-    "UPDATE gone SET id = 4, text = '\\x00ff' WHERE id = 2",
-    "ALTER TABLE gone RENAME TO kept",
-    """INSERT INTO empty SELECT gen_random_uuid(), '{"a": [1, null]}'""",
-)
-"""What becomes of ``gone``, which is called ``kept`` in the end: every column is known."""
 KINDS = (RedshiftPipeline, SnowflakePipeline, BigQueryPipeline)
 
 

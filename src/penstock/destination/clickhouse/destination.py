@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from penstock.destination.clickhouse.changes import ClickHouseChanges, ClickHouseReads
 from penstock.destination.clickhouse.client import ClickHouseClient
 from penstock.destination.clickhouse.ledger import ClickHouseLedger
 from penstock.destination.clickhouse.names import (
@@ -24,11 +25,14 @@ from penstock.destination.clickhouse.sums import sum_query
 from penstock.destination.clickhouse.tables import (
     alter_in_place,
     copy_rows,
+    create_latest,
     create_table,
     create_view,
 )
 from penstock.destination.clickhouse.types import held
-from penstock.destination.contract import Capabilities, SchemaChange
+from penstock.destination.contract import Capabilities, ChunkWriter, SchemaChange, TaskWriter
+from penstock.destination.families.change_tables.definition import is_change_table
+from penstock.destination.families.change_tables.latest import latest_schema
 from penstock.destination.families.kept_tables import Notes
 from penstock.destination.families.staged_merge.unfit_policy import Unfit
 from penstock.destination.families.target import Target
@@ -58,7 +62,9 @@ class _Whereabouts(Stored):
 
 
 class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
-    """Holds every version of a row in a ReplacingMergeTree; readers see the last by a view."""
+    """Holds every version of a row in a ReplacingMergeTree; readers see the last by a view. Or it
+    holds every change, once, in another; readers see them, and the rows that they leave.
+    """
 
     name = "clickhouse"
     options_model = ClickHouseOptions
@@ -77,6 +83,9 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
 
     def __init__(self, options: ClickHouseOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
+        self.capabilities = replace(
+            self.capabilities, mode=options.mode, older_loses=options.mode == "merge"
+        )
         self._client = ClickHouseClient(options)
         self._position = _NEVER
         # Replaced, never changed, as the targets are.
@@ -90,6 +99,16 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
     @property
     def store(self) -> ClickHouseRows:
         return ClickHouseRows(self._client, self.ledger, self._at, self._driver)
+
+    def writer(self) -> TaskWriter:
+        if self.capabilities.merges:
+            return super().writer()
+        return ClickHouseChanges(self.store, self._targets)
+
+    def catchup_writer(self, tables: Collection[int]) -> TaskWriter:
+        if self.capabilities.merges:
+            return super().catchup_writer(tables)
+        return ClickHouseChanges(self.store, {oid: self._targets[oid] for oid in tables})
 
     @property
     def unfit_policy(self) -> Unfit:
@@ -118,30 +137,52 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
         self._note(target.oid, written=None, shown=None)
 
     def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
-        """Nothing that readers see: the copy has a table of its own, made for what it is now."""
+        """Nothing that readers see: the copy has a table of its own, made for what it is now. A
+        change table keeps what it has.
+        """
+        if not self.capabilities.merges:
+            super().fit_table(table, former)
+            return
         with self._changing() as notes:
             notes[f"table/{table.oid}"] = Target.of(table).to_text()
 
     def begin_copy(self, table: TableDefinition, target: Target) -> None:
+        """A change table keeps its rows: they are history."""
+        if not self.capabilities.merges:
+            return
         made = self._make(target)
         self._note(target.oid, written=made)
         self._clean(target.oid)
 
-    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> VersionedChunkWriter:
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> ChunkWriter:
         store = ClickHouseRows(self._client, self.ledger, self._at, None)
-        return VersionedChunkWriter(store, self._targets[table.oid])
+        target = self._targets[table.oid]
+        if self.capabilities.merges:
+            return VersionedChunkWriter(store, target)
+        return ClickHouseReads(store, target, again)
 
     def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
-        return {"table": self._at[table.oid].to_json()}
+        return {
+            "table": self._at[table.oid].to_json(),
+            "again": again,
+            "target": self._targets[table.oid].to_text(),
+        }
 
-    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> VersionedChunkWriter:
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> ChunkWriter:
         """Into just the table that the driver made for this copy, or nowhere."""
-        self._targets = {**self._targets, table.oid: Target.of(table)}
+        target = Target.of(table)
+        if not self.capabilities.merges:
+            target = replace(Target.from_text(ticket["target"]), source=target)
+        self._targets = {**self._targets, table.oid: target}
         self._set(table.oid, RowsTable.from_json(ticket["table"]))
-        return self.chunk_writer(table)
+        return self.chunk_writer(table, again=ticket["again"])
 
     def complete_table(self, table: TableDefinition) -> None:
-        """Readers see the table from now on, in place of what they saw before."""
+        """Readers see the table from now on, in place of what they saw before. A change table they
+        see all the time.
+        """
+        if not self.capabilities.merges:
+            return
         with self._changing():
             self._show(Target.of(table))
             failpoint("clickhouse.copy_shown")
@@ -158,9 +199,9 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
     @contextmanager
     def pinned(self) -> Iterator[None]:
         """ClickHouse has no snapshot that stays: all tables are added up while the pipeline stands
-        still.
+        still. Change tables are not: the source has nothing like them.
         """
-        for oid, target in self._known().items():
+        for oid, target in self._known().items() if self.capabilities.merges else ():
             if (shown := self._whereabouts(oid).shown) is not None:
                 query = sum_query(held(target), shown)
                 (found,) = self._client.read(query, doing=f"adding up {shown.sql}").to_pylist()
@@ -197,6 +238,13 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
             self._follow_layout(change, before, after, there)
         self._note(after.oid, followed=self._position)
 
+    def refit(self, change: TableChange, before: Target, after: Target) -> None:
+        """Whatever was followed before."""
+        there = self._whereabouts(after.oid)
+        if there.written is not None:
+            with refused_alone(after.oid):
+                self._follow_layout(change, before, after, there)
+
     def _follow_layout(
         self, change: TableChange, before: Target, after: Target, there: _Whereabouts
     ) -> None:
@@ -208,11 +256,12 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
         is_shown = there.shown == there.written
         if in_place is None:
             made = self._make(after)
-            if not change.is_rewrite:
+            is_carried = is_change_table(after) or not change.is_rewrite
+            if is_carried:
                 sql = copy_rows(change, before, after, there.written, made)
                 self._client.run(sql, doing=doing)
             self._note(after.oid, written=made)
-            is_shown = is_shown and not change.is_rewrite
+            is_shown = is_shown and is_carried
         if is_shown:
             self._show(after)
 
@@ -244,14 +293,22 @@ class ClickHouseDestination(VersionedDestination, CopiedByWorkers, Verifiable):
                 remedy=f"run `penstock tables resync` for {target.qualified_name}",
                 table=target.oid,
             )
-        view = view_name(self.options, target.schema, target.name)
-        self._expect_own(view, target)
-        self._client.run(f"CREATE DATABASE IF NOT EXISTS {quoted(view[0])}", doing="making a view")
-        sql = create_view(target, there.written, _sql(view), own_comment(self.pipeline, target.oid))
-        self._client.run(sql, doing=f"letting {_sql(view)} be read")
-        self._note(target.oid, shown=there.written)
+        comment, written = own_comment(self.pipeline, target.oid), there.written
+        shown, latest = (
+            view_name(self.options, schema, target.name)
+            for schema in (target.schema, latest_schema(target))
+        )
+        views = {shown: create_view(target, written, _sql(shown), comment)}
+        if (sql := create_latest(target, written, _sql(latest), comment)) is not None:
+            views[latest] = sql
+        for view, sql in views.items():
+            self._expect_own(view, target)
+            database = quoted(view[0])
+            self._client.run(f"CREATE DATABASE IF NOT EXISTS {database}", doing="making a view")
+            self._client.run(sql, doing=f"letting {_sql(view)} be read")
+        self._note(target.oid, shown=written)
         for name, is_view in self._own(target.oid).items():
-            if is_view and name != _sql(view):
+            if is_view and name not in map(_sql, views):
                 self._client.run(f"DROP VIEW IF EXISTS {name} SYNC", doing=f"dropping {name}")
         self._clean(target.oid)
 

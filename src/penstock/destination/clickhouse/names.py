@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.destination.clickhouse.options import ClickHouseOptions
+from penstock.destination.families.change_tables.definition import is_change_table
 from penstock.destination.families.target import Target
 from penstock.model.stored import Stored
 
@@ -79,5 +80,7 @@ def own_comment(pipeline: str, table: int) -> str:
 
 
 def key_names(target: Target) -> list[str]:
-    """The columns that identify a row."""
+    """The columns that identify a row. Changes lie in the order of their positions."""
+    if is_change_table(target):
+        return [VERSION, ROW]
     return [target.columns[index] for index in target.key] or [ROW]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 
@@ -15,7 +15,7 @@ from penstock.destination.families.staged_merge.unfit_policy import Unfit
 
 class ClickHouseOptions(DestinationOptions):
     """``database`` is where the tables of a schema are; ``ledger_database`` where the pipeline's
-    own table is.
+    own table is. ``mode`` says whether tables hold the source's rows or every change of them.
     """
 
     url: Annotated[str, server_url("https://clickhouse:8443")]
@@ -24,5 +24,6 @@ class ClickHouseOptions(DestinationOptions):
     ca_file: Path | None = None
     database: Annotated[str, Field(min_length=1)] = "{schema}"
     ledger_database: Annotated[str, Field(min_length=1)] = "penstock"
+    mode: Literal["merge", "append"] = "merge"
     unfit: Unfit = "refuse"
     timeout: Duration = 60.0

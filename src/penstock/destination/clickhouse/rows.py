@@ -60,7 +60,7 @@ class ClickHouseRows(DocumentStore):
         self._ledger = ledger
         self._at = at
         self._driver = driver
-        self._typing = ColumnTyping(TYPES, client.options.unfit)
+        self.typing = ColumnTyping(TYPES, client.options.unfit)
         self._unfit: dict[int, Counter[str]] = {}
 
     @property
@@ -72,6 +72,23 @@ class ClickHouseRows(DocumentStore):
         target = held(target)
         for some in _slices(documents):
             self._insert(target, some)
+            failpoint("clickhouse.inserted")
+
+    def append(self, target: Target, rows: pa.Table, ids: pa.Array) -> None:
+        """Add rows of a change table, whose columns are ``c0``, ``c1``, … and typed. Of those with
+        one position and id the engine keeps one.
+        """
+        kinds = [f"c{index} {column_type(target, index)}" for index in range(len(target.columns))]
+        names = [quoted(name) for name in target.columns]
+        lsn, ordinal = (f"c{target.columns.index(name)}" for name in ("_commit_lsn", "_ordinal"))
+        picked = [*(f"c{index}" for index in range(len(names))), "id", version(lsn, ordinal), "0"]
+        sql = (
+            f"INSERT INTO {self._table(target)} "  # noqa: S608
+            f"({listed([*names, quoted(ROW), VERSION, DELETED])}) SELECT {listed(picked)} "
+            f"FROM input({literal(listed([*kinds, 'id String']))}){self._where()}"
+        )
+        for some in _slices(rows.append_column("id", ids)):
+            self._send(target, sql, some)
             failpoint("clickhouse.inserted")
 
     def fetch(self, target: Target, keys: pa.Table) -> pa.Table:
@@ -103,7 +120,7 @@ class ClickHouseRows(DocumentStore):
         for index, name in enumerate(target.columns):
             places = RowPlaces(key, lsn, ordinal, None if index in target.key else is_row)
             text = documents[f"c{index}"].cast(pa.string()).combine_chunks()
-            columns[f"c{index}"], unfit = self._typing.column(target, index, text, places)
+            columns[f"c{index}"], unfit = self.typing.column(target, index, text, places)
             if unfit:
                 self._unfit.setdefault(target.oid, Counter())[name] += unfit
         return columns
@@ -156,9 +173,12 @@ class ClickHouseRows(DocumentStore):
             f"SELECT {listed([*values, version('commit_lsn', 'ordinal')])}, deleted "
             f"FROM input({literal(listed([*kinds, _HEAD]))}){self._where()}"
         )
+        self._send(target, sql, pa.table(columns))
+
+    def _send(self, target: Target, sql: str, rows: pa.Table) -> None:
         doing = f"writing rows of {target.qualified_name}"
-        again = self._told(target, lambda: self._client.insert(sql, pa.table(columns), doing=doing))
-        self.resent += again * documents.num_rows
+        again = self._told(target, lambda: self._client.insert(sql, rows, doing=doing))
+        self.resent += again * rows.num_rows
 
     def _told(self, target: Target, act: Callable[[], _Result]) -> _Result:
         try:

@@ -8,6 +8,7 @@ from penstock.destination.clickhouse.client import ClickHouseClient, Refused
 from penstock.model.errors import DestinationError
 
 _OLDEST = (23, 8)
+_OLDEST_LATEST = (24, 8)
 _RIGHTS = (
     "CREATE DATABASE, CREATE TABLE, CREATE VIEW, ALTER TABLE, DROP TABLE, DROP VIEW, SELECT, INSERT"
 )
@@ -17,7 +18,14 @@ _LITTLE_SPACE = 0.05
 def check_server(client: ClickHouseClient) -> Sequence[str]:
     """Raises DestinationError where rows could not be written; what a person should know."""
     version = client.value("SELECT version()", doing="asking for its version")
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if client.options.mode == "append" and found < _OLDEST_LATEST:
+        raise DestinationError(
+            f"destination clickhouse: the server is {version}, and mode: append needs "
+            f"{_OLDEST_LATEST[0]}.{_OLDEST_LATEST[1]}, whose queries may name themselves",
+            remedy="take a newer server, or mode: merge",
+        )
+    if found < _OLDEST:
         raise DestinationError(
             f"destination clickhouse: the server is {version}, and {_OLDEST[0]}.{_OLDEST[1]} is "
             "the oldest whose tables know deleted rows and tell them by FINAL",

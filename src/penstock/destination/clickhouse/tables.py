@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.destination.clickhouse.changes import ClickHouseLatest
 from penstock.destination.clickhouse.names import (
     DELETED,
     ROW,
@@ -14,7 +15,15 @@ from penstock.destination.clickhouse.names import (
     literal,
     quoted,
 )
-from penstock.destination.clickhouse.types import column_type, held, literal_of, text_of
+from penstock.destination.clickhouse.types import (
+    column_type,
+    held,
+    literal_of,
+    sql_type,
+    text_of,
+)
+from penstock.destination.families.change_tables.definition import is_change_table
+from penstock.destination.families.change_tables.latest import has_latest, latest_query
 from penstock.destination.families.target import Target
 from penstock.model.array_text import first_element
 from penstock.model.errors import TableRefused
@@ -61,6 +70,14 @@ def create_view(target: Target, table: RowsTable, view: str, comment: str) -> st
         f"CREATE OR REPLACE VIEW {view} AS SELECT {columns} FROM {table.sql} FINAL "  # noqa: S608
         f"COMMENT {literal(comment)}"
     )
+
+
+def create_latest(target: Target, table: RowsTable, view: str, comment: str) -> str | None:
+    """A view of the rows that a change table leaves; None where there is none."""
+    if target.source is None or not has_latest(target):
+        return None
+    query = latest_query(f"{table.sql} FINAL", target.source, ClickHouseLatest())
+    return f"CREATE OR REPLACE VIEW {view} AS {query} COMMENT {literal(comment)}"
 
 
 def alter_in_place(
@@ -112,7 +129,8 @@ def copy_rows(
         if was is None:
             values[now] = _missing(_column(change, now), plain) or "NULL"
         else:
-            values[now] = _converted(quoted(was), old.types[old.columns.index(was)], plain)
+            kinds = old.types[old.columns.index(was)], plain
+            values[now] = _converted(quoted(was), *kinds, is_history=is_change_table(after))
     ours = [VERSION, DELETED] if after.key else [quoted(ROW), VERSION, DELETED]
     names = [*map(quoted, values), *ours]
     return (
@@ -149,10 +167,15 @@ def _is_text(plain: str) -> bool:
     return plain != "bytea" and not plain.endswith("[]")
 
 
-def _converted(column: str, old: str, new: str) -> str:
+def _converted(column: str, old: str, new: str, *, is_history: bool) -> str:
     """Values of a column of one type as those of another, into which Postgres turns them without a
-    rewrite.
+    rewrite. In history they stay after a rewrite, too: as they are read in the other type, null
+    where they are not.
     """
     if old == new:
         return column
-    return text_of(column, old) if new == TEXT else column
+    if new == TEXT:
+        return text_of(column, old)
+    if is_history and sql_type(new) != "String":
+        return f"accurateCastOrNull({text_of(column, old)}, {literal(sql_type(new))})"
+    return column

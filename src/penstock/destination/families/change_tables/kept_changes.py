@@ -38,6 +38,10 @@ class KeptChanges(KeptTables):
     def _after(self, change: SchemaChange, targets: Mapping[int, Target]) -> dict[int, Target]:
         return {oid: after for oid, (_, after) in self._followed(change, targets).items()}
 
+    def refit(self, change: TableChange, before: Target, after: Target) -> None:
+        """Let a change table fit the source's, where nobody knows when that changed."""
+        self.alter(change, before, after)
+
     def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         """A change table keeps what it has. One that held rows until now is made anew."""
         there = self._known().get(table.oid)
@@ -49,5 +53,5 @@ class KeptChanges(KeptTables):
             change, target = fitted(table, there)
             if target != there:
                 with self._changing() as notes:
-                    self.alter(change, there, target)
+                    self.refit(change, there, target)
                     notes[f"table/{table.oid}"] = target.to_text()

@@ -47,26 +47,42 @@ class ChangeTableWriter(TaskWriter):
         return MergeBatch(tuple(map(self._run, changes))).to_bytes()
 
     def _run(self, run: ChangeSet) -> Run:
-        found: dict[int, _Rows] = {}
-        for changes in in_table_order(run.tables):
-            target = target_of(self.targets, changes.table)
-            with unreadable_alone(changes.table.oid, changes.table.qualified_name):
-                found.setdefault(target.oid, _Rows(target, self.typing)).add(changes)
-        for event in run.truncates:
-            for table in event.tables:
-                if (emptied := self.targets.get(table.oid)) is not None:
-                    found.setdefault(table.oid, _Rows(emptied, self.typing)).add_truncate(event)
-        return Run((), tuple(rows.staged(self.stage) for rows in found.values()))
+        return Run((), tuple(map(self._staged, change_rows(run, self.targets, self.typing))))
+
+    def _staged(self, found: ChangeRows) -> MergePart:
+        rows = found.table()
+        file = self.stage.put([rows], rows.schema)
+        return MergePart(found.target.oid, file, "changes", rows.num_rows, dict(found.unfit))
+
+
+def change_rows(
+    run: ChangeSet, targets: Mapping[int, Target], typing: ColumnTyping
+) -> Iterable[ChangeRows]:
+    """What a run holds of each of the tables."""
+    found: dict[int, ChangeRows] = {}
+    for changes in in_table_order(run.tables):
+        target = target_of(targets, changes.table)
+        with unreadable_alone(changes.table.oid, changes.table.qualified_name):
+            found.setdefault(target.oid, ChangeRows(target, typing)).add(changes)
+    for event in run.truncates:
+        for table in event.tables:
+            if (emptied := targets.get(table.oid)) is not None:
+                found.setdefault(table.oid, ChangeRows(emptied, typing)).add_truncate(event)
+    return found.values()
 
 
 @dataclass
-class _Rows:
-    """What a run holds of one table."""
+class ChangeRows:
+    """What a run holds of one table, as rows of its change table."""
 
     target: Target
     typing: ColumnTyping
     pieces: list[pa.Table] = field(default_factory=list)
     unfit: Counter[str] = field(default_factory=Counter)
+
+    def table(self) -> pa.Table:
+        """With columns ``c0``, ``c1``, …"""
+        return pa.concat_tables(self.pieces)
 
     @property
     def _source(self) -> Target:
@@ -126,11 +142,6 @@ class _Rows:
             "_xid": pa.array([stamp.xid]),
         }
         self.pieces.append(staged_table(self.target, self.typing, found, 1))
-
-    def staged(self, stage: ChunkStage) -> MergePart:
-        rows = pa.concat_tables(self.pieces)
-        file = stage.put([rows], rows.schema)
-        return MergePart(self.target.oid, file, "changes", rows.num_rows, dict(self.unfit))
 
 
 @dataclass(frozen=True)

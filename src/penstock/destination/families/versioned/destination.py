@@ -10,8 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.decode.row_values import READ_ORDINAL
-from penstock.destination.contract import ChunkReceipt, Receipt, Rows, SchemaChange
-from penstock.destination.families.kept_tables import KeptTables, Key, after_change, parked_note
+from penstock.destination.contract import (
+    ChunkReceipt,
+    ChunkWriter,
+    Receipt,
+    Rows,
+    SchemaChange,
+    TaskWriter,
+)
+from penstock.destination.families.change_tables.kept_changes import KeptChanges
+from penstock.destination.families.kept_tables import Key, parked_note
 from penstock.destination.families.ledger import watermarks_from, watermarks_text
 from penstock.destination.families.target import Target
 from penstock.destination.families.versioned.documents import (
@@ -31,7 +39,7 @@ from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
 
 
-class VersionedDestination(KeptTables, TakesReplays):
+class VersionedDestination(KeptChanges, TakesReplays):
     """Executors write documents at once, each with its position; of two the older one loses, so
     that all may come again. The driver stores how far they are, last.
 
@@ -72,7 +80,7 @@ class VersionedDestination(KeptTables, TakesReplays):
         notes = self.ledger.read("progress")
         return watermarks_from(notes["progress"]) if notes else None
 
-    def writer(self) -> VersionedWriter:
+    def writer(self) -> TaskWriter:
         return VersionedWriter(self.store, self._targets, self._replaying)
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
@@ -89,7 +97,7 @@ class VersionedDestination(KeptTables, TakesReplays):
             self.were_written(written, emptied)
             notes["progress"] = watermarks_text(watermarks)
 
-    def section_writer(self, changes: Sequence[SchemaChange]) -> VersionedWriter:
+    def section_writer(self, changes: Sequence[SchemaChange]) -> TaskWriter:
         """Rows behind a schema change are written at once, so tables follow before them."""
         self._follow(changes)
         return self.writer()
@@ -105,12 +113,13 @@ class VersionedDestination(KeptTables, TakesReplays):
 
     def _follow(self, changes: Sequence[SchemaChange]) -> None:
         for change in changes:
+            after = self._after(change, self._targets)
             with self._changing() as notes:
                 done = json.loads(self.ledger.read("schema").get("schema", "[]"))
                 if [*change.position] > done:
                     self._alter(change, self._targets, notes)
                     notes["schema"] = json.dumps(change.position)
-            self._targets = {**self._targets, **after_change(change, self._targets)}
+            self._targets = {**self._targets, **after}
 
     # -- copies ----------------------------------------------------------------------------------
 
@@ -119,7 +128,7 @@ class VersionedDestination(KeptTables, TakesReplays):
             self.begin_copy(table, self._targets[table.oid])
             self._forget_copy(table, notes)
 
-    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> VersionedChunkWriter:
+    def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> ChunkWriter:
         return VersionedChunkWriter(self.store, self._targets[table.oid])
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
@@ -131,7 +140,7 @@ class VersionedDestination(KeptTables, TakesReplays):
 
     # -- replays ---------------------------------------------------------------------------------
 
-    def catchup_writer(self, tables: Collection[int]) -> VersionedWriter:
+    def catchup_writer(self, tables: Collection[int]) -> TaskWriter:
         targets = {oid: self._targets[oid] for oid in tables}
         return VersionedWriter(self.store, targets, self._replaying)
 
