@@ -135,6 +135,18 @@ class BigQueryPipeline(WarehousePipeline):
         assert not self._stand_in.refused
 
 
+PARTITIONED = (
+    "CREATE TABLE events (id int, day date, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
+    "CREATE TABLE events_01 PARTITION OF events FOR VALUES FROM ('2026-01-01') TO ('2026-02-01')",
+    "INSERT INTO events SELECT n, '2026-01-01' FROM generate_series(1, 20) n",
+)
+"""A table whose partitions arrive as one table."""
+MOVED_PARTITIONS = (
+    "CREATE TABLE events_02 PARTITION OF events FOR VALUES FROM ('2026-02-01') TO ('2026-03-01')",
+    "INSERT INTO events VALUES (1, '2026-02-02')",
+    "UPDATE events SET day = '2026-02-01' WHERE id < 5 AND day = '2026-01-01'",
+    "DELETE FROM events_01 WHERE id = 9",
+)
 KINDS = (RedshiftPipeline, SnowflakePipeline, BigQueryPipeline)
 
 
@@ -155,13 +167,13 @@ def warehouse(
 
 def test_a_copy_changes_and_schema_changes_into_a_stand_in(warehouse: WarehousePipeline) -> None:
     warehouse.fill("items")
-    warehouse.pipeline.execute(*BEFORE)
+    warehouse.pipeline.execute(*BEFORE, *PARTITIONED)
     warehouse.configure(chunk_bytes="4MiB")
     warehouse.run_until_caught_up()
-    warehouse.expect_equal("items", "loose", "gone", "empty")
-    warehouse.pipeline.execute(*AFTER, WITHOUT_A_KEY)
+    warehouse.expect_equal("items", "loose", "gone", "empty", "events")
+    warehouse.pipeline.execute(*AFTER, WITHOUT_A_KEY, *MOVED_PARTITIONS)
     warehouse.run_until_caught_up()
-    warehouse.expect_equal("items", "loose", "kept", "empty")
+    warehouse.expect_equal("items", "loose", "kept", "empty", "events")
 
 
 @pytest.mark.parametrize(

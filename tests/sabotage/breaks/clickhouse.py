@@ -27,6 +27,19 @@ BREAKS = (
         ),
     ),
     Break(
+        name="clickhouse-changes-that-come-again",
+        guarantee=_GUARANTEE,
+        without="A change that comes again in another batch stands twice in its change table.",
+        file="destination/clickhouse/changes.py",
+        edits=(
+            (
+                'pa.repeat("", rows.num_rows)',
+                "pa.repeat(str(id(rows)), rows.num_rows)",
+            ),
+        ),
+        noticed_by=(("contract/test_clickhouse.py", "test_changes_that_come_again_stand_once"),),
+    ),
+    Break(
         name="clickhouse-tasks-without-a-fence",
         guarantee=_GUARANTEE,
         without="Tasks of a driver that was replaced go on writing.",

@@ -98,6 +98,31 @@ BREAKS = (
         ),
     ),
     Break(
+        name="a-slice-with-the-mark-of-all",
+        guarantee="Once, in warehouses",
+        without="A batch in slices is several scripts: a driver that dies between them loses rows.",
+        file="destination/bigquery/destination.py",
+        edits=(("        if not is_next_slice and self.", "        if self."),),
+        noticed_by=(
+            ("contract/test_bigquery.py", "test_a_batch_that_is_merged_in_slices_is_one_script"),
+        ),
+    ),
+    Break(
+        name="changes-of-a-batch-without-its-position",
+        guarantee="Once, in warehouses",
+        without="Changes are committed before the position: those of a lost commit come twice.",
+        file="destination/families/warehouse/destination.py",
+        edits=(
+            (
+                "self._merge(rows.target).apply(rows)",
+                "self._merge(rows.target).apply(rows); self.session.commit(); self.session.begin()",
+            ),
+        ),
+        noticed_by=(
+            ("contract/test_redshift.py", "test_every_change_stands_once_whatever_is_lost"),
+        ),
+    ),
+    Break(
         name="rows-before-a-schema-change-come-again",
         guarantee="Once, in warehouses",
         without="What was committed because a table is changed behind it leaves no mark.",
