@@ -135,8 +135,9 @@ def test_a_batch_that_is_merged_in_slices_is_one_script(
     adapter.stand_in.jobs.clear()
     deliver(destination, builder.frontier, [changes])
     assert_delivered(adapter, reference(changes))
-    (script,) = _scripts(adapter.stand_in)
-    assert len([line for line in script if "`items`" in line]) > 1
+    scripts = _scripts(adapter.stand_in)
+    assert len(scripts) == 1
+    assert len([line for line in scripts[0] if "`items`" in line]) > 1
 
 
 def _scripts(stand_in: BigQueryStandIn) -> list[list[str]]:

@@ -221,13 +221,14 @@ def test_rows_change_while_they_are_copied(into: ClickHousePipeline, *, anew: bo
 
 
 @pytest.mark.release
-def test_every_type(into: ClickHousePipeline) -> None:
+@pytest.mark.parametrize("mode", ["merge", "append"])
+def test_every_type(into: ClickHousePipeline, mode: str) -> None:
     """Values that do not fit are null, and all others equal."""
     step = 1000
     url = into.pipeline.url
     _execute(url, [*CREATE_TYPES, *(each for kind in TYPES for each in create(kind))])
     _execute(url, [each for kind in TYPES for each in rows(kind, 1)])
-    into.configure(unfit="null")
+    into.configure(unfit="null", mode=mode)
     into.run_until_caught_up()
     changes = [each for kind in TYPES for each in rows(kind, step)]
     for kind in TYPES:
