@@ -17,9 +17,11 @@ from penstock.destination.ducklake import destination as ducklake_destination
 from penstock.destination.ducklake.destination import DucklakeDestination
 from penstock.destination.ducklake.lake import Lake
 from penstock.destination.ducklake.merging import merge_rows
-from penstock.destination.ducklake.names import quoted
+from penstock.destination.ducklake.names import DuckLakeLatest, quoted, table_name
 from penstock.destination.ducklake.options import DucklakeOptions
 from penstock.destination.ducklake.tables import lake_tables
+from penstock.destination.families.change_tables.latest import WindowedLatest, latest_query
+from penstock.destination.families.change_tables.task_writer import source_of
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
@@ -100,6 +102,26 @@ class DucklakeLatest(DucklakeAdapter):
 
     def rows(self, name: TableName) -> Counter[FrozenRow]:
         return super().rows((f"{name[0]}_latest", name[1]))
+
+
+class WindowedDuckLake(WindowedLatest, DuckLakeLatest):
+    """The query of the views that warehouses have, in DuckDB's words."""
+
+
+class DucklakeWindowed(DucklakeLatest):
+    """What that query finds."""
+
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        (destination,) = self._made[-1:]
+        assert isinstance(destination, DucklakeDestination)
+        (target,) = (
+            each for each in destination._targets.values() if (each.schema, each.name) == name
+        )
+        query = latest_query(table_name(target), source_of(target), WindowedDuckLake())
+        with self._reader.session() as session:
+            found = session.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({query})")
+            names = [column[0] for column in found.description or []]
+            return Counter(frozen(dict(zip(names, r, strict=True))) for r in found.fetchall())
 
 
 @pytest.mark.release  # a minute and a half of processor time; `delta` has the same base
