@@ -115,6 +115,14 @@ BREAKS = (
         noticed_by=(("unit/test_health.py", "test_the_source_is_gone"),),
     ),
     Break(
+        name="hanging-tasks-not-told",
+        guarantee="Nothing hangs and looks healthy",
+        without="A pipeline whose tasks hang says for ten minutes that it is well.",
+        file="metrics/health.py",
+        edits=(("if work is None or work != self._worked[1]:", "if work is None or work:"),),
+        noticed_by=(("unit/test_health.py", "test_tasks_of_a_batch_hang"),),
+    ),
+    Break(
         name="slot-of-a-lost-machine-kept",
         guarantee="One writer",
         without="The walsender of a machine that is lost keeps the slot from its successor.",
