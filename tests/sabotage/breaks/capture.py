@@ -181,7 +181,7 @@ BREAKS = (
         guarantee="A backlog is bounded and drains",
         without="A worker keeps what each task leaves, as long as that is little.",
         file="spark/daemon.py",
-        edits=(("least = least or resident_bytes()", "least = resident_bytes()"),),
+        edits=(("rest = rest or now", "rest = now"),),
         noticed_by=(("unit/test_spark_daemon.py", "test_what_tasks_leave_is_given_back"),),
     ),
 )
