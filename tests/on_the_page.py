@@ -34,7 +34,7 @@ def expect_accessible(page: Page, what: str) -> None:
         for violation in found.response["violations"]
         for node in violation["nodes"][:3]
     ]
-    assert serious == [], what
+    assert serious == [], f"{what}: {serious}"
 
 
 def phases(store: PostgresStore) -> set[str]:

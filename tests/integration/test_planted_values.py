@@ -148,8 +148,9 @@ def held_by(url: str, name: str) -> dict[str, bytes]:
     client = ClickHouseClient(ClickHouseOptions.model_validate({"url": url}))
 
     def texts(sql: str) -> list[str]:
-        found: list[str] = client.read(sql, doing="searching")[0].to_pylist()
-        return found
+        # Bytes of a bytea are there as they are.
+        found = client.read(sql, doing="searching")[0].cast(pa.binary()).to_pylist()
+        return [value.decode(errors="backslashreplace") for value in found]
 
     databases = f"database LIKE '{name}%'"
     names = "SELECT concat('`', database, '`.`', name, '`') FROM system.tables WHERE " + databases  # noqa: S608

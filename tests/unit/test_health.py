@@ -161,6 +161,25 @@ def test_a_batch_may_take_long_and_is_told_all_the_same(seen: Seen) -> None:
         assert seen.ok() == (True, True)
 
 
+def test_tasks_of_a_batch_hang(seen: Seen) -> None:
+    seen.behind = True
+    with seen.health.query():
+        seen.health.batch(+1)
+        for used in range(int(TOLD_SECONDS)):
+            seen.health.tasks_worked(used)
+            seen.look()
+        assert seen.health.health().ok, "they are at work"
+        seen.until(SLOW_SECONDS - 5)
+        assert seen.health.health().ok
+        for _ in range(int(TOLD_SECONDS - SLOW_SECONDS)):
+            seen.health.tasks_worked(int(TOLD_SECONDS) - 1)
+            seen.look()
+        assert "have used no processor time for" in str(seen.health.health().body)
+        seen.health.tasks_worked(None)
+        seen.look()
+        assert seen.health.health().ok, "the batch is written, and is being committed"
+
+
 def test_the_log_is_full(seen: Seen) -> None:
     seen.behind = True
     seen.report["state"] = "paused"
@@ -204,6 +223,10 @@ class Capture:
         return {"state": "streaming", "at": 1.0}
 
 
+class Engine:
+    batch_work = None
+
+
 class Tables:
     are_settled = True
     note_count = 0
@@ -211,7 +234,7 @@ class Tables:
 
 @pytest.fixture
 def context(tmp_path: Path) -> RunContext:
-    return run_context("shop", tmp_path, session=Session())
+    return run_context("shop", tmp_path, session=Session(), engine=Engine())
 
 
 def reasons(context: RunContext) -> str:

@@ -54,12 +54,14 @@ class Followed:
         self.store.store_table_schemas([LATER], CHANGED_AT)
         self.tables.take_part()
         self.destination = Prepared()
+        self.heeded: list[object] = []
         frontier = Frontier(at, at + 1)
         committer: Any = SimpleNamespace(
             standing=Watermarks(frontier),
             lock=nullcontext(),
             read_up_to=frontier,
             commit_sections=self._commit_sections,
+            heed_writer=self.heeded.append,
         )
         self.committer = committer
         session: Any = SimpleNamespace(

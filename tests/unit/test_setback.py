@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.changelog import ChangeLog, LogIdentity
 from penstock.changelog.writer import LogWriter
 from penstock.destination.memory import MemoryDestination, MemoryOptions, forget
 from penstock.metrics.catalogue import SETBACKS
@@ -185,6 +185,39 @@ def test_what_a_promoted_source_never_had_is_not_delivered_from_the_log(run: Run
     run.seen = SeenSource(replace(IDENTITY, timeline=2), 0x500, {1: FIRST.end_lsn})
     with pytest.raises(IdentityChanged, match=r"The change log in .* stands at 0/208"):
         run.committer.heed_source()
+
+
+def test_capture_may_know_of_a_promotion_first(run: Run) -> None:
+    """What it has written since is of the later timeline, and was delivered before the driver's own
+    session was connected anew.
+    """
+    run.log.claim_identity(LogIdentity("7001", 1, "shop", "slot"))
+    run.log_from(FIRST, SECOND)
+    run.committer.heed_writer(run.log.list())
+    run.deliver(SECOND)
+    assert run.destination.committed() == Watermarks(SECOND, source=IDENTITY)
+    left, third = {1: SECOND.end_lsn}, Frontier(0x300, 0x308)
+    run.log.claim_identity(LogIdentity("7001", 2, "shop", "slot"), left)
+    run.log_from(SECOND, third)
+    promoted = replace(IDENTITY, timeline=2)
+    # The driver has been connected anew, and not yet taken anything of that.
+    run.seen = SeenSource(promoted, 0x500, left)
+    run.committer = run.started()
+    assert run.resume() == Watermarks(SECOND, source=promoted)
+    # It is connected anew only after it has.
+    run.seen = SeenSource(IDENTITY, 0x500)
+    run.committer = run.started()
+    run.resume()
+    run.committer.heed_writer(run.log.list())
+    run.deliver(third)
+    assert run.destination.committed() == Watermarks(third, source=promoted)
+    reader = run.log.reader("shop")
+    assert reader is not None
+    assert reader.source == promoted
+    run.resume()
+    assert run.committer.standing.source == promoted
+    run.seen = SeenSource(promoted, 0x500, left)
+    assert run.committer.heed_source()
 
 
 def test_a_source_that_does_not_answer_is_asked_again(run: Run) -> None:

@@ -5,6 +5,7 @@ write no lines that look like ours.
 from __future__ import annotations
 
 import io
+import json
 import logging
 
 import pytest
@@ -18,7 +19,7 @@ from penstock.source.capture.say import say as capture_says
 from penstock.verify.report import TableComparison, VerifyReport
 
 NAME = "[/x]\x1b[2J\r\u202etest\nError: pipeline shop: all is lost"
-SHOWN = "[/x]\\x1b[2J\\r\\u202etest"
+SHOWN = "[/x]\\u001b[2J\\u000d\\u202etest"
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def test_what_a_terminal_would_act_on_is_an_escape() -> None:
     assert shown_text(NAME) == f"{SHOWN}\nError: pipeline shop: all is lost"
     assert shown_line(NAME) == f"{SHOWN}\\nError: pipeline shop: all is lost"
     assert shown_lines(NAME) == f"{SHOWN}\n    Error: pipeline shop: all is lost"
+    assert json.loads(shown_text(json.dumps(NAME, ensure_ascii=False))) == NAME
     assert shown_line("größe „ü“ 漢字 👩‍👩‍👧") == "größe „ü“ 漢字 👩‍👩‍👧"
 
 

@@ -117,6 +117,11 @@ class Listing:
         return self.segments[-1].frontier if self.segments else None
 
     @property
+    def writer(self) -> int:
+        """The epoch of who wrote last; 0 for an empty log."""
+        return self.segments[-1].epoch if self.segments else 0
+
+    @property
     def total_bytes(self) -> int:
         return sum(self.sizes.values())
 
@@ -177,6 +182,13 @@ class ChangeLog:
                     remedy=START_ANEW,
                 )
             self.root.write("log.json", data, durable=True)
+
+    def timeline(self) -> int:
+        """The source's timeline in which capture last began to read, or 0. All that the log had by
+        then is a part of that one's history. Asked after a listing, it holds for what is listed.
+        """
+        known = self._read_json(self.root, "log.json", _REMAKE_LOG_JSON) or {}
+        return int(known.get("timeline", 0))
 
     # -- segments --------------------------------------------------------------------------------
 

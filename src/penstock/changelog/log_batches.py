@@ -28,6 +28,8 @@ class LogBatches:
     ) -> None:
         self.frontier = start
         """Where the next batch begins."""
+        self.listing: Listing | None = None
+        """What the last batch was cut from."""
         self._size = size
         self._view = LogView(log, told, sees_barriers=True)
         self._barriers = BarrierWatch(log, delivery)
@@ -35,7 +37,7 @@ class LogBatches:
 
     def next(self) -> Batch | None:
         """What comes next; None where there is nothing. Raises LogError."""
-        listing = self._view.listing()
+        self.listing = listing = self._view.listing()
         limit = self._limit(listing)
         size = self._size.next(chain.waiting_bytes(listing.segments, listing.sizes, self.frontier))
         batch = chain.next_batch(

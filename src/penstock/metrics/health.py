@@ -46,6 +46,8 @@ class Health:
         self._behind = False
         self._batches: int | None = None
         """How many batches are under way; None while no query is."""
+        self._worked: tuple[float, int | None] = (clock(), None)
+        """When tasks of a batch were last seen to work, and how much they had worked by then."""
         self._troubles: dict[str, tuple[float, str]] = {}
         self._asked: dict[object, tuple[str, float]] = {}
         self._captures = False
@@ -103,6 +105,14 @@ class Health:
             self._begun = self._clock()
             if self._batches is not None:
                 self._batches = max(0, self._batches + step)
+
+    def tasks_worked(self, work: int | None) -> None:
+        """How much tasks of a batch have worked; None where none is being written, or nobody can
+        tell.
+        """
+        with self._lock:
+            if work is None or work != self._worked[1]:
+                self._worked = (self._clock(), work)
 
     def captures(self, report: Mapping[str, Any]) -> None:
         """What capture last said; nothing where it has said nothing yet."""
@@ -222,6 +232,16 @@ class Health:
             yield self._undelivered(now)
         elif self._behind and self._batches == 0 and now - self._begun > SLOW_SECONDS:
             yield f"Spark has begun no batch for {now - self._begun:.0f} s, though there is work"
+        elif self._hanging() > SLOW_SECONDS:
+            yield (
+                f"the tasks of a batch have used no processor time for {self._hanging():.0f} s: "
+                "they hang, or wait for a destination that takes nothing"
+            )
+
+    def _hanging(self) -> float:
+        """For how long tasks of a batch were seen to do nothing."""
+        since, work = self._worked
+        return self._turned - since if work is not None else 0.0
 
     def _undelivered(self, now: float) -> str:
         return f"nothing was delivered for {now - self._moved:.0f} s, though there is work"

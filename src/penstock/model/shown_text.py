@@ -13,8 +13,10 @@ _ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\
 
 
 def shown_text(text: str) -> str:
-    """With what a terminal would act on as an escape; line ends and tabs stay."""
-    return _ODD.sub(lambda found: ascii(found[0])[1:-1], text)
+    """With what a terminal would act on as an escape; line ends and tabs stay. In a JSON text the
+    escape means the same.
+    """
+    return _ODD.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def shown_line(text: str) -> str:

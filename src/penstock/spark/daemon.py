@@ -106,24 +106,25 @@ def giving_back(run_task: Callable[..., int]) -> Callable[..., int]:
     Arrow and the C library keep what was freed for the next time. That is well while tasks follow
     each other: to give it back and fetch it again costs more than many tasks do. A worker lives as
     long as the pipeline, so it is given back where no task has come for a while, and where it is
-    much. Compared is with the least that this worker had, or small rests would add up for ever.
+    much. Compared is with what was left when that was last done.
     """
     import pyarrow as pa
 
     pool = pa.default_memory_pool()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    least = 0
+    rest = 0
 
     def run(connection: socket.socket, *arguments: Any) -> int:
-        nonlocal least
-        least = least or resident_bytes()
-        left = resident_bytes() - least
+        nonlocal rest
+        now = resident_bytes()
+        rest = rest or now
+        left = now - rest
         if left > _MUCH_BYTES or (left > _LARGE_BYTES and not _comes(connection)):
             gc.collect()
             pool.release_unused()
             if trim is not None:
                 trim(0)
-            least = resident_bytes()
+            rest = resident_bytes()
         return run_task(connection, *arguments)
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.session import end_session, start_session
 from penstock.spark.source import share_out
 from penstock.spark.task_width import TaskWidth
+from penstock.spark.worker_time import local_jvm, workers_time
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
 from penstock.transform.step import Step
@@ -58,6 +60,10 @@ class SparkEngine(Engine):
         self._reading = LogReading(ChangeLog.of(config.change_log), config.batch.buffer_bytes)
         self._session: SparkSession
         self._width: TaskWidth
+        self._jvm: int | None = None
+        self._lock = threading.Lock()
+        self._batches = 0
+        """How many are being written at the moment."""
 
     def __enter__(self) -> Self:
         if self._given is not None:
@@ -68,6 +74,7 @@ class SparkEngine(Engine):
             self._session = start_session(self._config.delivery, self._config.spark)
         with jvm_needed():
             self._width = TaskWidth(self._session.sparkContext)
+            self._jvm = local_jvm(self._session.sparkContext)
         return self
 
     def __exit__(
@@ -89,6 +96,13 @@ class SparkEngine(Engine):
             if self._session.sparkContext._jsc.sc().isStopped():
                 raise spark_lost()
 
+    @property
+    def batch_work(self) -> int | None:
+        """Processor time of Python workers, where they run on this machine. Work of a copy counts,
+        too; a copy alone is not looked at, since the source may search long for its first row.
+        """
+        return workers_time(self._jvm) if self._batches and self._jvm is not None else None
+
     @contextmanager
     def cancellable(self) -> Iterator[Callable[[], None]]:
         context, group = self._session.sparkContext, uuid.uuid4().hex
@@ -107,7 +121,18 @@ class SparkEngine(Engine):
         own = (floors,) if section is None else (floors, section)
         steps = (*own, *self._steps)
         shares = share_out(batch.pointers, self._width_for(writer))
-        return run_batch(self._session, self._reading, shares, steps, writer)
+        with self._writing_batch():
+            return run_batch(self._session, self._reading, shares, steps, writer)
+
+    @contextmanager
+    def _writing_batch(self) -> Iterator[None]:
+        with self._lock:
+            self._batches += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._batches -= 1
 
     def _width_for(self, writer: TaskWriter) -> int:
         if isinstance(writer, LanedWriter) and writer.in_one_task:

@@ -115,6 +115,14 @@ BREAKS = (
         noticed_by=(("unit/test_health.py", "test_the_source_is_gone"),),
     ),
     Break(
+        name="hanging-tasks-not-told",
+        guarantee="Nothing hangs and looks healthy",
+        without="A pipeline whose tasks hang says for ten minutes that it is well.",
+        file="metrics/health.py",
+        edits=(("if work is None or work != self._worked[1]:", "if work is None or work:"),),
+        noticed_by=(("unit/test_health.py", "test_tasks_of_a_batch_hang"),),
+    ),
+    Break(
         name="slot-of-a-lost-machine-kept",
         guarantee="One writer",
         without="The walsender of a machine that is lost keeps the slot from its successor.",
@@ -173,7 +181,7 @@ BREAKS = (
         guarantee="A backlog is bounded and drains",
         without="A worker keeps what each task leaves, as long as that is little.",
         file="spark/daemon.py",
-        edits=(("least = least or resident_bytes()", "least = resident_bytes()"),),
+        edits=(("rest = rest or now", "rest = now"),),
         noticed_by=(("unit/test_spark_daemon.py", "test_what_tasks_leave_is_given_back"),),
     ),
 )

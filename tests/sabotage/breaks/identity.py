@@ -53,6 +53,14 @@ BREAKS = (
         ),
     ),
     Break(
+        name="promotion-that-capture-knows-first",
+        guarantee="Positions are of one source",
+        without="What came from a promoted standby is taken for what the old primary had and lost.",
+        file="pipeline/run/batch_committer.py",
+        edits=(("if listing.writer == self._writer:", "if listing.writer >= 0:"),),
+        noticed_by=(("unit/test_setback.py", "test_capture_may_know_of_a_promotion_first"),),
+    ),
+    Break(
         name="no-timeline-but-the-first",
         guarantee="Positions are of one source",
         without="A standby that was promoted is refused, though nothing was lost.",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from penstock.changelog.changelog import Listing
 from penstock.changelog.reader_record import ReaderRecord
 from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.protocols import FollowsSchema
@@ -24,7 +25,7 @@ from penstock.model.errors import (
     StoreError,
 )
 from penstock.model.lsn import NOTHING, Frontier
-from penstock.model.source_identity import SeenSource
+from penstock.model.source_identity import SeenSource, SourceIdentity
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.held import expect_source, held_by
@@ -93,6 +94,7 @@ class BatchCommitter:
         """Held while something is committed: who changes the destination otherwise takes it."""
         self.standing = Watermarks()
         self._seen: SeenSource | None = None
+        self._writer, self._timeline = 0, 0
         self.record = ReaderRecord(self._log, context.config.delivery)
         """What capture, and whoever looks at the log, knows of the destination."""
         recorded = self._log.reader(context.config.delivery)
@@ -135,7 +137,7 @@ class BatchCommitter:
             standing = Watermarks(
                 held.frontier if held else begin,
                 {oid: at for oid, at in told.items() if oid in wanted},
-                self._seen.identity if self._seen else known_source,
+                self._as_captured(self._seen.identity if self._seen else known_source),
             )
             for oid, at in waiting.items():
                 places = [*filter(None, [at, told.get(oid)])]
@@ -208,8 +210,25 @@ class BatchCommitter:
             expect_source(seen, held, self._log)
             with self.lock:
                 self._seen = seen
-                self.standing = replace(self.standing, source=seen.identity)
+                self.standing = replace(self.standing, source=self._as_captured(seen.identity))
         return True
+
+    def heed_writer(self, listing: Listing) -> None:
+        """Called with what the log lists, before anything of it is committed. A source may have
+        been promoted, and capture may know of it before us: positions in what it has written since
+        are of the later timeline.
+        """
+        if listing.writer == self._writer:
+            return
+        timeline = self._log.timeline()
+        with self.lock:
+            self._writer, self._timeline = listing.writer, max(self._timeline, timeline)
+            self.standing = replace(self.standing, source=self._as_captured(self.standing.source))
+
+    def _as_captured(self, source: SourceIdentity | None) -> SourceIdentity | None:
+        if source is None or source.timeline >= self._timeline:
+            return source
+        return replace(source, timeline=self._timeline)
 
     def held(self) -> Watermarks | None:
         """Where the destination stands or, if it does not know, where it was last seen."""

@@ -53,6 +53,13 @@ class Engine(ABC):
     def check(self) -> None:
         """Raise SparkLost where that which runs tasks is gone. Takes as long as an answer takes."""
 
+    @property
+    def batch_work(self) -> int | None:
+        """A number that grows while tasks of a batch work; None where no batch is being written, or
+        nobody can tell.
+        """
+        return None
+
     @abstractmethod
     def cancellable(self) -> AbstractContextManager[Callable[[], None]]:
         """For the jobs of the thread that enters: another one may call what it gives, and the job

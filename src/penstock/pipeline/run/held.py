@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.contract import Destination
 from penstock.model.source_identity import SeenSource
@@ -26,4 +28,6 @@ def expect_source(seen: SeenSource, held: Watermarks, log: ChangeLog) -> None:
     if held.source is None or held.source.timeline == seen.identity.timeline:
         return
     if (end := log.list().frontier) is not None:
-        seen.expect(held.source, end.end_lsn, f"The change log in {log.root.path}")
+        # Capture may know of a promotion before us, and have gone on.
+        now = replace(held.source, timeline=max(held.source.timeline, log.timeline()))
+        seen.expect(now, end.end_lsn, f"The change log in {log.root.path}")

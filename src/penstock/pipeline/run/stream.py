@@ -170,6 +170,8 @@ class Stream:
 
         def floors_at(start: Frontier) -> Floors:
             health.batch(+1)
+            if batches.listing is not None:
+                self._committer.heed_writer(batches.listing)
             return joins.floors_at(start, lambda: self._committer.is_unsure or self._stopping())
 
         def commit(job: JobResult, frontier: Frontier) -> None:

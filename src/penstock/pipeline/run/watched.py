@@ -22,6 +22,7 @@ class Watched:
     def __init__(self, context: RunContext, capture: Capture, tables: TableRegistry) -> None:
         self._metrics = context.metrics
         self._session = context.session
+        self._engine = context.engine
         self._store = context.store
         self._log = context.log
         # Less than the next segment may need.
@@ -38,6 +39,7 @@ class Watched:
         # Whoever needs the source, or the report, finds out by himself that it is not to be had.
         self._metrics.health.trouble("source", self._ask_source())
         self._metrics.health.trouble("disk", self._look_at_disk())
+        self._metrics.health.tasks_worked(self._engine.batch_work)
         found = Counter(state.phase for state in self._store.get_table_states().values())
         phases = {phase: found[phase] for phase in get_args(Phase)}
         self._metrics.tables(phases, self._tables.note_count)

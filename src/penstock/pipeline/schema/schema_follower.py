@@ -194,6 +194,7 @@ class SchemaFollower:
             point,
         )
         assert batch is not None  # noqa: S101 (the log is further on than that)
+        self._committer.heed_writer(listing)
         writer = self._writer([])
         job = self._engine.write_batch(batch, self._floors(), writer)
         self._committer.commit_sections([Rows(tuple(job.receipts))], batch.frontier, job)
@@ -232,6 +233,7 @@ class SchemaFollower:
         again |= self._copied_before(points)
         if again:
             self._store.set_wishes(dict.fromkeys(again, "resync"))
+        self._committer.heed_writer(listing)
         sections, jobs = self._sections(batch, floors, points, changes)
         self._committer.commit_sections(sections, batch.frontier, in_turn(jobs))
         with self._committer.lock:

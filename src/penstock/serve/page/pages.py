@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import FastAPI, Request
-from nicegui import ui
+from nicegui import app, ui
 
 from penstock.cadence import paced
 from penstock.serve.page.acting import Acting
@@ -58,6 +58,8 @@ def install_pages(
             return
         await show_pipeline(person, file, tab, destination)
 
+    # Its bar for requests under way has no name that could be read out.
+    app.config.quasar_config["loadingBar"]["skipHijack"] = True
     ui.run_with(
         application,
         title="Penstock",
