@@ -136,7 +136,8 @@ _MARKS = tuple(
     }
 )
 _SECOND = int(datetime.fromisoformat(_DAY).replace(tzinfo=UTC).timestamp())
-_NUMBERS = re.compile(rb"71317\d{11}|%d\d{6}" % (_SECOND // 10000))
+# Within longer numbers, such as a position, these few digits may come by chance.
+_NUMBERS = re.compile(rb"71317\d{11}|(?<!\d)%d\d{6}" % (_SECOND // 10000))
 
 
 def with_planted(places: Mapping[str, bytes]) -> dict[str, bytes]:
