@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from penstock.model.errors import IdentityChanged
@@ -37,6 +37,10 @@ class SourceIdentity:
             return ""
         whole = f"{self.system_id}/{self.publication}/{self.database}"
         return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+    def since(self, timeline: int) -> SourceIdentity:
+        """The same source once it is in ``timeline``, if that is a later one."""
+        return self if self.timeline >= timeline else replace(self, timeline=timeline)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

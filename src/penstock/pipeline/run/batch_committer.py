@@ -226,9 +226,7 @@ class BatchCommitter:
             self.standing = replace(self.standing, source=self._as_captured(self.standing.source))
 
     def _as_captured(self, source: SourceIdentity | None) -> SourceIdentity | None:
-        if source is None or source.timeline >= self._timeline:
-            return source
-        return replace(source, timeline=self._timeline)
+        return source and source.since(self._timeline)
 
     def held(self) -> Watermarks | None:
         """Where the destination stands or, if it does not know, where it was last seen."""

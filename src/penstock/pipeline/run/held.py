@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from penstock.changelog.changelog import ChangeLog
 from penstock.destination.contract import Destination
 from penstock.model.source_identity import SeenSource
@@ -29,5 +27,6 @@ def expect_source(seen: SeenSource, held: Watermarks, log: ChangeLog) -> None:
         return
     if (end := log.list().frontier) is not None:
         # Capture may know of a promotion before us, and have gone on.
-        now = replace(held.source, timeline=max(held.source.timeline, log.timeline()))
-        seen.expect(now, end.end_lsn, f"The change log in {log.root.path}")
+        seen.expect(
+            held.source.since(log.timeline()), end.end_lsn, f"The change log in {log.root.path}"
+        )
