@@ -101,7 +101,7 @@ class ObjectServer:
         self._log = (self._folder / "log.txt").open("ab")
         self._process = subprocess.Popen(
             [
-                *(str(Path(sys.executable).with_name("weed")), "server"),
+                *(str(Path(sys.executable).with_name("weed")), f"-logdir={self._folder}", "server"),
                 *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={data}"),
                 *(f"-master.port={self._master}", f"-volume.port={self._volume}"),
                 *("-filer", f"-filer.port={self._filer}"),
@@ -112,7 +112,8 @@ class ObjectServer:
                     for part, port in zip(_PARTS, self._grpc, strict=True)
                 ),
                 *("-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"),
-                *("-master.volumeSizeLimitMB=64", "-volume.max=20"),
+                # A bench at full scale writes some 300 MB a round.
+                *("-master.volumeSizeLimitMB=64", "-volume.max=200"),
             ],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
