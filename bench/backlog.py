@@ -66,12 +66,14 @@ class BacklogBench:
         """Write the backlog, then yield a measurement for each round and system."""
         workload, database = self._workload, self._database
         workload.create(database.conn)
+        # The warm-up has a database of its own, and destinations tell pipelines apart by name.
+        label = f"{database.name}_{workload.label}"
         # All slots are made before the load, so that all of them see it whole. The reference's
         # is never read: who has no pipeline gets a copy of it each time.
-        reference = database.pipeline(f"{workload.label}_reference")
+        reference = database.pipeline(f"{label}_reference")
         pipelines = {
             (system, number): database.pipeline(
-                name := f"{workload.label}_{system}_{number}",
+                name := f"{label}_{system}_{number}",
                 self._destination(system, number, name),
                 self._parts(system),
                 **self._change_log(system),
