@@ -36,6 +36,7 @@ CREATE FUNCTION stand_in.json_serialize(jsonb) RETURNS text LANGUAGE sql
     AS $$SELECT replace($1::text, '", "', '","')$$;
 CREATE FUNCTION stand_in.json_extract_path_text(text, text) RETURNS text LANGUAGE sql
     AS 'SELECT $1::json ->> $2';
+CREATE FUNCTION stand_in.to_hex(stand_in.varbyte) RETURNS text LANGUAGE sql AS 'SELECT $1::text';
 CREATE FUNCTION stand_in.from_hex(text) RETURNS text LANGUAGE sql AS 'SELECT lower($1)';
 CREATE VIEW stand_in.columns AS
 SELECT table_schema, table_name, column_name, ordinal_position, numeric_precision, numeric_scale,
@@ -51,7 +52,7 @@ _SPELLED = {
     r"\bVARCHAR\(65535\)": "stand_in.varchar_65535",
     r" (DISTSTYLE \w+|DISTKEY \([^)]*\)|SORTKEY \([^)]*\))": "",
     r"\binformation_schema\.columns\b": "stand_in.columns",
-    r"\b(JSON_PARSE|JSON_SERIALIZE|JSON_EXTRACT_PATH_TEXT|FROM_HEX)\(": r"stand_in.\1(",
+    r"\b(JSON_PARSE|JSON_SERIALIZE|JSON_EXTRACT_PATH_TEXT|FROM_HEX|TO_HEX)\(": r"stand_in.\1(",
     r'\b_old\."((?:[^"]|"")*)"': r"(_old ->> $name$\1$name$)",
 }
 _COPY = re.compile(

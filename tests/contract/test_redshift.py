@@ -14,16 +14,17 @@ import psycopg
 import pytest
 
 from penstock.decode.changes import ChangeSet
+from penstock.destination.contract import SchemaChange
 from penstock.destination.families.target import Target
 from penstock.destination.redshift.destination import RedshiftDestination
 from penstock.destination.redshift.options import RedshiftOptions
 from penstock.model.errors import BatchAgain, DestinationUnavailable, TableRefused
-from penstock.model.lsn import Frontier
+from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
-from penstock.model.table_definition import TypeName
+from penstock.model.table_definition import ColumnDefinition, TypeName
 from penstock.model.watermarks import Watermarks
 from penstock.testing import DestinationContract, FrozenRow
-from penstock.testing.change_builder import ChangeBuilder, Table
+from penstock.testing.change_builder import ChangeBuilder, Column, Table, table
 from penstock.testing.contract.deliveries import (
     ITEMS,
     LOOSE,
@@ -290,3 +291,84 @@ def test_rows_without_a_key_that_are_alike_go_one_by_one(adapter: StandInAdapter
     deliver(destination, builder.frontier, changes[1:])
     assert_delivered(adapter, reference(*changes))
     assert _rows_of(adapter, LOOSE).total() == 4
+
+
+JANUARY = table("events_01", Column("id", "int8", key=True), Column("note", "text"), oid=30_101)
+FEBRUARY = replace(JANUARY, oid=30_102, name="events_02")
+FOLDED = {"match": "public.events_*", "into": "all.events"}
+
+
+def folding(adapter: StandInAdapter, *folded: dict[str, str]) -> RedshiftDestination:
+    """A new driver, whose pipeline file says so."""
+    given = {**adapter.options.model_dump(exclude={"folded"}), "folded": folded}
+    adapter.options = RedshiftOptions.model_validate(given)
+    destination = opened(adapter)
+    assert isinstance(destination, RedshiftDestination)
+    return destination
+
+
+def shown(adapter: StandInAdapter, view: str = '"all".events') -> list[tuple[object, ...]]:
+    with psycopg.connect(adapter.reader) as conn:
+        return conn.execute(f"SELECT * FROM {view} ORDER BY id".encode()).fetchall()  # noqa: S608
+
+
+def test_tables_whose_names_fit_are_shown_as_one(adapter: StandInAdapter) -> None:
+    """Through all that becomes of them: the view follows in the same transaction."""
+    destination, builder = folding(adapter, FOLDED), ChangeBuilder()
+    first, second = definition(JANUARY), definition(FEBRUARY)
+    destination.prepare([first])
+    with builder.transaction():
+        builder.insert(JANUARY, "1", "a")
+    deliver(destination, builder.frontier, [builder.cut()])
+    assert shown(adapter) == [(1, "a")]
+
+    destination.prepare([second])
+    with builder.transaction():
+        builder.insert(FEBRUARY, "2", "b")
+    deliver(destination, builder.frontier, [builder.cut()])
+    assert shown(adapter) == [(1, "a"), (2, "b")]
+
+    # One of them gets a column, and another type for one: nothing of the other is lost.
+    number, flag = TypeName("pg_catalog", "bigint"), TypeName("pg_catalog", "boolean")
+    wider = replace(
+        second,
+        columns=(
+            ColumnDefinition(1, "id", number, not_null=True),
+            ColumnDefinition(3, "note", flag, missing="{t}"),
+            ColumnDefinition(4, "more", number, missing="{7}"),
+        ),
+    )
+    altered = SchemaChange(Position(1, 1), 0, "ALTER TABLE", (TableChange(second, wider),))
+    destination.commit_sections([altered], Watermarks(builder.frontier))
+    assert shown(adapter) == [(1, "a", None), (2, "true", 7)]
+
+    renamed = replace(wider, name="other")
+    altered = SchemaChange(Position(1, 2), 0, "ALTER TABLE", (TableChange(wider, renamed),))
+    destination.commit_sections([altered], Watermarks(builder.frontier))
+    assert shown(adapter) == [(1, "a")]
+    altered = SchemaChange(Position(1, 3), 0, "ALTER TABLE", (TableChange(renamed, wider),))
+    destination.commit_sections([altered], Watermarks(builder.frontier))
+    destination.drop_table(first)
+    assert shown(adapter) == [(2, True, 7)]
+
+
+def test_a_view_of_several_tables_comes_and_goes_with_the_pipeline_file(
+    adapter: StandInAdapter,
+) -> None:
+    tables = [definition(JANUARY), definition(FEBRUARY)]
+    folding(adapter).prepare(tables)
+    folding(adapter, FOLDED).prepare(tables)
+    assert shown(adapter) == []
+    adapter.stand_in.statements.clear()
+    folding(adapter, FOLDED).prepare(tables)
+    assert not [each for each in adapter.stand_in.statements if "VIEW" in each]
+    folding(adapter, {**FOLDED, "into": "public.events"}).prepare(tables)
+    assert shown(adapter, "public.events") == []
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        shown(adapter)
+
+
+def test_a_table_with_the_name_of_such_a_view_is_refused(adapter: StandInAdapter) -> None:
+    destination = folding(adapter, {**FOLDED, "into": "public.Events"})
+    with pytest.raises(TableRefused, match=r"name of a view of several tables, public\.Events"):
+        destination.prepare([replace(definition(JANUARY), name="events")])

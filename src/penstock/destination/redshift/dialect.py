@@ -122,6 +122,16 @@ class RedshiftDialect(Dialect):
     def identity(self, held: str, value: str) -> Sequence[str]:
         return (value, f"OCTET_LENGTH({value})") if held == "text" else (value,)
 
+    def as_text(self, held: str, value: str) -> str:
+        """A value of any type as text; truth values know no cast to it."""
+        if held == "json":
+            return self.document_text(value)
+        if held == "bytea":
+            return f"TO_HEX({value})"
+        if held == "bool":
+            return f"CASE WHEN {value} THEN 'true' WHEN NOT {value} THEN 'false' END"
+        return f"CAST({value} AS {self.sql_type('text')})"
+
     # -- documents -------------------------------------------------------------------------------
 
     def document_text(self, document: str) -> str:

@@ -46,9 +46,22 @@ class RedshiftTable(DestinationOptions):
         return fnmatchcase(f"{schema}.{name}", self.match)
 
 
+class FoldedTables(DestinationOptions):
+    """The view ``into`` shows all tables, whose ``schema.name`` the pattern ``match`` fits, as one.
+    It is no table of the source.
+    """
+
+    match: str = Field(min_length=1)
+    into: Annotated[str, Field(pattern=r"^[^.]+\.[^.]+$")]
+
+    def fits(self, schema: str, name: str) -> bool:
+        return fnmatchcase(f"{schema}.{name}", self.match)
+
+
 class RedshiftOptions(WarehouseOptions):
     """``stage`` is on S3, and ``iam_role`` what Redshift reads it as. ``region`` is the bucket's
-    where it is not that of the cluster. Of ``tables`` the first that fits counts.
+    where it is not that of the cluster. Of ``tables`` the first that fits counts, of ``folded``
+    each.
     """
 
     url: ConnectionUrl
@@ -56,3 +69,4 @@ class RedshiftOptions(WarehouseOptions):
     iam_role: Annotated[str, AfterValidator(_role)]
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")] | None = None
     tables: tuple[RedshiftTable, ...] = ()
+    folded: tuple[FoldedTables, ...] = ()
