@@ -12,6 +12,7 @@ from penstock.changelog.chain import (
     chain,
     has_gap,
     next_batch,
+    waiting_bytes,
     without_stale_tail,
 )
 from penstock.changelog.segment_name import SegmentName
@@ -122,6 +123,14 @@ class TestNextBatch:
             assert batch is not None
             assert batch.frontier == Frontier(last, last + 1)
             assert len(batch.pointers) == last // 10
+
+    def test_of_compressed_segments_counts_what_they_take_in_memory(self) -> None:
+        segments = [each._replace(unpacked=100) for each in (closed(1, 0, 10), closed(2, 10, 20))]
+        sizes = dict.fromkeys(segments, 1)
+        batch = next_batch(segments, sizes, NOTHING, 100)
+        assert batch is not None
+        assert [pointer.size for pointer in batch.pointers] == [100]
+        assert waiting_bytes(segments, sizes, NOTHING) == 200
 
     def test_a_transaction_larger_than_the_limit_is_taken_whole(self) -> None:
         segments = [open_(1, 0, 0), open_(2, 0, 0), closed(3, 0, 10), closed(4, 10, 20)]

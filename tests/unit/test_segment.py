@@ -55,6 +55,13 @@ def test_what_was_written_comes_back() -> None:
     assert (found.tables, found.origins) == (SEGMENT.tables, ("elsewhere",))
 
 
+def test_what_was_written_compressed_comes_back() -> None:
+    many = Segment(pa.concat_batches([SEGMENT.rows] * 1000), SEGMENT.tables, SEGMENT.origins)
+    data, digest = encode_segment(many, compressed=True)
+    assert data.size < many.rows.nbytes / 10
+    assert decode(data, rows=many.rows.num_rows, checksum=digest).rows == many.rows
+
+
 def test_a_segment_may_hold_no_rows() -> None:
     empty = Segment(SEGMENT.rows.slice(0, 0), ())
     data, digest = encode_segment(empty)

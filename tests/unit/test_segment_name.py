@@ -21,6 +21,8 @@ names = st.builds(
     st.integers(0, 10**9),
     st.booleans(),
     lsns,
+    st.booleans(),
+    st.integers(0, 10**12),
 )
 NAME = SegmentName(7, 2, 0x10, 0x20, 0x30, 5, True, 0xABC)
 TEXT = (
@@ -46,6 +48,7 @@ def test_the_written_form() -> None:
     """Fixed by docs/segment_format.md: a change of it is a new format version."""
     assert str(NAME) == TEXT
     assert NAME.frontier == Frontier(0x20, 0x30)
+    assert str(NAME._replace(unpacked=1234)) == TEXT.replace(".arrow", ".z1234.arrow")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,8 @@ def test_the_written_form() -> None:
         TEXT.upper(),
         TEXT.replace(".o.", ".x."),
         TEXT.replace(".5.", ".."),
+        TEXT.replace(".arrow", ".z0.arrow"),
+        TEXT.replace(".arrow", ".z.arrow"),
         TEXT.replace("000002", "0002"),
         # Of two names of one number, one only.
         TEXT.replace("000002", "0000002"),

@@ -105,7 +105,7 @@ def next_batch(
     for segment in todo:
         if end is not None and taken >= max_bytes:
             break
-        taken += sizes.get(segment, 0)
+        taken += _bytes_of(segment, sizes)
         frontier = segment.frontier if limit is None else _within(segment.frontier, limit)
         if frontier > start:
             end = frontier
@@ -133,7 +133,7 @@ def waiting_bytes(
     """The size of the segments with whole transactions that a reader at ``start`` does not hold."""
     reached, whole, size = start, 0, 0
     for segment in _after(segments, start):
-        size += sizes.get(segment, 0)
+        size += _bytes_of(segment, sizes)
         if segment.frontier > reached:
             reached, whole = segment.frontier, size
     return whole
@@ -160,9 +160,14 @@ def between(
             held_up_to = finished_by
         bound = min(upto, held_up_to)
         if segment.rows and bound > after and bound > segment.after:
-            pointers.append(Pointer(str(segment), sizes.get(segment, 0), after, bound))
+            pointers.append(Pointer(str(segment), _bytes_of(segment, sizes), after, bound))
     pointers.reverse()
     return tuple(pointers)
+
+
+def _bytes_of(segment: SegmentName, sizes: dict[SegmentName, int]) -> int:
+    """What whoever reads a segment has in memory."""
+    return segment.unpacked or sizes.get(segment, 0)
 
 
 def lacks(segments: Sequence[SegmentName], start: Frontier) -> bool:

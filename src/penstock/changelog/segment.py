@@ -15,6 +15,7 @@ from penstock.model.table_schema import TableSchema
 
 FORMAT_VERSION = 1
 ENCODING = "pgoutput/1 text"
+_COMPRESSION = "lz4"
 
 SCHEMA = pa.schema(
     [
@@ -68,7 +69,7 @@ def place(tables: list[TableSchema], wanted: list[TableSchema]) -> int:
     return len(tables) - len(wanted)
 
 
-def encode_segment(segment: Segment) -> tuple[pa.Buffer, int]:
+def encode_segment(segment: Segment, *, compressed: bool = False) -> tuple[pa.Buffer, int]:
     """The file's bytes and their checksum."""
     metadata = {
         b"penstock.format": str(FORMAT_VERSION).encode(),
@@ -79,7 +80,8 @@ def encode_segment(segment: Segment) -> tuple[pa.Buffer, int]:
     if segment.source:
         metadata[b"penstock.source"] = segment.source.encode()
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as writer:
+    how = pa.ipc.IpcWriteOptions(compression=_COMPRESSION if compressed else None)
+    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata), options=how) as writer:
         writer.write_batch(segment.rows.replace_schema_metadata(metadata))
     data = sink.getvalue()
     return data, checksum(data)

@@ -11,7 +11,7 @@ _NAME = re.compile(
     # At least as many digits as these; a number that has outgrown them has no zeros before it.
     r"(\d{12}|[1-9]\d{12,})\.(\d{6}|[1-9]\d{6,})"
     r"\.([0-9a-f]{16})\.([0-9a-f]{16})\.([0-9a-f]{16})\.(\d+)\.([oc]s?)"
-    r"\.([0-9a-f]{16})\.arrow",
+    r"\.([0-9a-f]{16})(?:\.z([1-9]\d*))?\.arrow",
     re.ASCII,
 )
 
@@ -34,6 +34,8 @@ class SegmentName(NamedTuple):
     checksum: int
     has_schema_changes: bool = False
     """True if it tells of schema changes, at which a pipeline ends a batch."""
+    unpacked: int = 0
+    """What its rows take in memory where the file is compressed; 0 where it is not."""
 
     @property
     def frontier(self) -> Frontier:
@@ -48,7 +50,8 @@ class SegmentName(NamedTuple):
         return (
             f"{self.sequence:012d}.{self.epoch:06d}.{self.after:016x}.{self.last:016x}"
             f".{self.end_lsn:016x}.{self.rows}.{'o' if self.is_open else 'c'}"
-            f"{'s' if self.has_schema_changes else ''}.{self.checksum:016x}.arrow"
+            f"{'s' if self.has_schema_changes else ''}.{self.checksum:016x}"
+            f"{f'.z{self.unpacked}' if self.unpacked else ''}.arrow"
         )
 
     @classmethod
@@ -67,4 +70,5 @@ class SegmentName(NamedTuple):
             is_open=match[7].startswith("o"),
             checksum=int(match[8], 16),
             has_schema_changes=match[7].endswith("s"),
+            unpacked=int(match[9] or 0),
         )

@@ -81,7 +81,8 @@ class LogWriter:
         """
         from penstock.changelog.segment import encode_segment
 
-        data, digest = encode_segment(segment)
+        compressed = self._log.segments.compresses and segment.rows.num_rows > 0
+        data, digest = encode_segment(segment, compressed=compressed)
         after = self.frontier.commit_lsn if self.frontier else 0
         name = SegmentName(
             sequence=self._next,
@@ -93,6 +94,7 @@ class LogWriter:
             is_open=is_open,
             checksum=digest,
             has_schema_changes=has_schema_changes,
+            unpacked=segment.rows.nbytes if compressed else 0,
         )
         self._check_fence()
         try:

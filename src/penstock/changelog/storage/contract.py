@@ -28,6 +28,8 @@ class Storage(ABC):
     """Whether a crash of the machine can leave a part of a file that was put in place."""
     has_late_writes: bool
     """Whether a write can still come to pass after its writer has died."""
+    compresses: bool = False
+    """Whether bytes cost more here than it costs to make them fewer."""
 
     @abstractmethod
     def child(self, name: str) -> Storage:

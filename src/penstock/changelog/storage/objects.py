@@ -24,6 +24,7 @@ class ObjectStorage(Storage):
     pace = OBJECTS
     can_tear = False
     has_late_writes = True
+    compresses = True
 
     def __init__(
         self, url: str, options: Mapping[str, str] | None = None, owner: Owner = CHANGE_LOG
