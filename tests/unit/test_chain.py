@@ -150,6 +150,12 @@ def test_what_a_fenced_writer_left_behind_a_gap_does_not_count() -> None:
     before = [closed(1, 0, 10), closed(2, 10, 20)]
     left_behind = closed(4, 20, 30)
     assert without_stale_tail([*before, left_behind], newest_epoch=2) == before
+    # Its successor died while it swept what ended no transaction.
+    unswept = [open_(4, 20, 20), open_(5, 20, 20), closed(6, 20, 30)]
+    assert without_stale_tail([*before, *unswept], newest_epoch=2) == before
+    # Two that end transactions were there in time: a segment is missing, and they count.
+    lost = [*before, closed(4, 30, 40), closed(5, 40, 50)]
+    assert without_stale_tail(lost, newest_epoch=2) == lost
     # Of the last writer it cannot be: then a segment is missing.
     assert without_stale_tail([*before, left_behind], newest_epoch=1) == [
         *before,

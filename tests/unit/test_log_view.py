@@ -111,6 +111,25 @@ def test_what_does_not_follow_what_it_knows_is_only_a_hint(
     assert view.listing().segments == (segment(1), segment(2)), "it looked for itself"
 
 
+def test_a_new_writer_that_begins_before_what_is_known_is_found_at_once(
+    counted: Counted, clock: list[float]
+) -> None:
+    """It has removed what ends no transaction. What the dead one had sent arrives later, and looks
+    like what follows.
+    """
+    unfinished = [
+        segment(number)._replace(after=0x200, last=0x200, is_open=True) for number in (2, 3)
+    ]
+    view = LogView(counted.log, counted.take, sees_barriers=True)
+    counted.add(segment(1), *unfinished)
+    assert view.listing().segments == (segment(1), *unfinished)
+    counted.log.segments.delete(*map(str, unfinished))
+    began = segment(2, epoch=2)._replace(last=0x200, rows=0)
+    counted.add(began, segment(4)._replace(after=0x200))
+    counted.told = [(began, 1)]
+    assert view.listing().segments == (segment(1), began)
+
+
 def test_a_barrier_is_seen_in_time_whatever_is_told(counted: Counted, clock: list[float]) -> None:
     """verify waits so long before it takes its position."""
     view = LogView(counted.log, counted.take, sees_barriers=True)

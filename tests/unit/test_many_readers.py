@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,7 @@ from penstock.metrics.health import Health
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
 from penstock.source.capture.keeper import Awaited, FilledLog, Limits, LogKeeper
+from penstock.source.capture.link import Link
 from tests.unit.test_capture_session import FIRST, SECOND, START, THIRD, FedStream, capture
 
 SHOP = Awaited({"shop.a": "a", "shop.b": "b"}, Frontier(START.commit_lsn, START.commit_lsn))
@@ -48,9 +49,25 @@ class Writer:
         self.removed += segments
 
 
-def keeper(log: ChangeLog, awaited: Awaited = SHOP, max_bytes: int = 1) -> LogKeeper:
-    writer: Any = Writer(log)
-    return LogKeeper(FilledLog(log, writer, awaited=awaited), Limits(max_bytes, 0.0), dict)
+def keeper(
+    log: ChangeLog, awaited: Awaited = SHOP, max_bytes: int = 1, link: Link | None = None
+) -> LogKeeper:
+    filled = FilledLog(log, cast("Any", Writer(log)), link or Link(), awaited)
+    return LogKeeper(filled, Limits(max_bytes, 0.0), dict)
+
+
+def test_what_a_reader_has_not_written_down_is_not_removed(log: ChangeLog) -> None:
+    """To others it is needed: with a gap in it the log would seem to have lost a segment."""
+    link = Link()
+    link.told["shop"] = ReaderState(THIRD, 0, 0.0)
+    kept = keeper(log, Awaited(), link=link)
+    writer = cast("Any", kept)._writer
+    kept.look(now=True)
+    assert kept.readers.held_lsn == THIRD.end_lsn, "it may be confirmed"
+    assert not writer.removed
+    log.set_reader("shop", FIRST)
+    kept.look(now=True)
+    assert [segment.last for segment in writer.removed] == [FIRST.commit_lsn]
 
 
 def test_who_has_never_run_holds_slot_and_log(log: ChangeLog) -> None:

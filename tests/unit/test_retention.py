@@ -108,6 +108,15 @@ class TestALateWrite:
         for held in (590, 600, 610):
             assert without_passed_head([self.LATE, *behind], [at(held)], late_writes=True) == behind
 
+    def test_nor_do_several_or_what_a_fenced_writer_left_at_the_end(self) -> None:
+        """The gap at the end is another affair (chain.without_stale_tail)."""
+        later = segment(31, 300, 310, epoch=2)
+        live = [segment(60, 590, 600, epoch=3), segment(61, 600, 610, epoch=3)]
+        stale = segment(63, 610, 620, epoch=3)
+        for left in ([self.LATE, *live], [self.LATE, later, *live]):
+            found = without_passed_head([*left, stale], [at(595)], late_writes=True)
+            assert found == [*live, stale]
+
     def test_a_segment_that_somebody_needs_is_missed(self) -> None:
         last = segment(60, 590, 600, epoch=2)
         for held in ([], [at(110)], [at(600), at(589)]):

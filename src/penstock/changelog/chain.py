@@ -69,16 +69,27 @@ def has_gap(segments: Sequence[SegmentName]) -> bool:
     return any(b.sequence != a.sequence + 1 for a, b in pairwise(segments))
 
 
+def first_gap(segments: Sequence[SegmentName]) -> tuple[SegmentName, SegmentName]:
+    """Those before and behind it; there is one."""
+    return next((a, b) for a, b in pairwise(segments) if b.sequence != a.sequence + 1)
+
+
 def without_stale_tail(segments: Sequence[SegmentName], newest_epoch: int) -> list[SegmentName]:
     """The segments before the first gap, if all after it are of writers that were fenced.
 
     A writer that was fenced in the middle of a publication can leave a segment behind a number
-    that its successor has swept and not used again yet.
+    that its successor has swept and not used again yet: one, for then it stops. Beside it there may
+    be such as end no transaction, where the successor died while it swept. Several of one writer
+    that do end some were there before: then a segment is lost, and they are not.
     """
     for index, (a, b) in enumerate(pairwise(segments), start=1):
         if b.sequence != a.sequence + 1:
-            stale = all(name.epoch < newest_epoch for name in segments[index:])
-            return list(segments[:index] if stale else segments)
+            behind = segments[index:]
+            ending = [name.epoch for name in behind if not name.is_unfinished]
+            is_stale = all(name.epoch < newest_epoch for name in behind)
+            return list(
+                segments[:index] if is_stale and len({*ending}) == len(ending) else segments
+            )
     return list(segments)
 
 

@@ -48,11 +48,11 @@ def _passed(segments: Sequence[SegmentName], readers: Iterable[Frontier]) -> lis
 def without_passed_head(
     segments: Sequence[SegmentName], readers: Iterable[Frontier], *, late_writes: bool = False
 ) -> list[SegmentName]:
-    """The segments behind the last gap, if no reader needs what is missing there; all of them where
-    one may: then a segment is lost.
+    """The segments without those before a gap where no reader needs what is missing there. Where
+    one may need it the gap stays: then a segment is lost, or what is behind it does not count.
 
-    A removal that was interrupted leaves some segments before a gap. Then all readers hold the
-    first one behind it: of what is removed at a time the last one goes last, so that it tells.
+    A removal that was interrupted leaves some segments before gaps. Then all readers hold the
+    first one behind each: of what is removed at a time the last one goes last, so that it tells.
 
     With ``late_writes``, what a writer had sent may also arrive when it is replaced, and all around
     it is removed. Then what stands before the gap is of earlier writers than what is behind it, and
@@ -60,16 +60,22 @@ def without_passed_head(
     gap ends may have begun in a segment that is missing; but each writer begins with a segment
     without rows, so that two are lost where that is so.)
     """
-    gaps = [i for i, (a, b) in enumerate(pairwise(segments), 1) if b.sequence != a.sequence + 1]
-    frontiers = list(readers)
-    if not gaps or not frontiers:
-        return list(segments)
-    before, first = segments[gaps[-1] - 1 : gaps[-1] + 1]
-    behind = list(segments[gaps[-1] :])
-    if first in _passed(behind, frontiers):
-        return behind
-    is_late = late_writes and before.epoch < first.epoch
-    return behind if is_late and min(frontiers).commit_lsn >= first.after else list(segments)
+    left, frontiers = list(segments), list(readers)
+    # From the first gap on: what is behind the last one may be a fenced writer's, and not count.
+    while frontiers and (gap := _first_gap(left)):
+        before, behind = left[gap - 1], left[gap:]
+        is_late = late_writes and before.epoch < behind[0].epoch
+        is_held = is_late and min(frontiers).commit_lsn >= behind[0].after
+        if not is_held and behind[0] not in _passed(behind, frontiers):
+            break
+        left = behind
+    return left
+
+
+def _first_gap(segments: Sequence[SegmentName]) -> int:
+    """Where the first segment stands behind the first gap; 0 where there is none."""
+    gaps = (i for i, (a, b) in enumerate(pairwise(segments), 1) if b.sequence != a.sequence + 1)
+    return next(gaps, 0)
 
 
 class Retention:

@@ -54,7 +54,8 @@ class LogView:
         now = time.monotonic()
         before = self._known
         if self._told is not None and not self._take(self._told):
-            self._next = 0.0
+            # All of it: where another writer has taken over it may have begun before what we know.
+            self._whole_at = 0.0
         known = self._known
         due = min(self._next, self._whole_at)
         if known is not None and now < due and _reaches(known, at_least):

@@ -108,6 +108,10 @@ class LogKeeper:
         self._session = session
         self._link = filled.link
         self._written: dict[str, ReaderState] = {}
+        self._removable: tuple[Frontier, ...] = ()
+        """Where readers are as they have written it down. What whoever lists the log could not
+        know to be held by all is not removed.
+        """
         self._next_readers = self._next_report = self._next_turn = 0.0
         self._told_full = False
         self._failure: PenstockError | None = None
@@ -150,6 +154,10 @@ class LogKeeper:
             | dict.fromkeys(absent, self._awaited.since),
             max((state.wanted_lsn for state in states.values()), default=0),
             absent,
+        )
+        self._removable = tuple(
+            self._written[name].frontier if name in self._written else NOTHING
+            for name in self.readers.held
         )
         if now or at >= self._next_turn:
             self._next_turn = at + _HOUSEKEEPING_SECONDS
@@ -215,7 +223,7 @@ class LogKeeper:
 
     def _housekeeping(self, now: float) -> None:
         listing = self._writer.listing
-        expired = self._retention.expired(listing.segments, self.readers.frontiers, now)
+        expired = self._retention.expired(listing.segments, self._removable, now)
         if expired:
             self._writer.remove(expired)
 
