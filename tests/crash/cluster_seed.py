@@ -18,6 +18,7 @@ from tests.crash.chaos_seed import Say, SeedReport
 from tests.crash.fault_schedule import plan_faults
 from tests.crash.objects_seed import FAULTS as OF_OBJECTS
 from tests.crash.objects_seed import IntoObjects, bring_all
+from tests.crash.process_faults import stale_driver
 from tests.objects_server import ObjectServer
 from tests.spark_cluster import SparkCluster
 
@@ -87,7 +88,14 @@ def _killed(executors: list[psutil.Process]) -> str:
     return f"{len(executors)} executors"
 
 
+def _stale_driver(injured: IntoCluster, amount: float) -> str:
+    """To Spark it is alive, and keeps its executors: the new one gets a machine of its own."""
+    injured.cluster.start_worker()
+    return stale_driver(injured, amount)
+
+
 FAULTS: dict[str, Callable[[IntoCluster, float], str]] = {
+    "stale driver": _stale_driver,
     "master killed": _kill_master,
     "machine lost": _lose_worker,
     "executor killed": _kill_executor,
@@ -96,7 +104,7 @@ FAULTS: dict[str, Callable[[IntoCluster, float], str]] = {
     **{
         name: OF_OBJECTS[name]
         for name in (
-            *("driver killed", "capture killed", "stale driver", "second capture"),
+            *("driver killed", "capture killed", "second capture"),
             *("store killed", "store refuses", "store loses answers", "late write"),
         )
     },

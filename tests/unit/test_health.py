@@ -225,6 +225,7 @@ class Capture:
 
 class Engine:
     batch_work = None
+    lacks_executors = False
 
 
 class Tables:
@@ -283,6 +284,10 @@ def test_the_driver_looks_at_source_and_disk(
     assert "4096 bytes are free" in look()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(2**40))
     assert "bytes are free" not in look()
+    monkeypatch.setattr(Engine, "lacks_executors", True)
+    assert "Spark has no executor for the tasks of a batch" in look()
+    monkeypatch.setattr(Engine, "lacks_executors", False)
+    assert "executor" not in look()
 
 
 def test_a_destination_that_nothing_is_delivered_to_is_asked(

@@ -212,10 +212,10 @@ class ChangeLog:
         segments = chain.without_stale_tail(segments, self.newest_epoch())
         if not chain.has_gap(segments):
             return Listing(tuple(segments), sizes, barriers)
-        before, behind = chain.first_gap(segments)
+        last, behind = chain.first_gap(segments)
         raise LogError(
             f"a segment is missing in the middle of the change log {self.segments.path}: behind "
-            f"{before} comes {behind}",
+            f"{last} comes {behind}",
             remedy="restore it from a backup; or, with `confirm: destination`, delete the change "
             "log folder: Postgres sends again what the destination does not hold yet",
         )

@@ -26,7 +26,7 @@ from penstock.spark.jvm import JVM_GONE, jvm_needed, spark_lost
 from penstock.spark.session import end_session, start_session
 from penstock.spark.source import share_out
 from penstock.spark.task_width import TaskWidth
-from penstock.spark.worker_time import local_jvm, workers_time
+from penstock.spark.worker_time import executor_count, local_jvm, workers_time
 from penstock.transform.floors import Floors
 from penstock.transform.section import Section
 from penstock.transform.step import Step
@@ -102,6 +102,10 @@ class SparkEngine(Engine):
         too; a copy alone is not looked at, since the source may search long for its first row.
         """
         return workers_time(self._jvm) if self._batches and self._jvm is not None else None
+
+    @property
+    def lacks_executors(self) -> bool:
+        return bool(self._batches) and executor_count(self._session.sparkContext) == 0
 
     @contextmanager
     def cancellable(self) -> Iterator[Callable[[], None]]:

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from typing import Any
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from penstock.changelog.changelog import ChangeLog
@@ -27,6 +28,7 @@ from penstock.source.postgres.preflight.all_checks import CheckResult
 from penstock.spark.jvm import JVM_GONE, jvm_needed
 from penstock.spark.session import end_session, start_session
 from penstock.spark.shared_folders import SharedFolder, shared_folders
+from penstock.spark.worker_time import executor_count
 
 _SCHEMA = "found string"
 # Long enough for every executor to get one of its share.
@@ -111,10 +113,9 @@ def silent_executors(count: int, answered: int) -> list[CheckResult]:
     ]
 
 
-def _wait_executors(context: object) -> int:
+def _wait_executors(context: SparkContext) -> int:
     """How many there are, once no more come."""
-    status = context._jsc.sc()  # type: ignore[attr-defined]
-    return settled_count(lambda: status.getExecutorMemoryStatus().size() - 1)
+    return settled_count(lambda: executor_count(context) or 0)
 
 
 def settled_count(

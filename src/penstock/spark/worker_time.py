@@ -1,10 +1,13 @@
-"""What the Python workers of this machine's Spark have used of the processor."""
+"""Who runs tasks, and what the Python workers of this machine's Spark have used of the processor."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from pyspark import SparkContext
+
+from penstock.spark.jvm import JVM_GONE
 
 _PROCESSES = Path("/proc")
 # Of /proc/<pid>/stat, behind the name in brackets: the parent, and the time of the process and of
@@ -17,6 +20,16 @@ def local_jvm(context: SparkContext) -> int | None:
     process = getattr(context._gateway, "proc", None)
     is_here = (context.master or "").startswith("local")
     return process.pid if is_here and process is not None else None
+
+
+def executor_count(context: SparkContext) -> int | None:
+    """How many executors a cluster has given; None where there is none, or it does not say."""
+    if (context.master or "").startswith("local"):
+        return None
+    with suppress(*JVM_GONE):
+        # The driver is in it, too.
+        return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+    return None
 
 
 def workers_time(jvm: int) -> int | None:

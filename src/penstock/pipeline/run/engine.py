@@ -60,6 +60,11 @@ class Engine(ABC):
         """
         return None
 
+    @property
+    def lacks_executors(self) -> bool:
+        """Whether a batch is to be written, and nobody is there who could."""
+        return False
+
     @abstractmethod
     def cancellable(self) -> AbstractContextManager[Callable[[], None]]:
         """For the jobs of the thread that enters: another one may call what it gives, and the job

@@ -14,6 +14,10 @@ from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import Capture
 
 _LOOK_SECONDS = paced(1.0)
+_NO_EXECUTORS = (
+    "Spark has no executor for the tasks of a batch: the cluster has no free cores, as where an "
+    "application whose driver hangs still holds them, or executors do not start"
+)
 
 
 class Watched:
@@ -40,6 +44,9 @@ class Watched:
         self._metrics.health.trouble("source", self._ask_source())
         self._metrics.health.trouble("disk", self._look_at_disk())
         self._metrics.health.tasks_worked(self._engine.batch_work)
+        self._metrics.health.trouble(
+            "executors", _NO_EXECUTORS if self._engine.lacks_executors else None
+        )
         found = Counter(state.phase for state in self._store.get_table_states().values())
         phases = {phase: found[phase] for phase in get_args(Phase)}
         self._metrics.tables(phases, self._tables.note_count)
