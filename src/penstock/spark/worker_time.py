@@ -1,4 +1,4 @@
-"""Who runs tasks, and what the Python workers of this machine's Spark have used of the processor."""
+"""Who runs tasks, and how much this machine's Python workers have used of the processor."""
 
 from __future__ import annotations
 
