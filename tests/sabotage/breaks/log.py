@@ -115,10 +115,52 @@ BREAKS = (
         without="A segment that arrives when all around it is removed is taken for a log with a "
         "gap, for good.",
         file="changelog/retention.py",
-        edits=(("late_writes and before.epoch < first.epoch", "False"),),
+        edits=(("late_writes and before.epoch < behind[0].epoch", "False"),),
         noticed_by=(
             ("unit/test_log_life.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
             ("unit/test_retention.py", "TestALateWrite::test_it_stops_nobody"),
+        ),
+    ),
+    Break(
+        name="removed-before-it-is-written-down",
+        guarantee="The same on object storage",
+        without="Segments are removed that readers hold, and have not said so where others look: "
+        "with a gap there the log seems to have lost one.",
+        file="source/capture/keeper.py",
+        edits=(
+            (
+                "expired(listing.segments, self._removable, now)",
+                "expired(listing.segments, self.readers.frontiers, now)",
+            ),
+        ),
+        noticed_by=(
+            ("unit/test_many_readers.py", "test_what_a_reader_has_not_written_down_is_not_removed"),
+        ),
+    ),
+    Break(
+        name="a-log-taken-for-a-late-write",
+        guarantee="Nothing is lost",
+        without="Behind a segment that arrived late all of an earlier writer's are swept away.",
+        file="changelog/chain.py",
+        edits=(("is_stale and len({*ending}) == len(ending)", "is_stale"),),
+        noticed_by=(
+            (
+                "unit/test_chain.py",
+                "test_what_a_fenced_writer_left_behind_a_gap_does_not_count",
+            ),
+        ),
+    ),
+    Break(
+        name="batches-by-compressed-bytes",
+        guarantee="A backlog is bounded and drains",
+        without="A batch has as many compressed bytes as it may have in memory.",
+        file="changelog/chain.py",
+        edits=(("segment.unpacked or sizes.get(segment, 0)", "sizes.get(segment, 0)"),),
+        noticed_by=(
+            (
+                "unit/test_chain.py",
+                "TestNextBatch::test_of_compressed_segments_counts_what_they_take_in_memory",
+            ),
         ),
     ),
     Break(
@@ -255,7 +297,7 @@ BREAKS = (
         guarantee="Old segments go without a trace",
         without="What is left of a removal that was interrupted is taken for a log with a gap.",
         file="changelog/retention.py",
-        edits=(("if first in _passed(behind, frontiers):", "if not segments:"),),
+        edits=((" and behind[0] not in _passed(behind, frontiers)", ""),),
         noticed_by=(
             (
                 "unit/test_retention.py",
