@@ -58,13 +58,6 @@ class CopyingPipeline(IntoPostgres):
 
         wait_until(ready, f"{', '.join(tables) or 'all tables'} are ready", PATIENCE)
 
-    def check_alive(self) -> None:
-        """A failpoint may lie on the way of a run that has recovered: then it is started again."""
-        if self.run.ended_at_failpoint:
-            self.run.wait_gone()
-            self.start()
-        super().check_alive()
-
     def judge_when_ready(self) -> None:
         phases = self.phases()
         if all(phases.get(table) == "ready" for table in BALANCED):

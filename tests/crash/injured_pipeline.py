@@ -115,7 +115,12 @@ class InjuredPipeline(ABC):
         wait_until(delivered, "everything is delivered", PATIENCE)
 
     def check_alive(self) -> None:
-        """Fail where something that should run does not."""
+        """Fail where something that should run does not. A failpoint may lie on the way of a run
+        that has recovered: then it is started again.
+        """
+        if self.run.ended_at_failpoint:
+            self.run.wait_gone()
+            self.start()
         self.run.expect_running()
         self.load.check()
 

@@ -64,7 +64,7 @@ class IntoChanged(IntoPostgres):
         wait_until(self._is_settled, "all tables are ready", PATIENCE)
 
     def _is_settled(self) -> bool:
-        self.run.expect_running()
+        self.check_alive()
         with psycopg.connect(self.url, autocommit=True) as conn:
             states = conn.execute(
                 "SELECT DISTINCT ON (table_oid) state FROM penstock.table_state"
