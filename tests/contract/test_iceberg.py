@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -171,11 +172,13 @@ def test_another_driver_takes_over_in_the_middle_of_a_commit(
     changes = insert_items(builder, 0, 2)
     receipt = stale.writer().write([changes])
     commits, others = stale._transactions, list[Destination]()
-    commit = commits.commit
+    commit, once = commits.commit, threading.Lock()
 
     def slow(*arguments: Any) -> None:
-        if not others:
-            others.append(opened(adapter))
+        # Tables are committed side by side: one of them opens the other driver.
+        with once:
+            if not others:
+                others.append(opened(adapter))
         commit(*arguments)
 
     monkeypatch.setattr(commits, "commit", slow)
