@@ -1,4 +1,4 @@
-"""The contract suite on `search`, with a real OpenSearch."""
+"""The contract suite on `search`, with a real OpenSearch and a real Elasticsearch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from penstock.destination.search.destination import SearchDestination
 from penstock.destination.search.options import SearchOptions
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
+from tests.elasticsearch_server import ElasticsearchServer
 from tests.opensearch_server import OpenSearchServer
 from tests.search_documents import written_rows
 
@@ -39,3 +40,10 @@ class TestSearch(DestinationContract):
     @pytest.fixture
     def adapter(self, opensearch_server: OpenSearchServer) -> Adapter:
         return SearchAdapter(opensearch_server.url)
+
+
+@pytest.mark.release
+class TestElasticsearch(DestinationContract):
+    @pytest.fixture
+    def adapter(self, elasticsearch_server: ElasticsearchServer) -> Adapter:
+        return SearchAdapter(elasticsearch_server.url)

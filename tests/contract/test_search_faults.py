@@ -1,4 +1,4 @@
-"""The `search` destination where things go wrong, on a real OpenSearch."""
+"""The `search` destination where things go wrong, on real servers."""
 
 from __future__ import annotations
 
@@ -34,15 +34,17 @@ from penstock.testing.contract.deliveries import (
 )
 from tests.contract.test_family_histories import KIND, NAME, PAIR, rows_left
 from tests.contract.test_search import SearchAdapter
+from tests.elasticsearch_server import ElasticsearchServer
 from tests.opensearch_server import OpenSearchServer
 from tests.row_histories import ALL, KeyedHistory, Step, batches, steps
 from tests.search_documents import shown_documents
 from tests.search_proxy import Faults, SearchProxy
+from tests.search_server import SearchServer
 
 
 @pytest.fixture
-def adapter(opensearch_server: OpenSearchServer) -> SearchAdapter:
-    return SearchAdapter(opensearch_server.url)
+def adapter(search_server: SearchServer) -> SearchAdapter:
+    return SearchAdapter(search_server.url)
 
 
 @pytest.fixture
@@ -51,8 +53,8 @@ def builder() -> ChangeBuilder:
 
 
 @pytest.fixture
-def proxy(opensearch_server: OpenSearchServer) -> Iterator[SearchProxy]:
-    with SearchProxy(opensearch_server.port) as proxy:
+def proxy(search_server: SearchServer) -> Iterator[SearchProxy]:
+    with SearchProxy(search_server.port) as proxy:
         yield proxy
 
 
@@ -336,8 +338,8 @@ def test_blocks_are_named(adapter: SearchAdapter, builder: ChangeBuilder) -> Non
 @pytest.mark.release
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plan=steps(30, (*ALL, "truncate")))
-def test_any_history(opensearch_server: OpenSearchServer, plan: list[Step]) -> None:
-    adapter = SearchAdapter(opensearch_server.url)
+def test_any_history(search_server: SearchServer, plan: list[Step]) -> None:
+    adapter = SearchAdapter(search_server.url)
     builder = ChangeBuilder()
     history = batches(plan, KeyedHistory(KIND, builder), builder)
     destination = adapter.make()
@@ -354,8 +356,11 @@ def test_any_history(opensearch_server: OpenSearchServer, plan: list[Step]) -> N
 
 
 @pytest.mark.release
-def test_a_server_that_dies_between_batches(builder: ChangeBuilder) -> None:
-    with OpenSearchServer() as server:
+@pytest.mark.parametrize("kind", [OpenSearchServer, ElasticsearchServer])
+def test_a_server_that_dies_between_batches(
+    kind: type[SearchServer], builder: ChangeBuilder
+) -> None:
+    with kind() as server:
         adapter = SearchAdapter(server.url)
         destination = start(adapter)
         changes = []

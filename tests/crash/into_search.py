@@ -11,9 +11,9 @@ from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
 from tests.crash.injured_pipeline import SHORT_BATCHES, SMALL_SEGMENTS, InjuredPipeline
 from tests.crash.passed_failpoints import passed_failpoints
-from tests.opensearch_server import OpenSearchServer
 from tests.search_documents import expect_same_rows
 from tests.search_proxy import Faults, SearchProxy
+from tests.search_server import SearchServer
 from tests.workload import Workload
 from tests.workload_tables import TABLES
 
@@ -35,7 +35,7 @@ class IntoSearch(InjuredPipeline):
     def __init__(
         self,
         server: EmbeddedPostgres,
-        search: OpenSearchServer,
+        search: SearchServer,
         folder: Path,
         seed: int,
         *,

@@ -1,4 +1,4 @@
-"""A real OpenSearch behind a real pipeline: documents equal rows."""
+"""A real search server behind a real pipeline: documents equal rows."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from penstock.destination.search.options import SearchOptions
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables, Writers
-from tests.opensearch_server import OpenSearchServer
 from tests.search_documents import expect_same_rows
+from tests.search_server import SearchServer
 from tests.threads_engine import Threads
 
 
-class IntoOpenSearch(CopiedTables):
+class IntoIndexes(CopiedTables):
     """A pipeline into a search server."""
 
-    def __init__(
-        self, pipeline: PipelineUnderTest, threads: Threads, server: OpenSearchServer
-    ) -> None:
+    def __init__(self, pipeline: PipelineUnderTest, threads: Threads, server: SearchServer) -> None:
         super().__init__(pipeline, "", threads)
         self.options = SearchOptions(url=server.url, replicas=0)
         self.client = SearchClient(self.options)
@@ -59,14 +57,14 @@ class IntoOpenSearch(CopiedTables):
 def into(
     pipeline: PipelineUnderTest,
     threads: Threads,
-    opensearch_server: OpenSearchServer,
+    search_server: SearchServer,
     monkeypatch: pytest.MonkeyPatch,
-) -> IntoOpenSearch:
+) -> IntoIndexes:
     monkeypatch.setenv("SEARCH_PASSWORD", "none")
-    return IntoOpenSearch(pipeline, threads, opensearch_server)
+    return IntoIndexes(pipeline, threads, search_server)
 
 
-def test_a_copy_changes_and_other_schemas(into: IntoOpenSearch) -> None:
+def test_a_copy_changes_and_other_schemas(into: IntoIndexes) -> None:
     into.fill("items")
     into.pipeline.execute(
         "CREATE TABLE gone (id int PRIMARY KEY, note text)",
@@ -110,7 +108,7 @@ def test_a_copy_changes_and_other_schemas(into: IntoOpenSearch) -> None:
 
 
 @pytest.mark.release
-def test_rows_change_while_they_are_copied(into: IntoOpenSearch) -> None:
+def test_rows_change_while_they_are_copied(into: IntoIndexes) -> None:
     into.fill("items")
     into.configure(chunk_bytes="256KiB", parallelism=1)
     with Writers(into.pipeline.url) as writers:
@@ -121,7 +119,7 @@ def test_rows_change_while_they_are_copied(into: IntoOpenSearch) -> None:
 
 
 @pytest.mark.release
-def test_rows_change_while_they_are_copied_anew(into: IntoOpenSearch) -> None:
+def test_rows_change_while_they_are_copied_anew(into: IntoIndexes) -> None:
     into.fill("items")
     into.configure(chunk_bytes="256KiB", parallelism=1)
     into.run_until_caught_up()
@@ -135,7 +133,7 @@ def test_rows_change_while_they_are_copied_anew(into: IntoOpenSearch) -> None:
 
 
 @pytest.mark.release
-def test_a_type_that_needs_another_index(into: IntoOpenSearch) -> None:
+def test_a_type_that_needs_another_index(into: IntoIndexes) -> None:
     into.pipeline.execute(
         "CREATE TABLE things (id int PRIMARY KEY, size int)",
         "INSERT INTO things SELECT n, n FROM generate_series(1, 50) n",

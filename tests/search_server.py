@@ -1,0 +1,315 @@
+"""A search server of one's own (one node), from its jars: what the products have in common."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+import urllib3
+
+from penstock.spark.java import java_home
+from tests.loopback_server import free_ports
+from tests.maven import fetching, maven
+
+_ROOT = Path(__file__).resolve().parents[1]
+_START_SECONDS = 180.0
+_STOP_SECONDS = 30.0
+_NOBODY = 65534
+_MEMORY = Path("/dev/shm")  # noqa: S108 (made with mkdtemp)
+_FOLDERS = ("config", "plugins", "extensions", "data", "logs", "tmp")
+_LOGGING = """status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = [%d{ISO8601}][%-5p][%-25c{1.}] %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A part of a server that it loads by itself. ``jars`` are prefixes of the names of its jars,
+    which are not the server's own.
+    """
+
+    name: str
+    main: str
+    jars: tuple[str, ...]
+    extended: str = ""
+    policy: str = ""
+
+
+@dataclass(frozen=True)
+class Product:
+    """What differs between the servers. Its name in small letters is that of its folders, of its
+    configuration and of the property of its pom that has its version.
+    """
+
+    name: str
+    main: str
+    prefix: str
+    """Of the properties that the server reads."""
+    modules: tuple[Module, ...]
+
+    @property
+    def short(self) -> str:
+        return self.name.lower()
+
+    @property
+    def cache(self) -> Path:
+        return _ROOT / ".cache" / self.short
+
+    @property
+    def pom(self) -> Path:
+        return Path(__file__).resolve().parent / self.short / "pom.xml"
+
+    @property
+    def version(self) -> str:
+        found = re.search(rf"<{self.short}.version>([^<]+)<", self.pom.read_text())
+        assert found is not None
+        return found[1]
+
+
+class SearchServer:
+    """One node with its own temporary data folder, on a free port of 127.0.0.1.
+
+    Inside ``with`` it runs; afterwards server and data are gone.
+    """
+
+    product: ClassVar[Product]
+
+    def __init__(self, *, memory: str = "512m", on_disk: bool = False) -> None:
+        """``on_disk``: its data are not in memory, as with a server that is measured."""
+        self._memory = memory
+        self._on_disk = on_disk
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """Where it answers; the same over every restart."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and return when it answers; no effect while it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        jars = _home(self.product)
+        if self._folder is None:
+            # It syncs its cluster's state with every index that is made; tests make hundreds.
+            place = _MEMORY if _MEMORY.is_dir() and not self._on_disk else None
+            prefix = f"penstock-{self.product.short}-"
+            self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
+            self._configure(jars)
+        with (self._folder / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(jars),
+                cwd=self._folder,
+                env={**os.environ, "LIBFFI_TMPDIR": str(self._folder / "tmp")},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline and self._process.poll() is None:
+            if self._answers():
+                return
+            time.sleep(0.2)
+        tail = (self._folder / "server.log").read_text(errors="replace")[-3000:]
+        self.kill()
+        name = self.product.name
+        raise RuntimeError(f"the {name} server did not start; its log ends with:\n{tail}")
+
+    def stop(self) -> None:
+        """Stop it in order, and keep its data."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it as a crash would, and keep its data."""
+        self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Stop it and remove its data, which nobody reads again."""
+        self.kill()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(how)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _configure(self, jars: Path) -> None:
+        assert self._folder is not None
+        self.port, transport = free_ports(2)
+        for name in _FOLDERS:
+            (self._folder / name).mkdir()
+        for name in ("modules", "lib"):
+            (self._folder / name).symlink_to(jars / name)
+        settings = {
+            "cluster.name": "penstock",
+            "node.name": "one",
+            "network.host": "127.0.0.1",
+            "http.port": self.port,
+            "transport.port": transport,
+            "discovery.type": "single-node",
+            "bootstrap.system_call_filter": "false",
+            "cluster.routing.allocation.disk.threshold_enabled": "false",
+            "action.auto_create_index": "false",
+        }
+        lines = [f"{name}: {value}\n" for name, value in settings.items()]
+        (self._folder / "config" / f"{self.product.short}.yml").write_text("".join(lines))
+        (self._folder / "config" / "log4j2.properties").write_text(_LOGGING)
+        (self._folder / "config" / "jvm.options").touch()
+        if os.geteuid() == 0:
+            # It refuses to run as root.
+            self._folder.chmod(0o755)
+            for path in (self._folder, *self._folder.rglob("*")):
+                if not path.is_symlink():
+                    os.chown(path, _NOBODY, _NOBODY)
+
+    def _command(self, jars: Path) -> list[str]:
+        home = java_home()
+        assert home is not None, "a search server needs Java, as Spark does"
+        assert self._folder is not None
+        drop = []
+        if os.geteuid() == 0:
+            drop = [
+                "setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups",
+                "--no-new-privs",
+            ]  # fmt: skip
+        properties = {
+            "java.security.manager": "allow",
+            "java.io.tmpdir": self._folder / "tmp",
+            f"{self.product.prefix}.path.home": self._folder,
+            f"{self.product.prefix}.path.conf": self._folder / "config",
+            "log4j.shutdownHookEnabled": "false",
+            "log4j2.disable.jmx": "true",
+            "jna.nosys": "true",
+            "java.locale.providers": "SPI,COMPAT",
+        }
+        return [
+            *drop, str(home / "bin" / "java"), f"-Xms{self._memory}", f"-Xmx{self._memory}",
+            "-XX:TieredStopAtLevel=1",
+            *(f"-D{name}={value}" for name, value in properties.items()),
+            "-cp", f"{jars / 'lib'}/*", self.product.main,
+        ]  # fmt: skip
+
+    def _answers(self) -> bool:
+        try:
+            answer = urllib3.request(
+                "GET", f"{self.url}/_cluster/health?wait_for_status=yellow&timeout=5s",
+                timeout=10, retries=False,
+            )  # fmt: skip
+        except urllib3.exceptions.HTTPError:
+            return False
+        return answer.status == 200
+
+
+def _home(product: Product) -> Path:
+    """The folder of the server's jars, fetched on first use: readable by everybody."""
+    version = product.version
+    folder = product.cache / version
+    with fetching(product.cache):
+        if not folder.is_dir():
+            _fetch(product, folder)
+    # Whoever runs the server need not be who may read this folder.
+    shared = Path(tempfile.gettempdir()) / f"penstock-{product.short}-{version}-{os.getuid()}"
+    with fetching(product.cache):
+        if shared.is_dir():
+            assert shared.stat().st_uid == os.getuid(), f"{shared} is somebody else's"
+        else:
+            copied = Path(tempfile.mkdtemp(prefix=f"penstock-{product.short}-jars-"))
+            shutil.copytree(folder, copied, dirs_exist_ok=True, copy_function=_linked)
+            copied.chmod(0o755)
+            copied.rename(shared)
+    return shared
+
+
+def _linked(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _fetch(product: Product, folder: Path) -> None:
+    mvn = maven(f"an {product.name} server")
+    with tempfile.TemporaryDirectory(dir=product.cache, prefix="fetch-") as text:
+        fetched = Path(text) / "home"
+        done = subprocess.run(
+            [
+                mvn, "-B", "-q", "-f", str(product.pom), "dependency:copy-dependencies",
+                f"-DoutputDirectory={fetched / 'lib'}", "-DincludeScope=runtime",
+            ],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"Maven could not fetch {product.name}: {done.stdout[-2000:]}")
+        for module in product.modules:
+            _make_module(product, module, fetched)
+        # Renamed when complete, so that a broken download is never taken for a server.
+        fetched.rename(folder)
+
+
+def _make_module(product: Product, module: Module, home: Path) -> None:
+    folder = home / "modules" / module.name
+    folder.mkdir(parents=True)
+    descriptor = {
+        "name": module.name,
+        "description": module.name,
+        "version": product.version,
+        f"{product.short}.version": product.version,
+        "java.version": "11",
+        "classname": module.main,
+        "extended.plugins": module.extended,
+        "has.native.controller": "false",
+    }
+    lines = [f"{key}={value}\n" for key, value in descriptor.items()]
+    (folder / "plugin-descriptor.properties").write_text("".join(lines))
+    if module.policy:
+        (folder / "plugin-security.policy").write_text(module.policy)
+    for jar in (home / "lib").iterdir():
+        if jar.name.startswith(module.jars):
+            jar.rename(folder / jar.name)
