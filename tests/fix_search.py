@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.elasticsearch_server import ElasticsearchServer
+from tests.elasticsearch_server import Elasticsearch7Server, Elasticsearch8Server
 from tests.opensearch_server import OpenSearchServer
 from tests.search_server import SearchServer
 
@@ -19,17 +19,28 @@ def opensearch_server() -> Iterator[OpenSearchServer]:
 
 
 @pytest.fixture(scope="session")
-def elasticsearch_server() -> Iterator[ElasticsearchServer]:
+def elasticsearch7_server() -> Iterator[Elasticsearch7Server]:
     """One running server, shared by all tests: none of them stops it."""
-    with ElasticsearchServer() as server:
+    with Elasticsearch7Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def elasticsearch8_server() -> Iterator[Elasticsearch8Server]:
+    """One running server, shared by all tests: none of them stops it."""
+    with Elasticsearch8Server() as server:
         yield server
 
 
 @pytest.fixture(
     scope="session",
-    params=["opensearch", pytest.param("elasticsearch", marks=pytest.mark.release)],
+    params=[
+        "opensearch",
+        pytest.param("elasticsearch7", marks=pytest.mark.release),
+        pytest.param("elasticsearch8", marks=pytest.mark.release),
+    ],
 )
 def search_server(request: pytest.FixtureRequest) -> SearchServer:
-    """Each of the two: a test that asks for it runs with OpenSearch, before a release with both."""
+    """A test that asks for it runs with OpenSearch, before a release also with the others."""
     server: SearchServer = request.getfixturevalue(f"{request.param}_server")
     return server

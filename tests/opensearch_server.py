@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from tests.search_server import Module, Product, SearchServer
@@ -73,5 +74,10 @@ class OpenSearchServer(SearchServer):
     """One node of the version that tests/opensearch/pom.xml names."""
 
     product: ClassVar = Product(
-        "OpenSearch", "org.opensearch.bootstrap.OpenSearch", "opensearch", _MODULES
+        "OpenSearch",
+        Path(__file__).resolve().parent / "opensearch" / "pom.xml",
+        "org.opensearch.bootstrap.OpenSearch",
+        "opensearch",
+        _MODULES,
+        {"bootstrap.system_call_filter": "false"},
     )

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -21,6 +22,7 @@ from tests.loopback_server import free_ports
 from tests.maven import fetching, maven
 
 _ROOT = Path(__file__).resolve().parents[1]
+_COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
 _START_SECONDS = 180.0
 _STOP_SECONDS = 30.0
 _NOBODY = 65534
@@ -51,15 +53,18 @@ class Module:
 
 @dataclass(frozen=True)
 class Product:
-    """What differs between the servers. Its name in small letters is that of its folders, of its
-    configuration and of the property of its pom that has its version.
+    """What differs between the servers. ``pom`` names the jars; Java files beside it are compiled.
+    The name in small letters is that of folders, of the configuration and of the property of the
+    pom that has the version.
     """
 
     name: str
+    pom: Path
     main: str
     prefix: str
     """Of the properties that the server reads."""
     modules: tuple[Module, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def short(self) -> str:
@@ -68,10 +73,6 @@ class Product:
     @property
     def cache(self) -> Path:
         return _ROOT / ".cache" / self.short
-
-    @property
-    def pom(self) -> Path:
-        return Path(__file__).resolve().parent / self.short / "pom.xml"
 
     @property
     def version(self) -> str:
@@ -194,9 +195,9 @@ class SearchServer:
             "http.port": self.port,
             "transport.port": transport,
             "discovery.type": "single-node",
-            "bootstrap.system_call_filter": "false",
             "cluster.routing.allocation.disk.threshold_enabled": "false",
             "action.auto_create_index": "false",
+            **self.product.settings,
         }
         lines = [f"{name}: {value}\n" for name, value in settings.items()]
         (self._folder / "config" / f"{self.product.short}.yml").write_text("".join(lines))
@@ -287,10 +288,28 @@ def _fetch(product: Product, folder: Path) -> None:
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"Maven could not fetch {product.name}: {done.stdout[-2000:]}")
+        for source in product.pom.parent.glob("*.java"):
+            _compile(source, fetched / "lib")
         for module in product.modules:
             _make_module(product, module, fetched)
         # Renamed when complete, so that a broken download is never taken for a server.
         fetched.rename(folder)
+
+
+def _compile(source: Path, lib: Path) -> None:
+    """Put a jar of its name beside the server's."""
+    home = java_home()
+    assert home is not None
+    with tempfile.TemporaryDirectory() as classes:
+        subprocess.run(
+            [
+                home / "bin" / "java", "-cp", f"{lib}/*", _COMPILER, "-nowarn", "-17",
+                "-cp", ":".join(map(str, lib.glob("*.jar"))), "-d", classes, source,
+            ],
+            check=True,
+        )  # fmt: skip
+        shutil.make_archive(str(lib / source.stem), "zip", classes)
+    (lib / f"{source.stem}.zip").rename(lib / f"{source.stem}.jar")
 
 
 def _make_module(product: Product, module: Module, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""The contract suite on `search`, with a real OpenSearch and a real Elasticsearch."""
+"""The contract suite on `search`, with real servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from penstock.destination.search.destination import SearchDestination
 from penstock.destination.search.options import SearchOptions
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
-from tests.elasticsearch_server import ElasticsearchServer
+from tests.elasticsearch_server import Elasticsearch7Server, Elasticsearch8Server
 from tests.opensearch_server import OpenSearchServer
 from tests.search_documents import written_rows
 
@@ -43,7 +43,14 @@ class TestSearch(DestinationContract):
 
 
 @pytest.mark.release
-class TestElasticsearch(DestinationContract):
+class TestElasticsearch7(DestinationContract):
     @pytest.fixture
-    def adapter(self, elasticsearch_server: ElasticsearchServer) -> Adapter:
-        return SearchAdapter(elasticsearch_server.url)
+    def adapter(self, elasticsearch7_server: Elasticsearch7Server) -> Adapter:
+        return SearchAdapter(elasticsearch7_server.url)
+
+
+@pytest.mark.release
+class TestElasticsearch8(DestinationContract):
+    @pytest.fixture
+    def adapter(self, elasticsearch8_server: Elasticsearch8Server) -> Adapter:
+        return SearchAdapter(elasticsearch8_server.url)

@@ -34,7 +34,7 @@ from penstock.testing.contract.deliveries import (
 )
 from tests.contract.test_family_histories import KIND, NAME, PAIR, rows_left
 from tests.contract.test_search import SearchAdapter
-from tests.elasticsearch_server import ElasticsearchServer
+from tests.elasticsearch_server import Elasticsearch7Server, Elasticsearch8Server
 from tests.opensearch_server import OpenSearchServer
 from tests.row_histories import ALL, KeyedHistory, Step, batches, steps
 from tests.search_documents import shown_documents
@@ -356,7 +356,7 @@ def test_any_history(search_server: SearchServer, plan: list[Step]) -> None:
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("kind", [OpenSearchServer, ElasticsearchServer])
+@pytest.mark.parametrize("kind", [OpenSearchServer, Elasticsearch7Server, Elasticsearch8Server])
 def test_a_server_that_dies_between_batches(
     kind: type[SearchServer], builder: ChangeBuilder
 ) -> None:
