@@ -18,6 +18,10 @@ from penstock.model.table_definition import TableDefinition, TypeDefinition, Typ
 _KEYWORD = {"type": "keyword", "ignore_above": 8191}
 _STORED = {"type": "keyword", "index": False, "doc_values": False}
 _TEXT = {"type": "text", "fields": {"keyword": _KEYWORD}}
+_FLATTENED = {"type": "flattened", "ignore_above": 8191, "depth_limit": 500}
+"""Elasticsearch refuses a document with a longer value or, by default, more than 20 levels. One of
+500 levels needs less than its stack.
+"""
 _DATE = {"type": "date", "ignore_malformed": True}
 _NUMBERS = {
     "smallint": "short",
@@ -100,7 +104,7 @@ def _field(
         return _field(found.base, types, options, is_opensearch)
     if of.name in ("json", "jsonb"):
         if options.json_as == "flat":
-            return {"type": "flat_object" if is_opensearch else "flattened"}
+            return {"type": "flat_object"} if is_opensearch else _FLATTENED
         if options.json_as == "object":
             return {"type": "object", "dynamic": True}
         return {"type": "object", "enabled": False}

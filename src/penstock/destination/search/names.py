@@ -19,7 +19,7 @@ _OF_THE_SERVER = frozenset(
     {
         *("_id", "_index", "_source", "_type", "_routing", "_ignored", "_field_names", "_size"),
         *("_seq_no", "_version", "_primary_term", "_doc_count", "_meta", "_nested_path", "_tier"),
-        *("_data_stream_timestamp", "_recovery_source", "_feature", META),
+        *("_data_stream_timestamp", "_recovery_source", "_feature", "_ignored_source", META),
     }
 )
 
@@ -40,8 +40,9 @@ def dead_letter_index(options: SearchOptions, pipeline: str) -> str:
 
 
 def field_name(column: str) -> str:
-    """The field of a column. A dot makes a field of an object, unless nothing stands beside it."""
-    name = column if all(column.split(".")) else column.replace(".", "_")
+    """The field of a column. A dot makes a field of an object, unless a part is blank."""
+    has_blank = not all(piece.strip() for piece in column.split("."))
+    name = column.replace(".", "_") if has_blank else column
     return f"{name}_" if name in _OF_THE_SERVER or not name.strip() else name
 
 
