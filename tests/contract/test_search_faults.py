@@ -304,15 +304,6 @@ def _generations(destination: SearchDestination) -> Generations:
 PAPERS = table("papers", Column("id", "int8", key=True), Column("body", "jsonb"))
 
 
-@pytest.mark.parametrize(
-    "search_server",
-    [
-        "opensearch",
-        "elasticsearch8",
-        pytest.param("elasticsearch7", marks=pytest.mark.release),
-    ],
-    indirect=True,
-)
 def test_json_that_is_deep_or_has_a_long_value(
     adapter: SearchAdapter, search_server: SearchServer, builder: ChangeBuilder
 ) -> None:
