@@ -66,12 +66,13 @@ def has_gap(segments: Sequence[SegmentName]) -> bool:
     A folder listing is no snapshot: a gap can be the trace of a listing that ran beside a writer.
     Segments appear in order, so a gap that a second listing shows too is real.
     """
-    return any(b.sequence != a.sequence + 1 for a, b in pairwise(segments))
+    return first_gap(segments) > 0
 
 
-def first_gap(segments: Sequence[SegmentName]) -> tuple[SegmentName, SegmentName]:
-    """Those before and behind it; there is one."""
-    return next((a, b) for a, b in pairwise(segments) if b.sequence != a.sequence + 1)
+def first_gap(segments: Sequence[SegmentName]) -> int:
+    """The place of the segment behind the first gap; 0 where there is none."""
+    gaps = (i for i, (a, b) in enumerate(pairwise(segments), 1) if b.sequence != a.sequence + 1)
+    return next(gaps, 0)
 
 
 def without_stale_tail(segments: Sequence[SegmentName], newest_epoch: int) -> list[SegmentName]:
@@ -82,15 +83,11 @@ def without_stale_tail(segments: Sequence[SegmentName], newest_epoch: int) -> li
     be such as end no transaction, where the successor died while it swept. Several of one writer
     that do end some were there before: then a segment is lost, and they are not.
     """
-    for index, (a, b) in enumerate(pairwise(segments), start=1):
-        if b.sequence != a.sequence + 1:
-            behind = segments[index:]
-            ending = [name.epoch for name in behind if not name.is_unfinished]
-            is_stale = all(name.epoch < newest_epoch for name in behind)
-            return list(
-                segments[:index] if is_stale and len({*ending}) == len(ending) else segments
-            )
-    return list(segments)
+    gap = first_gap(segments)
+    behind = segments[gap:]
+    ending = [name.epoch for name in behind if not name.is_unfinished]
+    is_stale = all(name.epoch < newest_epoch for name in behind)
+    return list(segments[:gap] if gap and is_stale and len({*ending}) == len(ending) else segments)
 
 
 def next_batch(

@@ -212,10 +212,10 @@ class ChangeLog:
         segments = chain.without_stale_tail(segments, self.newest_epoch())
         if not chain.has_gap(segments):
             return Listing(tuple(segments), sizes, barriers)
-        last, behind = chain.first_gap(segments)
+        gap = chain.first_gap(segments)
         raise LogError(
             f"a segment is missing in the middle of the change log {self.segments.path}: behind "
-            f"{last} comes {behind}",
+            f"{segments[gap - 1]} comes {segments[gap]}",
             remedy="restore it from a backup; or, with `confirm: destination`, delete the change "
             "log folder: Postgres sends again what the destination does not hold yet",
         )

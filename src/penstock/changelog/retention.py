@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
+from penstock.changelog.chain import first_gap
 from penstock.changelog.segment_name import SegmentName
 from penstock.model.lsn import Frontier
 
@@ -62,7 +62,7 @@ def without_passed_head(
     """
     left, frontiers = list(segments), list(readers)
     # From the first gap on: what is behind the last one may be a fenced writer's, and not count.
-    while frontiers and (gap := _first_gap(left)):
+    while frontiers and (gap := first_gap(left)):
         before, behind = left[gap - 1], left[gap:]
         is_late = late_writes and before.epoch < behind[0].epoch
         is_held = is_late and min(frontiers).commit_lsn >= behind[0].after
@@ -70,12 +70,6 @@ def without_passed_head(
             break
         left = behind
     return left
-
-
-def _first_gap(segments: Sequence[SegmentName]) -> int:
-    """Where the first segment stands behind the first gap; 0 where there is none."""
-    gaps = (i for i, (a, b) in enumerate(pairwise(segments), 1) if b.sequence != a.sequence + 1)
-    return next(gaps, 0)
 
 
 class Retention:

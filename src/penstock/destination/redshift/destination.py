@@ -59,7 +59,7 @@ class RedshiftDestination(WarehouseDestination):
         before = self.ledger.read(_FOLDED).get(_FOLDED, "[]")
         if wanted == before:
             return
-        with self._lock, self._changing() as notes:
+        with self._changing() as notes:
             notes[_FOLDED] = wanted
             for each in map(FoldedTables.model_validate, json.loads(before)):
                 self._drop_folded(each)

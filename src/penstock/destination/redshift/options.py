@@ -32,30 +32,27 @@ def _on_s3(value: str) -> str:
     return value
 
 
-class RedshiftTable(DestinationOptions):
-    """How the rows of tables lie, whose ``schema.name`` the pattern ``match`` fits. Columns that a
-    table does not have are left out.
-    """
+class _ForTables(DestinationOptions):
+    """Said of tables whose ``schema.name`` the pattern ``match`` fits."""
 
     match: str = Field(min_length=1)
+
+    def fits(self, schema: str, name: str) -> bool:
+        return fnmatchcase(f"{schema}.{name}", self.match)
+
+
+class RedshiftTable(_ForTables):
+    """How the rows of tables lie. Columns that a table does not have are left out."""
+
     distribution: Literal["auto", "even", "all", "key"] = "auto"
     distribution_key: str | None = None
     sort_key: tuple[str, ...] = ()
 
-    def fits(self, schema: str, name: str) -> bool:
-        return fnmatchcase(f"{schema}.{name}", self.match)
 
+class FoldedTables(_ForTables):
+    """The view ``into``, which is no table of the source, shows all of them as one."""
 
-class FoldedTables(DestinationOptions):
-    """The view ``into`` shows all tables, whose ``schema.name`` the pattern ``match`` fits, as one.
-    It is no table of the source.
-    """
-
-    match: str = Field(min_length=1)
     into: Annotated[str, Field(pattern=r"^[^.]+\.[^.]+$")]
-
-    def fits(self, schema: str, name: str) -> bool:
-        return fnmatchcase(f"{schema}.{name}", self.match)
 
 
 class RedshiftOptions(WarehouseOptions):
