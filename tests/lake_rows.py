@@ -73,13 +73,6 @@ class IcebergReader:
             place = table.metadata_location.removeprefix("file://")
         return f"iceberg_scan({literal(place)})"
 
-    def row(self, picked: str, name: tuple[str, str]) -> tuple[Any, ...] | None:
-        """What a SELECT of one row gives of a table."""
-        found: tuple[Any, ...] | None = self._session.execute(
-            f"SELECT {picked} FROM {self.relation(*name)}"
-        ).fetchone()
-        return found
-
     def texts(self, name: tuple[str, str]) -> list[dict[str, Any]]:
         """The rows of a table as texts."""
         found = self._session.execute(

@@ -114,13 +114,15 @@ class InjuredPipeline(ABC):
 
         wait_until(delivered, "everything is delivered", PATIENCE)
 
-    def check_alive(self) -> None:
-        """Fail where something that should run does not. A failpoint may lie on the way of a run
-        that has recovered: then it is started again.
-        """
+    def start_again_at_failpoint(self) -> None:
+        """One may lie on the way of a run that has recovered."""
         if self.run.ended_at_failpoint:
             self.run.wait_gone()
             self.start()
+
+    def check_alive(self) -> None:
+        """Fail where something that should run does not."""
+        self.start_again_at_failpoint()
         self.run.expect_running()
         self.load.check()
 

@@ -146,9 +146,7 @@ class IntoTrusted(CopyingPipeline):
         committed = self.pipeline.wal_end()
 
         def is_decided() -> bool:
-            if self.run.ended_at_failpoint:
-                self.run.wait_gone()
-                self.start()
+            self.start_again_at_failpoint()
             self.check_watchers()
             return self._is_past(committed) or self.run.exit_code is not None
 
