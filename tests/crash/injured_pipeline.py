@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,7 @@ class InjuredPipeline(ABC):
         self.pipeline = PipelineUnderTest(self.url, folder)
         self.load = Workload(self.url, seed)
         self._runs: list[PenstockRun] = []
+        self._failpoints: list[Path] = []
 
     @abstractmethod
     def frontier(self) -> Frontier:
@@ -87,6 +89,19 @@ class InjuredPipeline(ABC):
         self._runs.append(PenstockRun(self.pipeline.file, *arguments, environment=environment))
         return self.run
 
+    def start_to_fail(self, failpoint: str, passes: int) -> None:
+        """Start a run in which a process dies at the failpoint, once, at that pass."""
+        fired = self.pipeline.folder / f"fired-{uuid.uuid4().hex[:8]}"
+        fired.mkdir()
+        self._failpoints.append(fired / failpoint)
+        action = f"{failpoint}=kill:{passes}"
+        self.start(PENSTOCK_FAILPOINTS=action, PENSTOCK_FAILPOINT_DIR=str(fired))
+
+    def disarm(self) -> None:
+        """No failpoint fires any more: all have, as far as processes can see."""
+        for mark in self._failpoints:
+            mark.touch()
+
     def catch_up(self, environment: Mapping[str, str] | None = None) -> None:
         """`penstock run --until-caught-up`, which must end well and leave nothing behind."""
         self.start("--until-caught-up", **(environment or {})).wait_done()
@@ -102,7 +117,8 @@ class InjuredPipeline(ABC):
         wait_until(delivered, "new changes are delivered", PATIENCE)
 
     def wait_delivered(self) -> None:
-        """Wait until everything is delivered that was committed so far."""
+        """The last fault is over. Wait until everything is delivered that was committed so far."""
+        self.disarm()
         with psycopg.connect(self.url, autocommit=True) as conn:
             # One commit more, so that there is one behind all others.
             conn.execute("SELECT pg_logical_emit_message(true, 'the last one', '')")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from contextlib import suppress
 
 import psycopg
@@ -55,9 +54,7 @@ def failpoint(injured: InjuredPipeline, amount: float) -> str:
     injured.run.wait_gone()
     name = injured.failpoints[int(amount * len(injured.failpoints))]
     passes = 1 + int(amount * 1000) % 5
-    fired = injured.pipeline.folder / f"fired-{uuid.uuid4().hex[:8]}"
-    fired.mkdir()
-    injured.start(PENSTOCK_FAILPOINTS=f"{name}=kill:{passes}", PENSTOCK_FAILPOINT_DIR=str(fired))
+    injured.start_to_fail(name, passes)
     return f"{name}, pass {passes}"
 
 
