@@ -25,6 +25,7 @@ from penstock.destination.families.versioned.documents import (
     Mask,
     aligned,
     document_schema,
+    is_before,
     version_is_below,
 )
 from penstock.destination.sqlite_file import SqliteLedger, connect, transaction
@@ -65,10 +66,7 @@ class SqliteDocuments(DocumentStore):
 
     def put(self, target: Target, documents: pa.Table) -> None:
         with self._transaction() as conn:
-            floor = conn.execute(
-                f"SELECT commit_lsn, ordinal FROM floors{_TABLE}",  # noqa: S608
-                [self.pipeline, target.oid],
-            ).fetchone() or (0, 0)
+            floor = self._floor(conn, target)
             for row in documents.to_pylist():
                 if (row["commit_lsn"], row["ordinal"]) < floor:
                     continue
@@ -98,7 +96,9 @@ class SqliteDocuments(DocumentStore):
 
     def is_passed(self, target: Target, documents: pa.Table) -> Mask:
         there = aligned(documents["id"].combine_chunks(), self.fetch(target, documents))
-        return ~version_is_below(there, documents)
+        with self._transaction() as conn:
+            floor = self._floor(conn, target)
+        return is_before(documents, floor) | ~version_is_below(there, documents)
 
     def forget_before(self, target: Target, position: Position) -> None:
         with self._transaction() as conn:
@@ -110,6 +110,14 @@ class SqliteDocuments(DocumentStore):
                 f"DELETE FROM documents{_TABLE} AND (commit_lsn, ordinal) < (?, ?)",  # noqa: S608
                 [self.pipeline, target.oid, *position],
             )
+
+    def _floor(self, conn: sqlite3.Connection, target: Target) -> Position:
+        """What is older was truncated."""
+        found = conn.execute(
+            f"SELECT commit_lsn, ordinal FROM floors{_TABLE}",  # noqa: S608
+            [self.pipeline, target.oid],
+        ).fetchone()
+        return Position(*(found or (0, 0)))
 
     def _transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         return _Once(self.path)

@@ -15,6 +15,7 @@ from penstock.destination.families.versioned.documents import (
     Mask,
     aligned,
     document_schema,
+    is_before,
     mask,
     version_is_below,
 )
@@ -79,13 +80,9 @@ class SearchDocuments(DocumentStore):
 
     def is_passed(self, target: Target, documents: pa.Table) -> Mask:
         """A delete at the documents' own versions loses against a later one, and changes nothing
-        else: there is no row to delete.
+        else: there is no row to delete. A generation knows nothing of what came before it.
         """
-        ids, version = documents["id"].combine_chunks(), row_versions(documents)
-        lines = delete_lines(ids, version, _OR_EQUAL)
-        outcome = self._in_generation(target, lambda at: self._send(at, lines))
-        found: Mask = outcome.status == 409
-        return found
+        return self._in_generation(target, lambda at: self._passed(at, documents))
 
     def forget_before(self, target: Target, position: Position) -> None:
         """A generation that readers see is exchanged for an empty one. One that they do not see may
@@ -134,6 +131,12 @@ class SearchDocuments(DocumentStore):
                 self._send(at, delete_lines(pa.array(ids, pa.string()), version, _OR_EQUAL))
 
     # -- writes ----------------------------------------------------------------------------------
+
+    def _passed(self, at: Generation, documents: pa.Table) -> Mask:
+        ids, version = documents["id"].combine_chunks(), row_versions(documents)
+        outcome = self._send(at, delete_lines(ids, version, _OR_EQUAL))
+        found: Mask = (outcome.status == 409) | is_before(documents, at.floor)
+        return found
 
     def _send(self, at: Generation, lines: pa.Array) -> BulkOutcome:
         outcome = BulkSender(self._client, at.writers).send(lines)
@@ -261,11 +264,8 @@ def _lines(
 
 def _from(rows: pa.Table, floor: Position) -> pa.Table:
     """Those that are not older than a generation."""
-    if floor == Position(0, 0):
-        return rows
-    lsn, ordinal = rows["commit_lsn"].to_numpy(), rows["ordinal"].to_numpy()
-    is_later = (lsn > floor.commit_lsn) | ((lsn == floor.commit_lsn) & (ordinal >= floor.ordinal))
-    return rows if is_later.all() else rows.filter(pa.array(is_later))
+    is_older = is_before(rows, floor)
+    return rows.filter(pa.array(~is_older)) if is_older.any() else rows
 
 
 def _gone(target: Target) -> TableRefused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 
 import pytest
 
@@ -14,7 +15,7 @@ from penstock.model.lsn import Frontier
 from penstock.model.source_identity import SourceIdentity
 from penstock.model.watermarks import Watermarks
 from penstock.testing.adapter import Adapter
-from penstock.testing.change_builder import ChangeBuilder, Column, table
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
 from penstock.testing.contract.deliveries import (
     ITEMS,
     NOTES,
@@ -34,6 +35,18 @@ def _repeated(destination: Destination, changes: ChangeSet) -> list[ChangeSet]:
     """Changes that were written by two tasks, of which one was committed."""
     abilities = destination.capabilities
     return [changes] * (2 if abilities.sends_at_once and not abilities.exactly_once else 1)
+
+
+def _moved_and_truncated(builder: ChangeBuilder, *, cut: bool) -> list[ChangeSet]:
+    """The row 1 moves twice in part, then the table is emptied, by a transaction of its own."""
+    with builder.transaction():
+        builder.update(NOTES, "2", UNSET, key=["1", None])
+        builder.update(NOTES, "3", UNSET, key=["2", None])
+    runs = [builder.cut()] if cut else []
+    with builder.transaction():
+        builder.truncate(NOTES)
+        builder.insert(NOTES, "4", "new")
+    return [*runs, builder.cut()]
 
 
 class BatchTests:
@@ -130,6 +143,27 @@ class BatchTests:
             assert_nothing_missing(adapter, reference(changes))
         else:
             assert_delivered(adapter, reference(changes))
+
+    @pytest.mark.parametrize("cut", [False, True], ids=["one run", "two runs"])
+    def test_a_row_that_moved_and_was_truncated_comes_again(
+        self, adapter: Adapter, builder: ChangeBuilder, cut: bool
+    ) -> None:
+        """Its columns are unset, and nobody has them any more. After a crash runs may be cut in
+        other places than before.
+        """
+        if adapter.keeps != "rows":
+            pytest.skip("holds changes, and nothing that an unset column could be taken from")
+        destination = opened(adapter)
+        with builder.transaction():
+            builder.insert(NOTES, "1", "long")
+        first = builder.cut()
+        deliver(destination, builder.frontier, [first])
+        same = deepcopy(builder)
+        destination.writer().write(_moved_and_truncated(builder, cut=cut))
+        destination = opened(adapter)
+        again = _moved_and_truncated(same, cut=True)
+        deliver(destination, builder.frontier, again)
+        assert_delivered(adapter, reference(first, *again))
 
     def test_a_crash_before_commit_leaves_no_trace(
         self, adapter: Adapter, builder: ChangeBuilder

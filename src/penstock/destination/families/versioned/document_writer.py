@@ -20,21 +20,30 @@ from penstock.destination.families.versioned.documents import (
     Mask,
     aligned,
     document_schema,
+    is_before,
     key_rows,
     mask,
     tombstones,
     version_is_below,
 )
+from penstock.model.lsn import Position
 
 Keys = list[tuple[str, ...]]
 _FETCHED_AT_ONCE = 2000
 
 
 class DocumentWriter:
-    """Writes rows of the stream to a store. Used on executors."""
+    """Writes rows of the stream to a store. Used on executors.
 
-    def __init__(self, store: DocumentStore) -> None:
+    Changes of a table come in order, so one that is older than something that was found has been
+    written before, and its row may be gone since. That is not so of the tables in ``replayed``:
+    they hold rows that were copied later.
+    """
+
+    def __init__(self, store: DocumentStore, replayed: frozenset[int]) -> None:
         self._store = store
+        self._replayed = replayed
+        self._latest: dict[int, Position] = {}
 
     def put_rows(self, target: Target, rows: pa.Table) -> Keys:
         """Rows by key, with masks ``u…`` of columns that are to stay what they were, and where
@@ -74,7 +83,11 @@ class DocumentWriter:
         return parked
 
     def _found(self, target: Target, keys: pa.Table) -> pa.Table:
-        return aligned(keys["id"].combine_chunks(), self._store.fetch(target, keys))
+        found = self._store.fetch(target, keys)
+        if found.num_rows and target.oid not in self._replayed:
+            latest = _latest(found)
+            self._latest[target.oid] = max(latest, self._latest.get(target.oid, latest))
+        return aligned(keys["id"].combine_chunks(), found)
 
     def _complete(self, target: Target, rows: pa.Table, found: pa.Table) -> Keys:
         """Put rows with what is unset taken from what was found; the keys of the others."""
@@ -88,9 +101,13 @@ class DocumentWriter:
         if is_there.all():
             return []
         lost = _only(rows, ~is_there)
-        lost = _only(lost, ~self._store.is_passed(target, _documents(target, lost)))
+        lost = _only(lost, ~self._is_passed(target, lost))
         key = [lost[f"k{index}"].to_pylist() for index in target.key]
         return list(zip(*key, strict=True))
+
+    def _is_passed(self, target: Target, rows: pa.Table) -> Mask:
+        is_older = is_before(rows, self._latest.get(target.oid, Position(0, 0)))
+        return is_older | self._store.is_passed(target, _documents(target, rows))
 
 
 def _pieces(rows: pa.Table) -> Iterator[pa.Table]:
@@ -127,6 +144,12 @@ def _keys(target: Target, rows: pa.Table) -> pa.Table:
 
 def _positions(rows: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return rows["commit_lsn"].to_numpy(), rows["ordinal"].to_numpy()
+
+
+def _latest(rows: pa.Table) -> Position:
+    lsn, ordinal = _positions(rows)
+    last = lsn.max()
+    return Position(int(last), int(ordinal[lsn == last].max()))
 
 
 def _only(rows: pa.Table, wanted: Mask) -> pa.Table:

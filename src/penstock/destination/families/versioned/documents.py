@@ -70,8 +70,8 @@ class DocumentStore(ABC):
 
     @abstractmethod
     def is_passed(self, target: Target, documents: pa.Table) -> Mask:
-        """Of documents under whose ids ``fetch`` found no row: where one was, and was deleted at a
-        later version than theirs, as far as the store remembers that.
+        """Of documents under whose ids ``fetch`` found no row: where one was, and was deleted or
+        forgotten at a later version than theirs, as far as the store remembers that.
         """
 
     @abstractmethod
@@ -171,6 +171,15 @@ def version_is_below(one: pa.Table, other: pa.Table) -> Mask:
         ),
     )
     return mask(pc.fill_null(earlier, True))
+
+
+def is_before(rows: pa.Table, position: Position) -> Mask:
+    """Which documents are older than a position."""
+    lsn, ordinal = rows["commit_lsn"].to_numpy(), rows["ordinal"].to_numpy()
+    found: Mask = (lsn < position.commit_lsn) | (
+        (lsn == position.commit_lsn) & (ordinal < position.ordinal)
+    )
+    return found
 
 
 def mask(values: Any) -> Mask:

@@ -115,7 +115,7 @@ class DocumentSender(LaneSender):
         self, store: DocumentStore, targets: Mapping[int, Target], replayed: frozenset[int]
     ) -> None:
         self._store = store
-        self._writer = DocumentWriter(store)
+        self._writer = DocumentWriter(store, replayed)
         self._targets = targets
         self._replayed = replayed
         self._parked: dict[int, set[tuple[str, ...]]] = {}
