@@ -52,6 +52,8 @@ class IntoCluster(IntoObjects):
         pack(archive)
         content = yaml.safe_load(self.pipeline.file.read_text())
         content["spark"] = cluster.settings(archive)
+        # One that is frozen does not take what was started for the next.
+        content["spark"]["conf"]["spark.cores.max"] = "2"
         if seed % 2:
             content["change_log"]["confirm"] = "log"
         else:
