@@ -53,7 +53,8 @@ class IntoPostgres(InjuredPipeline):
         self.reader = InvariantReader(self.target_url)
         self.pipeline.configure(
             destination={"type": "postgres", "url": _through(self.target_network, self.target_url)},
-            batch=SHORT_BATCHES,
+            # Large transactions come in pieces, also while they are written.
+            batch={**SHORT_BATCHES, "max_bytes": "1 MiB"},
             confirm=confirm,
             copy=copy or False,
             tables=tables,

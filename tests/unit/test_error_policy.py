@@ -13,6 +13,7 @@ RETRIED: list[type[PenstockError]] = [
     errors.DestinationUnavailable,
     errors.StoreUnavailable,
     errors.LogUnavailable,
+    errors.SegmentGone,
     PenstockError,
 ]
 STOPPED: list[type[PenstockError]] = [

@@ -11,7 +11,7 @@ from penstock.changelog.changelog import ChangeLog, ReaderState
 from penstock.changelog.reader_record import ReaderRecord
 from penstock.changelog.storage.folder import FolderStorage
 from penstock.changelog.storage.pace import OBJECTS
-from penstock.model.errors import LogUnavailable
+from penstock.model.errors import DestinationUnavailable, LogUnavailable
 from penstock.model.lsn import Frontier
 from penstock.source.capture.link import Link, Reports, Teller, from_line
 
@@ -48,6 +48,24 @@ def test_capture_hears_at_once_and_the_storage_at_its_pace(
     record.say(SECOND, 0, None, durable=False)
     record.close()
     assert written(log) == SECOND
+
+
+def test_what_another_driver_has_said_since_is_not_taken_back(log: ChangeLog) -> None:
+    """It had lost its lock, and delivered on; what it delivered is gone from the log by now."""
+    log.set_reader("shop", FIRST, durable=True)
+    ours = ReaderRecord(log, "shop")
+    ours.look()
+    log.set_reader("shop", THIRD, durable=True)
+    assert ours.is_overtaken(SECOND)
+    with pytest.raises(DestinationUnavailable, match=r"another driver of shop .* meanwhile"):
+        ours.say(SECOND, 0, None, durable=True)
+    assert written(log) == THIRD
+    ours.look()
+    assert not ours.is_overtaken(SECOND)
+    # One that begins further back, for a table that was given up, may say so.
+    ours.say(SECOND, 0, None, durable=True)
+    ours.say(FIRST, 0, None, durable=True)
+    assert written(log) == FIRST
 
 
 def test_a_storage_that_is_away_holds_up_only_what_nobody_else_knows(

@@ -7,18 +7,21 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 
 from penstock.changelog.chain import Batch, Pointer
-from penstock.destination.contract import TaskWriter
+from penstock.changelog.log_batches import Piece
+from penstock.destination.contract import Destination, Receipt, TaskWriter
+from penstock.destination.protocols import TakesPieces
 from penstock.metrics.written import CopyResult, JobResult, Written
 from penstock.model.errors import DestinationError, LogError
 from penstock.model.lsn import Frontier
 from penstock.pipeline.run import new_segments, stream_batches
 from penstock.pipeline.run.engine import Engine, TableToCopy
 from penstock.pipeline.run.new_segments import NewSegments
+from penstock.pipeline.run.pieces import Pieces
 from penstock.pipeline.run.stream_batches import BatchPart, StreamBatches
 from penstock.source.contract import OpenChunk
 from penstock.source.copy_plan import Chunk
@@ -36,15 +39,18 @@ class PlayedLog:
     def __init__(self, *ends: Frontier) -> None:
         self.frontier = START
         self.waiting = list(ends)
+        self.pieces: list[Piece] = []
         self.failure: Exception | None = None
 
-    def next(self) -> Batch | None:
+    def next(self, _piece_bytes: int | None = None) -> Piece | None:
         if self.failure is not None:
             raise self.failure
+        if self.pieces:
+            return self.pieces.pop(0)
         if not self.waiting:
             return None
         self.frontier = self.waiting.pop(0)
-        return Batch(self.frontier, (Pointer("segment", 1, 0, 1),))
+        return Piece(Batch(self.frontier, (Pointer("segment", 1, 0, 1),)))
 
 
 class PlayedEngine(Engine):
@@ -85,12 +91,30 @@ class PlayedEngine(Engine):
         while not self.go.wait(0.01):
             if self.cancelled.is_set():
                 raise DestinationError("cancelled")
-        return JobResult([], Written(), 0.0, 0.0)
+        receipts = [pointer.segment.encode() for pointer in batch.pointers]
+        return JobResult(receipts, Written(), 0.0, 0.0)
 
     def copy_chunks(
         self, chunks: Sequence[Chunk], open_chunk: OpenChunk, tables: Mapping[int, TableToCopy]
     ) -> CopyResult:
         raise AssertionError
+
+
+class PieceTaker(TakesPieces):
+    """A destination that notes what it takes, and forgets what is undone."""
+
+    gains_by_pieces = True
+
+    def __init__(self) -> None:
+        self.taken: list[bytes] = []
+        self.undone = 0
+
+    def take_piece(self, receipts: Sequence[Receipt]) -> None:
+        self.taken += receipts
+
+    def undo_pieces(self) -> None:
+        self.taken = []
+        self.undone += 1
 
 
 class Played:
@@ -107,7 +131,25 @@ class Played:
             self.begun.append(start)
             return Floors()
 
-        part = BatchPart(lambda: writer, floors_at, lambda _, frontier: self.commit(frontier))
+        self.destination = PieceTaker()
+        self.jobs: list[JobResult] = []
+        self.given_up = 0
+
+        def commit(job: JobResult, frontier: Frontier) -> None:
+            self.jobs.append(job)
+            self.commit(frontier)
+
+        def given_up() -> None:
+            self.given_up += 1
+
+        self.may_take, self.asked = True, 0
+
+        def may_take() -> bool:
+            self.asked += 1
+            return self.may_take
+
+        pieces = Pieces(cast(Destination, self.destination), 1, may_take)
+        part = BatchPart(lambda: writer, floors_at, lambda: None, commit, given_up, pieces)
         log: Any = self.log
         self.batches = StreamBatches(self.engine, log, age, part, self.new_segments)
 
@@ -209,3 +251,88 @@ def test_one_that_nobody_tells_looks_for_itself() -> None:
         wait_until(lambda: START in played.committed, "it runs")
         played.log.waiting.append(ONE)
         wait_until(lambda: ONE in played.committed, "it has looked")
+
+
+def piece(*names: str, is_first: bool = False, is_last: bool = False) -> Piece:
+    pointers = tuple(Pointer(name, 1, 0, 1) for name in names)
+    return Piece(Batch(ONE, pointers), is_first, is_last)
+
+
+def test_pieces_are_taken_one_by_one_and_committed_together() -> None:
+    played = Played()
+    with played.batches:
+        played.log.pieces += [piece("a", is_first=True), piece("b", "c")]
+        wait_until(lambda: played.destination.taken == [b"a", b"b", b"c"], "both are taken")
+        assert ONE not in played.committed
+        played.log.pieces.append(piece("d", is_last=True))
+        wait_until(lambda: ONE in played.committed, "it is committed")
+    assert played.jobs[-1].receipts == [b"a", b"b", b"c", b"d"]
+    # The first batch, of nothing, and this one: each has asked once for where it begins.
+    assert (len(played.begun), played.given_up) == (2, 0)
+
+
+def test_a_batch_that_begins_anew_undoes_what_was_taken() -> None:
+    played = Played()
+    with played.batches:
+        played.log.pieces.append(piece("a", is_first=True))
+        wait_until(lambda: played.destination.taken == [b"a"], "it is taken")
+        played.log.pieces.append(piece("other", is_first=True, is_last=True))
+        wait_until(lambda: ONE in played.committed, "it is committed")
+    assert played.jobs[-1].receipts == [b"other"]
+    assert (played.destination.taken, played.destination.undone, played.given_up) == ([], 1, 1)
+
+
+def test_what_was_taken_is_undone_at_the_end() -> None:
+    played = Played()
+    with played.batches:
+        played.log.pieces.append(piece("a", is_first=True))
+        wait_until(lambda: played.destination.taken == [b"a"], "it is taken")
+    assert (played.destination.taken, played.committed, played.given_up) == ([], [START], 1)
+
+
+def test_a_batch_that_stands_still_is_undone_and_committed_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Locks are not held for a transaction whose rest may never come."""
+    monkeypatch.setattr(stream_batches, "_REST_SECONDS", 0.0)
+    played = Played()
+    with played.batches:
+        played.log.pieces.append(piece("a", is_first=True))
+        wait_until(lambda: played.destination.undone == 1, "it is undone")
+        played.log.pieces += [piece("b"), piece("c", is_last=True)]
+        wait_until(lambda: ONE in played.committed, "it is committed")
+    # What comes after a piece that was left out is not taken either.
+    assert (played.destination.taken, played.given_up) == ([], 0)
+    assert played.jobs[-1].receipts == [b"a", b"b", b"c"]
+
+
+def test_pieces_are_left_out_where_something_comes_before_the_commit() -> None:
+    played = Played()
+    played.may_take = False
+    with played.batches:
+        played.log.pieces.append(piece("a", is_first=True))
+        wait_until(lambda: played.asked == 1, "it is written")
+        played.may_take = True
+        played.log.pieces += [piece("b"), piece("c", is_last=True)]
+        wait_until(lambda: ONE in played.committed, "it is committed")
+    assert played.destination.taken == []
+    assert played.jobs[-1].receipts == [b"a", b"b", b"c"]
+
+
+def test_a_piece_of_a_later_batch_waits_for_the_commit_before_it() -> None:
+    played, go = Played(ONE), threading.Event()
+
+    def commit(frontier: Frontier) -> None:
+        if frontier == ONE:
+            go.wait()
+        played.committed.append(frontier)
+
+    played.commit = commit
+    with played.batches:
+        wait_until(lambda: ONE in played.engine.written, "a commit is under way")
+        played.log.pieces.append(piece("a", is_first=True))
+        wait_until(lambda: len(played.engine.written) == 3, "the piece is written")
+        assert played.destination.taken == []
+        go.set()
+        wait_until(lambda: played.destination.taken == [b"a"], "it is taken")
+    assert played.committed == [START, ONE]

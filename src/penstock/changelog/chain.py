@@ -11,6 +11,8 @@ from penstock.changelog.segment_name import SegmentName
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier, format_lsn
 
+_MAX_LSN = 2**64 - 1
+
 
 @dataclass(frozen=True)
 class Pointer:
@@ -151,14 +153,45 @@ def between(
     segments: Sequence[SegmentName], sizes: dict[SegmentName, int], after: int, upto: int
 ) -> tuple[Pointer, ...]:
     """Pointers to all rows of the transactions with after < commit_lsn <= upto."""
+    return _pointers(segments, sizes, after, upto, None)
+
+
+def unfinished(
+    segments: Sequence[SegmentName], sizes: dict[SegmentName, int], start: Frontier
+) -> tuple[Pointer, ...]:
+    """Pointers to what the log has so far of the transaction that its last segment leaves open, for
+    a reader that stands at ``start`` and holds all before it; not of one with schema changes.
+
+    They are the first ones of the batch that holds the transaction, if its writer finishes it.
+    """
+    if not segments or not segments[-1].is_open or segments[-1].frontier > start:
+        return ()
+    pointers = _pointers(segments, sizes, start.commit_lsn, _MAX_LSN, _MAX_LSN)
+    named = {pointer.segment for pointer in pointers}
+    if any(segment.has_schema_changes for segment in segments if str(segment) in named):
+        return ()
+    return pointers
+
+
+def _pointers(
+    segments: Sequence[SegmentName],
+    sizes: dict[SegmentName, int],
+    after: int,
+    upto: int,
+    finished_by: int | None,
+) -> tuple[Pointer, ...]:
+    """``finished_by``: a commit that is taken for the one which ends what the last segment leaves
+    open.
+    """
     _check_complete(segments, after)
     pointers = []
     # What a writer left open counts only if the same writer finished it: the next writer received
     # the whole transaction again. Known only from what follows, hence backwards.
-    finished_by: int | None = None
     following: SegmentName | None = None
     for segment in reversed(segments):
-        if following is None or following.epoch != segment.epoch:
+        if following is None:
+            pass
+        elif following.epoch != segment.epoch:
             finished_by = None
         elif following.last > following.after:
             finished_by = following.last

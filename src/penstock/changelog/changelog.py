@@ -17,7 +17,7 @@ from penstock.changelog.retention import without_passed_head
 from penstock.changelog.segment_name import SegmentName
 from penstock.changelog.storage.contract import Storage
 from penstock.changelog.storage.opened import open_storage
-from penstock.model.errors import ConfigError, IdentityChanged, LogError
+from penstock.model.errors import ConfigError, IdentityChanged, LogError, SegmentGone
 from penstock.model.lsn import NOTHING, Frontier, format_lsn
 from penstock.model.source_identity import START_ANEW, SourceIdentity, not_an_ancestor
 from penstock.model.table_schema import TableSchema
@@ -244,9 +244,10 @@ class ChangeLog:
             raise LogError(f"{name!r} is not the name of a segment")
         data = self.segments.read(name)
         if data is None:
-            raise LogError(
+            raise SegmentGone(
                 f"segment {self.segments.full(name)} is gone although this reader still needs it",
                 remedy="raise change_log.grace, or name this reader so that its position is kept",
+                segment=name,
             )
         return decode_segment(data, parsed, self.segments.full(name))
 
@@ -270,9 +271,9 @@ class ChangeLog:
         begin: Frontier | None = None,
         *,
         durable: bool = False,
-    ) -> None:
+    ) -> ReaderState:
         """Record what the reader's destination durably holds: capture may confirm it. ``begin`` is
-        where the reader began, if that was not with the slot.
+        where the reader began, if that was not with the slot. Returns what was recorded.
 
         ``durable``: nobody else knows it, so it survives a crash of the machine; where a file can
         be torn, it is kept twice.
@@ -288,6 +289,7 @@ class ChangeLog:
             else:
                 self._second_copies.delete(file)
         self.readers.write(file, data, durable=durable)
+        return state
 
     def remove_reader(self, name: str) -> None:
         self._second_copies.delete(_reader_file(name))

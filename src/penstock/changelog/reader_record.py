@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from penstock.changelog.changelog import ChangeLog, ReaderState
-from penstock.model.errors import LogUnavailable
+from penstock.model.errors import DestinationUnavailable, LogUnavailable
 from penstock.model.lsn import Frontier
 from penstock.model.source_identity import SourceIdentity
 
@@ -27,6 +27,8 @@ class ReaderRecord:
         self._said: ReaderState | None = None
         self.begin: Frontier | None = None
         """Where the reader began; None for the slot's beginning."""
+        self._known: ReaderState | None = None
+        """What the storage has, as far as we know."""
         self._is_written = True
         self._next_write = 0.0
 
@@ -45,14 +47,37 @@ class ReaderRecord:
         *,
         durable: bool,
     ) -> None:
-        """``durable``: nobody else knows it, so it is written now."""
+        """``durable``: nobody else knows it, so it is written now. Raises DestinationUnavailable
+        where another driver has said more since we looked: what it delivered may be gone from the
+        log by now.
+        """
         with self._lock:
+            if durable and (found := self._overtaken(frontier)):
+                raise DestinationUnavailable(
+                    f"another driver of {self._reader} ({found.by}) has brought the destination to "
+                    f"{found.frontier} meanwhile; going on from there"
+                )
             self._said = ReaderState(frontier, wanted_lsn, time.time(), source, begin=self.begin)
             self._is_written = False
             if durable or self._is_due():
                 self._write(durable=durable)
             if self._listener is not None:
                 self._listener(self._reader, self._said)
+
+    def look(self) -> None:
+        """Called before anybody asks where the reader is, to go on from there."""
+        with self._lock:
+            self._known = self._log.reader(self._reader)
+
+    def is_overtaken(self, frontier: Frontier) -> bool:
+        """Whether another driver has said more than this since we looked."""
+        with self._lock:
+            return self._overtaken(frontier) is not None
+
+    def _overtaken(self, frontier: Frontier) -> ReaderState | None:
+        found = self._log.reader(self._reader)
+        is_news = found is not None and found != self._known
+        return found if is_news and found is not None and found.frontier > frontier else None
 
     def keep(self) -> None:
         """Called often: writes what has waited long enough."""
@@ -76,7 +101,7 @@ class ReaderRecord:
         assert said is not None  # noqa: S101 (called once something was said)
         self._next_write = time.monotonic() + self._log.readers.pace.readers
         try:
-            self._log.set_reader(
+            self._known = self._log.set_reader(
                 self._reader,
                 said.frontier,
                 said.wanted_lsn,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from penstock.destination.contract import (
     ChunkReceipt,
     ChunkWriter,
+    Receipt,
     Rows,
     SchemaChange,
     TaskWriter,
@@ -164,6 +165,29 @@ class TakesReplays(ABC):
         """Put rows that were read again in place of what stands under the keys, and forget these.
         Of a key that no row has, the row is removed.
         """
+
+
+class TakesPieces(ABC):
+    """Large batches come in pieces: what one job wrote it takes while the next is at work.
+
+    ``commit`` follows with the receipts of all pieces, so it need not take any. Called by the
+    thread that commits.
+    """
+
+    @property
+    @abstractmethod
+    def gains_by_pieces(self) -> bool:
+        """Whether it would take some of the next batch. For the thread that begins batches."""
+
+    @abstractmethod
+    def take_piece(self, receipts: Sequence[Receipt]) -> None:
+        """Do with these what can be undone and is invisible until ``commit``. What goes wrong is
+        undone, and shows there.
+        """
+
+    @abstractmethod
+    def undo_pieces(self) -> None:
+        """Undo it: the batch is not committed, or something else comes before."""
 
 
 class FollowsSchema(ABC):

@@ -14,6 +14,7 @@ from penstock.model.errors import (
     LogError,
     LogUnavailable,
     PenstockError,
+    SegmentGone,
     SnapshotGone,
     SourceError,
     SourceUnavailable,
@@ -38,6 +39,13 @@ class Action(Enum):
     """A person has to look: going on would lose, repeat or invent rows."""
 
 
+_RETRY = (
+    SourceUnavailable,
+    DestinationUnavailable,
+    StoreUnavailable,
+    LogUnavailable,
+    SegmentGone,
+)
 _STOP = (
     CheckFailed,
     ConfigError,
@@ -56,9 +64,7 @@ def decide(error: PenstockError) -> Action:
     An error of no known kind (a lost executor, a killed worker) is retried: every batch can be
     replayed.
     """
-    if isinstance(
-        error, SourceUnavailable | DestinationUnavailable | StoreUnavailable | LogUnavailable
-    ):
+    if isinstance(error, _RETRY):
         return Action.RETRY
     if isinstance(error, BatchAgain | SnapshotGone | TableRewritten):
         return Action.AGAIN

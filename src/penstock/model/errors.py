@@ -12,6 +12,7 @@ PenstockError
 │   └── IdentityChanged    another source than positions are of, or one that went back
 ├── LogError               the change log cannot be trusted or written
 │   ├── LogUnavailable     its storage has no room, or no answer: worth another try
+│   ├── SegmentGone        what was listed is there no longer: the log is listed anew
 │   ├── CorruptSegment     torn, truncated or altered
 │   └── Fenced             another writer or driver has taken over
 ├── DecodeError            bytes that are not what the protocol allows
@@ -102,6 +103,17 @@ class LogError(PenstockError):
 
 class LogUnavailable(LogError):
     """The storage of the change log did not answer, or is full; another try may succeed."""
+
+
+class SegmentGone(LogError):
+    """A segment that was listed a moment ago is there no longer: a new writer has swept what its
+    predecessor left unfinished, or all who were to read it hold it. The log as it is now says what
+    counts. ``segment`` is its name.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "", segment: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.segment = segment
 
 
 class CorruptSegment(LogError):

@@ -18,6 +18,7 @@ from penstock.destination.contract import (
     Rows,
     SchemaChange,
 )
+from penstock.destination.postgres.begun_batch import BegunBatch
 from penstock.destination.postgres.copying.chunk_writer import PostgresChunkWriter, passes_binary
 from penstock.destination.postgres.copying.table_copies import TableCopies
 from penstock.destination.postgres.count_dead_letters import count_letters
@@ -34,6 +35,8 @@ from penstock.destination.postgres.own_tables import (
     refuse_actions,
 )
 from penstock.destination.postgres.progress import (
+    DRIVER,
+    PIECES,
     Progress,
     advance,
     read_progress,
@@ -77,6 +80,7 @@ from penstock.destination.protocols import (
     HoldsTables,
     KeepsDeadLetters,
     TablesFailAlone,
+    TakesPieces,
     TakesReplays,
     Ticket,
     Unrestored,
@@ -103,6 +107,7 @@ class PostgresDestination(
     TakesReplays,
     FollowsSchema,
     TablesFailAlone,
+    TakesPieces,
     KeepsDeadLetters,
     HoldsSchema,
 ):
@@ -147,6 +152,7 @@ class PostgresDestination(
         self._left: dict[Stage, int] = {}
         self._sections: dict[int, Mapping[int, Stage]] = {}
         self._handover, self._choice = Handover(), HandoverChoice()
+        self._begun = BegunBatch(lambda: self._session.connect(PIECES))
         self._sequences_due = 0.0
         self._names = TableNames(options.target_schema, options.tables)
         self._pool = SessionPool(lambda: self._session.connect("tables"))
@@ -266,51 +272,88 @@ class PostgresDestination(
             place,
         )
 
+    @property
+    def gains_by_pieces(self) -> bool:
+        return not self._has_history and self._choice.is_likely
+
+    def take_piece(self, receipts: Sequence[Receipt]) -> None:
+        self._begun.take(receipts, self._stages[StagedBatch.from_bytes(receipts).lane])
+
+    def undo_pieces(self) -> None:
+        self._begun.undo()
+
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         batch = StagedBatch.from_bytes(receipts)
         progress = Progress(self._held.epoch, watermarks)
         stages, was_handed = self._stages[batch.lane], batch.is_handed
+        tasks, begun = self._begun.tasks or len(receipts), self._begun.rest(receipts)
 
         def merge(conn: Connection, thorough: bool) -> None:
             self._merge(conn, stages, batch, progress, thorough=thorough)
 
-        def stage(conn: Connection) -> None:
+        def quick(conn: Connection) -> None:
+            if begun is None:
+                self._transact(conn, progress, merge, thorough=False)
+            else:
+                self._end_begun(*begun, stages, progress)
+
+        def thorough(conn: Connection) -> None:
             nonlocal batch
+            # What is taken of it is in the way of what is written again.
+            self._begun.undo()
             if batch.is_handed:
                 self._choice.refused()
                 batch = restage(conn, stages, batch, self._letters_of)
+            self._transact(conn, progress, merge, thorough=True)
 
         def tidy(conn: Connection) -> None:
-            self._choice.committed(len(receipts), batch)
+            self._choice.committed(tasks, batch)
             self._tidy(batch, conn)
 
         try:
-            self._commit(progress, merge, tidy, "committing a batch", before_thorough=stage)
+            self._commit(progress, (quick, thorough), tidy, "committing a batch")
         finally:
+            self._begun.undo()
             # Also of one that failed: it is made again from the log. A batch of nothing has no
             # lane, and tasks of the next one may be at work.
             if was_handed:
                 self._handover.empty(batch.lane)
 
+    def _end_begun(
+        self,
+        conn: Connection,
+        left: StagedBatch,
+        stages: Mapping[int, Stage],
+        progress: Progress,
+    ) -> None:
+        """Commit a batch of which the rest is ``left``, on the session that has the pieces.
+
+        The position is moved last: until then a table that is brought on by itself is not held up.
+        Whoever took over has ended this session.
+        """
+        self._merge(conn, stages, left, progress, thorough=False)
+        self._advance(conn, progress, PIECES)
+        failpoint("postgres.merged")
+        self._begun.commit()
+        failpoint("postgres.committed")
+
     def _commit(
         self,
         progress: Progress,
-        apply: Callable[[Connection, bool], None],
+        ways: tuple[Callable[[Connection], None], Callable[[Connection], None]],
         tidy: Callable[[Connection], None],
         doing: str,
-        *,
-        before_thorough: Callable[[Connection], None] = lambda _: None,
     ) -> None:
-        """In one transaction, and again if need be: thoroughly."""
+        """In one transaction, by the quick way, and if need be again by the thorough one."""
+        quick, thorough = ways
         try:
             with self._session() as conn:
                 try:
-                    self._transact(conn, progress, apply, thorough=False)
+                    quick(conn)
                 except (Odd, psycopg.Error) as error:
                     if not is_odd(error):
                         raise
-                    before_thorough(conn)
-                    self._transact(conn, progress, apply, thorough=True)
+                    thorough(conn)
                 self._held = progress
                 # What is committed stays committed: a server that is lost here is lost to the next
                 # batch.
@@ -338,10 +381,10 @@ class PostgresDestination(
         """The pipeline, where rows that are refused become its dead letters."""
         return self.pipeline if self._options.dead_letter else None
 
-    def _advance(self, conn: Connection, progress: Progress) -> None:
+    def _advance(self, conn: Connection, progress: Progress, session: str = DRIVER) -> None:
         """First of all: it fences, and it holds a second driver up until we are done."""
         assert progress.watermarks is not None  # noqa: S101 (a commit always has some)
-        advance(conn, self.pipeline, self._held, progress.watermarks)
+        advance(conn, self.pipeline, self._held, progress.watermarks, session)
 
     def _merge(
         self,
@@ -392,11 +435,17 @@ class PostgresDestination(
         def apply(conn: Connection, thorough: bool) -> None:
             self._apply_sections(conn, sections, progress, thorough=thorough)
 
+        def quick(conn: Connection) -> None:
+            self._transact(conn, progress, apply, thorough=False)
+
+        def thorough(conn: Connection) -> None:
+            self._transact(conn, progress, apply, thorough=True)
+
         def tidy(conn: Connection) -> None:
             drop_sections(conn, self.pipeline)
 
         try:
-            self._commit(progress, apply, tidy, "committing a schema change")
+            self._commit(progress, (quick, thorough), tidy, "committing a schema change")
         finally:
             self._sections = {}
 
@@ -588,6 +637,7 @@ class PostgresDestination(
             return forget_pipeline(conn, self.pipeline)
 
     def close(self) -> None:
+        self._begun.close()
         self._handover.close()
         self._pool.close()
         with self._session.last() as conn:

@@ -18,6 +18,9 @@ from penstock.model.errors import DestinationUnavailable, Fenced
 from penstock.model.lsn import format_lsn
 from penstock.model.watermarks import Watermarks
 
+DRIVER, PIECES = "driver", "pieces"
+"""What the sessions are for on which the position moves."""
+
 _PATIENCE = "15s"
 
 TABLE = """CREATE TABLE IF NOT EXISTS penstock.progress (
@@ -80,9 +83,9 @@ def take_over(conn: Connection, pipeline: str) -> int:
     try:
         epoch = _next_epoch(conn, pipeline, _PATIENCE)
     except errors.LockNotAvailable:
-        _end_sessions(conn, pipeline, ["driver"])
+        _end_sessions(conn, pipeline, [DRIVER, PIECES])
         epoch = _next_epoch(conn, pipeline, "0")
-    _end_sessions(conn, pipeline, ["tables", "task", "copy"])
+    _end_sessions(conn, pipeline, ["tables", "task", "copy", PIECES])
     return epoch
 
 
@@ -118,10 +121,13 @@ def take_back(conn: Connection, pipeline: str, epoch: int) -> None:
     )
 
 
-def advance(conn: Connection, pipeline: str, held: Progress, to: Watermarks) -> None:
-    """Go on from ``held``; raises Fenced where another driver goes on from there,
-    DestinationUnavailable where the destination has to be asked again, because it went back, and
-    DestinationError where a pooler has put us on a server connection without our settings.
+def advance(
+    conn: Connection, pipeline: str, held: Progress, to: Watermarks, session: str = DRIVER
+) -> None:
+    """Go on from ``held``, on the session for that purpose; raises Fenced where another driver goes
+    on from there, DestinationUnavailable where the destination has to be asked again, because it
+    went back, and DestinationError where a pooler has put us on a server connection without our
+    settings.
 
     The row stays locked until the transaction ends, so a second driver waits for its outcome.
     """
@@ -142,11 +148,11 @@ def advance(conn: Connection, pipeline: str, held: Progress, to: Watermarks) -> 
             held.epoch,
             None if expected is None else format_lsn(expected.commit_lsn),
             None if expected is None else format_lsn(expected.end_lsn),
-            session_name(pipeline, "driver"),
+            session_name(pipeline, session),
         ],
     ).rowcount
     if changed != 1:
-        if not has_settings(conn, session_name(pipeline, "driver")):
+        if not has_settings(conn, session_name(pipeline, session)):
             raise pooled("before the destination")
         found = read_progress(conn, pipeline) or Progress(0, None)
         if found.epoch < held.epoch or (found.epoch == held.epoch and found.is_before(held)):

@@ -13,7 +13,7 @@ from penstock.changelog import chain
 from penstock.changelog.changelog import Listing
 from penstock.changelog.schema_points import SchemaPoints
 from penstock.changelog.view import LogView
-from penstock.model.errors import BatchAgain, PenstockError
+from penstock.model.errors import BatchAgain, PenstockError, SegmentGone
 from penstock.model.lsn import Frontier
 from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.run.batch_committer import BatchCommitter
@@ -49,9 +49,13 @@ class Replay:
         self.check = check
         self._target = target
         self._engine = context.engine
-        self._view = LogView(context.log, context.told())
+        self._context = context
+        self._look_anew()
         self._points = SchemaPoints(context.log)
         self._max_bytes = context.config.batch.max_bytes
+
+    def _look_anew(self) -> None:
+        self._view = LogView(self._context.log, self._context.told())
 
     def bring_near(self, tables: Collection[int], at_least: int = 0) -> None:
         """Replay until little is left, and every table has passed the LSN ``at_least``."""
@@ -77,6 +81,14 @@ class Replay:
     def _step(self, tables: Collection[int], start: Frontier, limit: int, listing: Listing) -> bool:
         """Replay a batch of what comes before ``limit``; False after a moment if nothing does."""
         self.check()
+        try:
+            return self._next(tables, start, limit, listing)
+        except SegmentGone:
+            # What we know of the log is older than what was removed from it.
+            self._look_anew()
+            raise
+
+    def _next(self, tables: Collection[int], start: Frontier, limit: int, listing: Listing) -> bool:
         if changed := self._points.touching(listing, tables, start.commit_lsn, limit):
             raise TablesChanged(changed)
         batch = chain.next_batch(listing.segments, listing.sizes, start, self._max_bytes, limit)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
 from penstock.changelog.changelog import Listing
 from penstock.changelog.reader_record import ReaderRecord
 from penstock.destination.contract import Rows, SchemaChange
-from penstock.destination.protocols import FollowsSchema
+from penstock.destination.protocols import FollowsSchema, TakesPieces
 from penstock.failpoints import failpoint
 from penstock.metrics.written import JobResult
 from penstock.model.errors import (
@@ -39,6 +40,7 @@ _MOST_TRUNCATES = 10_000
 # By then a connection that was lost is noticed, and made anew.
 _EXCHANGED_SECONDS = 3.0
 _LOOK_SECONDS = 0.1
+_LOCKED_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ class BatchCommitter:
 
         Raises IdentityChanged where it holds what came from another source.
         """
+        self.record.look()
         self._begin, held = begin, self.held()
         self._meet(held or Watermarks())
         if self._lacks(held):
@@ -165,6 +168,14 @@ class BatchCommitter:
         part = tables.take_part()
         standing = self._take_up(held, begin, part.known, part.set_aside, part.waiting)
         tables.joined(standing.behind)
+
+    def is_overtaken(self) -> bool:
+        """Whether another driver, which does not know yet that it has lost its lock, has brought on
+        a destination that does not remember where it stands: what that one delivered may be gone
+        from the log.
+        """
+        remembers = self._destination.capabilities.remembers
+        return not remembers and self.record.is_overtaken(self._said)
 
     def is_set_back(self) -> bool:
         """Whether the destination holds less than it has said before, or does not answer: then what
@@ -254,8 +265,21 @@ class BatchCommitter:
             # Changes of tables that it brings were refused before: these are of no interest to it.
             self(job, frontier)
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock, after a while without what the destination has taken of the batch: who
+        holds it may wait there for that.
+        """
+        while not self.lock.acquire(timeout=_LOCKED_SECONDS):
+            if isinstance(self._destination, TakesPieces):
+                self._destination.undo_pieces()
+        try:
+            yield
+        finally:
+            self.lock.release()
+
     def _go_on(self, frontier: Frontier, job: JobResult, commit: Commit) -> None:
-        with self.lock:
+        with self._locked():
             if frontier < self._read_up_to:
                 raise LogError(
                     f"a batch would take the destination back from {self._read_up_to} to "

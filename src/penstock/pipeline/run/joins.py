@@ -77,6 +77,12 @@ class Joins:
                     raise BatchAgain("a table that was to join the stream did not")
                 self._changed.wait(_TURN_SECONDS)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no commit has to wait."""
+        with self._changed:
+            return not self._points
+
     # -- who finishes copies -----------------------------------------------------------------------
 
     def point(self, tables: Mapping[int, Frontier], check: Callable[[], None]) -> Frontier | None:

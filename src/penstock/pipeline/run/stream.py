@@ -15,7 +15,9 @@ from penstock.metrics.written import JobResult
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import (
     DestinationError,
+    LogError,
     PenstockError,
+    SegmentGone,
     SparkLost,
     TableChanged,
     TableRefused,
@@ -24,6 +26,7 @@ from penstock.model.lsn import Frontier
 from penstock.pipeline.run.batch_committer import BatchCommitter
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.joins import CurrentJoins, Joins
+from penstock.pipeline.run.pieces import Pieces
 from penstock.pipeline.run.stream_batches import BatchPart, StreamBatches
 from penstock.pipeline.run.supervisor import Stopping, Supervisor
 from penstock.pipeline.schema.schema_follower import SchemaFollower
@@ -32,6 +35,8 @@ from penstock.pipeline.tables.subscribed_tables import SubscribedTables
 from penstock.transform.floors import Floors
 
 _TURN_SECONDS = 0.1
+# How many pieces a batch of the usual size has, where it comes in pieces.
+_PIECES = 4
 
 _log = logging.getLogger(__name__)
 
@@ -115,10 +120,18 @@ class Stream:
     def _heed(self, error: PenstockError, pause: Backoff) -> None:
         """Raises it, unless the next query may do better."""
         action = decide(error)
+        if isinstance(error, SegmentGone) and self._is_listed(error.segment):
+            raise LogError(
+                f"{error.message}; it is listed here, so whoever looked for it sees another log",
+                remedy="let all machines see the same folder or bucket as change_log.path; "
+                "`penstock check` asks each executor",
+            )
         self._failed(error)
         fails_alone = isinstance(self._context.destination, TablesFailAlone)
         if isinstance(error, DestinationError) and self._committer.is_set_back():
             # It lacks what the batch was written for: no table is at fault.
+            _log.warning(error.message, extra={"event": "stream_failed"})
+        elif isinstance(error, LogError) and self._committer.is_overtaken():
             _log.warning(error.message, extra={"event": "stream_failed"})
         elif isinstance(error, TableRefused) and fails_alone:
             self._tables.refuse_delivery(error)
@@ -134,6 +147,9 @@ class Stream:
             if action is Action.RETRY:
                 pause.wait(self._stopping)
         self._metrics.retried("stream")
+
+    def _is_listed(self, segment: str) -> bool:
+        return any(str(name) == segment for name in self._context.log.list().segments)
 
     def _until_there(self, pause: Backoff) -> None:
         """Ask the destination where it stands, until it answers; capture goes on meanwhile."""
@@ -170,9 +186,12 @@ class Stream:
 
         def floors_at(start: Frontier) -> Floors:
             health.batch(+1)
+            return joins.floors_at(start, lambda: self._committer.is_unsure or self._stopping())
+
+        def heed() -> None:
+            health.batch(0)
             if batches.listing is not None:
                 self._committer.heed_writer(batches.listing)
-            return joins.floors_at(start, lambda: self._committer.is_unsure or self._stopping())
 
         def commit(job: JobResult, frontier: Frontier) -> None:
             try:
@@ -181,6 +200,9 @@ class Stream:
                 self._committer(job, frontier)
             finally:
                 health.batch(-1)
+
+        def may_take() -> bool:
+            return joins.is_settled and not self._committer.is_unsure
 
         context = self._context
         batch = context.config.batch
@@ -195,7 +217,14 @@ class Stream:
             context.engine,
             batches,
             batch.max_age or abilities.batch_age,
-            BatchPart(context.destination.writer, floors_at, commit),
+            BatchPart(
+                context.destination.writer,
+                floors_at,
+                heed,
+                commit,
+                lambda: health.batch(-1),
+                Pieces(context.destination, batch.max_bytes // _PIECES, may_take),
+            ),
             context.new_segments,
         )
         self._parts.joins.query = joins

@@ -127,17 +127,8 @@ class BatchMerge:
         for turn in turns:
             found = list(zip(parts, turn, strict=True))
             self._quick([self._table(oid, staged) for oid, (staged, _) in found if staged])
-            self._add_handed([(oid, part) for oid, (_, handed) in found for part in handed])
-
-    def _add_handed(self, parts: Sequence[tuple[int, Part]]) -> None:
-        """Copy rows straight into their targets."""
-        handed = [(self._stages[oid], part.handed) for oid, part in parts if part.handed]
-        added = copy_in(
-            self._conn, [(copy_lines_in(stage), some.lines()) for stage, some in handed]
-        )
-        # A trigger may have kept some away.
-        if added != [some.rows for _, some in handed]:
-            raise Odd
+            added = [(self._stages[oid], part) for oid, (_, handed) in found for part in handed]
+            copy_handed(self._conn, added)
 
     def _quick(self, merges: Sequence[TableMerge]) -> None:
         """All tables at once: one answer a step for all of them, not one a statement."""
@@ -249,6 +240,17 @@ class BatchMerge:
             if not stages:
                 raise
             raise refusal(stages[0], None, self._position, said(error)) from error
+
+
+def copy_handed(conn: Connection, parts: Sequence[tuple[Stage, Part]]) -> None:
+    """Copy rows that were handed over straight into their targets. Raises Odd, psycopg's error, or
+    BatchAgain where they are gone.
+    """
+    handed = [(stage, part.handed) for stage, part in parts if part.handed]
+    added = copy_in(conn, [(copy_lines_in(stage), some.lines()) for stage, some in handed])
+    # A trigger may have kept some away.
+    if added != [some.rows for _, some in handed]:
+        raise Odd
 
 
 def _lost(what: str) -> BatchAgain:

@@ -26,10 +26,14 @@ class HandoverChoice:
 
     def next(self) -> bool:
         """Whether the next batch is to be handed over."""
-        if self._rest:
-            self._rest -= 1
-            return False
-        return self._gains
+        found = self.is_likely
+        self._rest = max(0, self._rest - 1)
+        return found
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether it is, as far as known before it begins. For any thread."""
+        return self._gains and not self._rest
 
     def committed(self, tasks: int, batch: StagedBatch) -> None:
         """A batch of so many tasks was committed: staged, or copied straight into its targets."""

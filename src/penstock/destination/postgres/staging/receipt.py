@@ -82,18 +82,19 @@ class StagedBatch:
         )
 
     @property
+    def all_parts(self) -> list[Part]:
+        """In the order in which they were written."""
+        return [part for run in self.runs for part in run.parts]
+
+    @property
     def is_handed(self) -> bool:
         """Whether rows were handed over instead of being staged."""
-        return any(part.handed is not None for run in self.runs for part in run.parts)
+        return any(part.handed is not None for part in self.all_parts)
 
     @property
     def size(self) -> int:
         """How many bytes tasks staged or handed over."""
-        return sum(
-            part.bytes + (part.handed.size if part.handed else 0)
-            for run in self.runs
-            for part in run.parts
-        )
+        return sum(part.bytes + (part.handed.size if part.handed else 0) for part in self.all_parts)
 
     @property
     def truncates(self) -> list[Truncated]:

@@ -1,0 +1,235 @@
+"""Pieces of a batch that are at their targets before its commit: invisible, undone if need be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.destination.postgres.destination import PostgresDestination
+from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced, TableRefused
+from penstock.model.watermarks import Watermarks
+from penstock.testing.change_builder import ChangeBuilder, Column, table
+from penstock.testing.contract.deliveries import definition
+from tests.fix_target import Target, tasks_elsewhere
+
+ITEMS = table("items", Column("id", "int8", key=True), Column("v", "text"))
+LOOSE = table("loose", Column("a", "text"), identity="f")
+
+
+class Pieces:
+    """A batch that is written piece by piece, and how much of each was taken."""
+
+    def __init__(self, target: Target, builder: ChangeBuilder) -> None:
+        self.destination = target.opened(definition(ITEMS), definition(LOOSE))
+        self.target = target
+        self.builder = builder
+        self.writer = self.destination.writer()
+        self.receipts: list[bytes] = []
+
+    def add(self, *numbers: int, v: str = "a", take: bool = True) -> None:
+        """A piece with rows to add."""
+        with self.builder.transaction():
+            for number in numbers:
+                self.builder.insert(ITEMS, str(number), v)
+                self.builder.insert(LOOSE, f"loose {number}")
+        self.write(take=take)
+
+    def write(self, *, take: bool = True) -> None:
+        """What the builder has, as a piece."""
+        self.receipts.append(self.writer.write([self.builder.cut()]))
+        if take:
+            self.destination.take_piece(self.receipts[-1:])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the target's server has a transaction open with a part of the batch."""
+        return self.target.all(
+            "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = 'penstock shop"
+            " pieces' AND datname = current_database() AND state LIKE 'idle in transaction%'"
+        ) == [(True,)]
+
+    def commit(self, destination: PostgresDestination | None = None) -> None:
+        (destination or self.destination).commit(self.receipts, Watermarks(self.builder.frontier))
+
+    @property
+    def ids(self) -> list[int]:
+        return [row[0] for row in self.target.all("SELECT id FROM items ORDER BY id")]
+
+    def expect(self, *numbers: int) -> None:
+        """These rows, all of them and each once, the position with them, and nothing left over."""
+        assert self.ids == [*numbers]
+        assert self.target.rows("loose") == {(f"loose {number}",): 1 for number in numbers}
+        held = self.destination.committed()
+        assert held is not None
+        assert held.frontier == self.builder.frontier
+        assert not self.is_open
+
+
+@pytest.fixture
+def pieces(target: Target) -> Pieces:
+    return Pieces(target, ChangeBuilder())
+
+
+def test_nobody_sees_a_piece_before_the_commit(pieces: Pieces) -> None:
+    pieces.add(1, 2)
+    pieces.add(3)
+    assert pieces.is_open
+    assert (pieces.ids, pieces.destination.committed()) == ([], None)
+    pieces.add(4, take=False)
+    pieces.commit()
+    pieces.expect(1, 2, 3, 4)
+    # The next batch has nothing to do with it.
+    pieces.writer, pieces.receipts = pieces.destination.writer(), []
+    pieces.add(5)
+    pieces.commit()
+    pieces.expect(1, 2, 3, 4, 5)
+
+
+def test_rows_are_copied_when_the_piece_is_taken(
+    pieces: Pieces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is what it is for: the commit copies only those that were not taken."""
+    pieces.add(1, 2)
+    copied: list[int] = []
+    merge = PostgresDestination._merge
+
+    def spy(*args: Any, **more: Any) -> None:
+        copied.append(sum(part.handed.rows for part in args[3].all_parts))
+        merge(*args, **more)
+
+    monkeypatch.setattr(PostgresDestination, "_merge", spy)
+    pieces.add(3, take=False)
+    pieces.commit()
+    pieces.expect(1, 2, 3)
+    assert copied == [2]  # a row of each table
+
+
+def test_what_is_undone_leaves_nothing(pieces: Pieces) -> None:
+    pieces.add(1, 2)
+    pieces.destination.undo_pieces()
+    assert (pieces.ids, pieces.is_open) == ([], False)
+    # The same batch, as a whole.
+    pieces.commit()
+    pieces.expect(1, 2)
+
+
+def test_a_piece_with_changes_and_all_behind_it_wait_for_the_commit(pieces: Pieces) -> None:
+    pieces.add(1, 2)
+    with pieces.builder.transaction():
+        pieces.builder.update(ITEMS, "1", "changed")
+        pieces.builder.delete(ITEMS, key=["2", None])
+        pieces.builder.delete(LOOSE, full=["loose 2"])
+    pieces.write()
+    pieces.add(2, 3, v="again")
+    pieces.commit()
+    pieces.expect(1, 2, 3)
+    assert pieces.target.rows("items") == {
+        ("1", "changed"): 1,
+        ("2", "again"): 1,
+        ("3", "again"): 1,
+    }
+
+
+def test_a_truncate_takes_what_was_taken_before_it(pieces: Pieces) -> None:
+    pieces.add(1, 2)
+    with pieces.builder.transaction():
+        pieces.builder.truncate(ITEMS)
+        pieces.builder.truncate(LOOSE)
+    pieces.write()
+    pieces.add(3)
+    pieces.commit()
+    pieces.expect(3)
+
+
+def test_a_row_in_the_way_undoes_the_pieces_and_the_batch_comes_as_ever(pieces: Pieces) -> None:
+    pieces.target.execute("INSERT INTO items VALUES (3, 'in the way')")
+    pieces.add(1, 2)
+    pieces.add(3)
+    assert not pieces.is_open
+    pieces.add(4)
+    pieces.commit()
+    pieces.expect(1, 2, 3, 4)
+
+
+def test_so_does_one_in_the_way_of_the_rest(pieces: Pieces) -> None:
+    pieces.target.execute("INSERT INTO items VALUES (3, 'in the way')")
+    pieces.add(1, 2)
+    pieces.add(3, take=False)
+    pieces.commit()
+    pieces.expect(1, 2, 3)
+
+
+def test_a_refused_row_is_named_and_nothing_of_the_pieces_stays(pieces: Pieces) -> None:
+    pieces.target.execute("ALTER TABLE items ADD CHECK (v <> 'bad')")
+    pieces.add(1)
+    pieces.add(7, v="bad")
+    with pytest.raises(TableRefused, match=r"public\.items.*id = 7"):
+        pieces.commit()
+    assert (pieces.ids, pieces.is_open) == ([], False)
+    assert pieces.destination.committed() is None
+
+
+def test_a_session_that_is_ended_meanwhile_costs_nothing_but_time(pieces: Pieces) -> None:
+    pieces.add(1)
+    pieces.target.execute(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+        " WHERE application_name = 'penstock shop pieces' AND datname = current_database()"
+    )
+    pieces.add(2)
+    pieces.commit()
+    pieces.expect(1, 2)
+
+
+def test_one_that_is_ended_before_the_commit_is_asked_for_again(pieces: Pieces) -> None:
+    """Whether it was committed nobody can say at that moment."""
+    pieces.add(1)
+    pieces.target.execute(
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+        " WHERE application_name = 'penstock shop pieces' AND datname = current_database()"
+    )
+    with pytest.raises(DestinationUnavailable):
+        pieces.commit()
+    assert pieces.destination.committed() is None
+    with pytest.raises(BatchAgain):
+        # Its rows were not kept: it is written again.
+        pieces.commit()
+
+
+def test_a_driver_that_takes_over_ends_the_pieces_of_the_one_before(pieces: Pieces) -> None:
+    """They would hold up its own rows of the same keys."""
+    pieces.add(1, 2)
+    second = Pieces(pieces.target, ChangeBuilder())
+    assert not pieces.is_open
+    second.add(1, 2)
+    with pytest.raises((Fenced, DestinationUnavailable)):
+        pieces.commit()
+    second.commit()
+    second.expect(1, 2)
+
+
+def test_a_fenced_driver_s_pieces_do_not_stay(pieces: Pieces) -> None:
+    second = Pieces(pieces.target, ChangeBuilder())
+    pieces.add(1, 2)
+    with pytest.raises(Fenced):
+        pieces.commit()
+    assert (pieces.ids, pieces.is_open) == ([], False)
+    second.add(3)
+    second.commit()
+    second.expect(3)
+
+
+def test_what_tasks_staged_is_never_taken_ahead(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks_elsewhere(monkeypatch)
+    pieces = Pieces(target, ChangeBuilder())
+    pieces.add(1)
+    assert not pieces.is_open
+    pieces.commit()
+    pieces.expect(1)
+
+
+@pytest.mark.parametrize(("mode", "gains"), [("append", False), ("merge", True)])
+def test_a_history_gains_nothing_by_pieces(target: Target, mode: str, gains: bool) -> None:
+    assert target.opened(definition(ITEMS), mode=mode).gains_by_pieces is gains
