@@ -131,6 +131,22 @@ def test_a_piece_with_changes_and_all_behind_it_wait_for_the_commit(pieces: Piec
     }
 
 
+def test_so_do_those_of_a_table_without_a_key(pieces: Pieces) -> None:
+    """No key would tell that rows came twice."""
+    for line in ("first", "second"):
+        with pieces.builder.transaction():
+            pieces.builder.insert(LOOSE, line)
+        pieces.write()
+        with pieces.builder.transaction():
+            pieces.builder.delete(LOOSE, full=[line])
+        pieces.write()
+    with pieces.builder.transaction():
+        pieces.builder.insert(LOOSE, "third")
+    pieces.write()
+    pieces.commit()
+    assert pieces.target.rows("loose") == {("third",): 1}
+
+
 def test_a_truncate_takes_what_was_taken_before_it(pieces: Pieces) -> None:
     pieces.add(1, 2)
     with pieces.builder.transaction():

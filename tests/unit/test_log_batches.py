@@ -12,7 +12,7 @@ from penstock.changelog.barrier import Barrier
 from penstock.changelog.batch_size import BatchSize
 from penstock.changelog.chain import between, unfinished
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.log_batches import LogBatches, Piece
+from penstock.changelog.log_batches import BatchPiece, LogBatches
 from penstock.changelog.segment_name import SegmentName
 from penstock.model.lsn import NOTHING, Frontier
 
@@ -56,7 +56,7 @@ def written(tmp_path: Path) -> WrittenLog:
     return WrittenLog(tmp_path / "log")
 
 
-def sequences(piece: Piece | None) -> tuple[list[int], bool, bool]:
+def sequences(piece: BatchPiece | None) -> tuple[list[int], bool, bool]:
     assert piece is not None
     numbers = [int(pointer.segment.split(".")[0]) for pointer in piece.batch.pointers]
     return numbers, piece.is_first, piece.is_last

@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 import pytest
 
 from penstock.changelog.chain import Batch, Pointer
-from penstock.changelog.log_batches import Piece
+from penstock.changelog.log_batches import BatchPiece
 from penstock.destination.contract import Destination, Receipt, TaskWriter
 from penstock.destination.protocols import TakesPieces
 from penstock.metrics.written import CopyResult, JobResult, Written
@@ -39,10 +39,10 @@ class PlayedLog:
     def __init__(self, *ends: Frontier) -> None:
         self.frontier = START
         self.waiting = list(ends)
-        self.pieces: list[Piece] = []
+        self.pieces: list[BatchPiece] = []
         self.failure: Exception | None = None
 
-    def next(self, _piece_bytes: int | None = None) -> Piece | None:
+    def next(self, _piece_bytes: int | None = None) -> BatchPiece | None:
         if self.failure is not None:
             raise self.failure
         if self.pieces:
@@ -50,7 +50,7 @@ class PlayedLog:
         if not self.waiting:
             return None
         self.frontier = self.waiting.pop(0)
-        return Piece(Batch(self.frontier, (Pointer("segment", 1, 0, 1),)))
+        return BatchPiece(Batch(self.frontier, (Pointer("segment", 1, 0, 1),)))
 
 
 class PlayedEngine(Engine):
@@ -253,9 +253,9 @@ def test_one_that_nobody_tells_looks_for_itself() -> None:
         wait_until(lambda: ONE in played.committed, "it has looked")
 
 
-def piece(*names: str, is_first: bool = False, is_last: bool = False) -> Piece:
+def piece(*names: str, is_first: bool = False, is_last: bool = False) -> BatchPiece:
     pointers = tuple(Pointer(name, 1, 0, 1) for name in names)
-    return Piece(Batch(ONE, pointers), is_first, is_last)
+    return BatchPiece(Batch(ONE, pointers), is_first, is_last)
 
 
 def test_pieces_are_taken_one_by_one_and_committed_together() -> None:

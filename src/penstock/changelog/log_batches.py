@@ -17,7 +17,7 @@ from penstock.model.lsn import Frontier
 
 
 @dataclass(frozen=True)
-class Piece:
+class BatchPiece:
     """What one job takes of a batch; its ``frontier`` is where the batch ends, as far as known."""
 
     batch: Batch
@@ -52,7 +52,7 @@ class LogBatches:
         self._batch: Batch | None = None
         """The same batch, once it is known where it ends."""
 
-    def next(self, piece_bytes: int | None = None) -> Piece | None:
+    def next(self, piece_bytes: int | None = None) -> BatchPiece | None:
         """What comes next, with ``piece_bytes`` in pieces of about that size; None where there is
         nothing. Raises LogError.
 
@@ -70,7 +70,7 @@ class LogBatches:
         left = self._batch.pointers[len(self._taken) :]
         some = left if piece_bytes is None else _first(left, piece_bytes)
         batch = Batch(self._batch.frontier, some)
-        piece = Piece(batch, not self._taken, is_last=len(some) == len(left))
+        piece = BatchPiece(batch, not self._taken, is_last=len(some) == len(left))
         self._taken += some
         if piece.is_last:
             self.frontier, self._batch, self._taken = batch.frontier, None, ()
@@ -87,7 +87,7 @@ class LogBatches:
             self._size = size
         return batch
 
-    def _unfinished(self, listing: Listing, piece_bytes: int) -> Piece | None:
+    def _unfinished(self, listing: Listing, piece_bytes: int) -> BatchPiece | None:
         known = chain.unfinished(listing.segments, listing.sizes, self.frontier)
         if not _begins(known, self._taken):
             self._taken = ()
@@ -95,7 +95,7 @@ class LogBatches:
         if sum(pointer.size for pointer in some) < piece_bytes:
             return None
         is_first, self._taken = not self._taken, self._taken + some
-        return Piece(Batch(self.frontier, some), is_first, is_last=False)
+        return BatchPiece(Batch(self.frontier, some), is_first, is_last=False)
 
     def _limit(self, listing: Listing) -> int | None:
         """What a batch must not pass: a schema change, which the driver brings itself, and the

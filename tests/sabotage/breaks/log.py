@@ -330,4 +330,36 @@ BREAKS = (
         edits=(("self.factor * 2)", "self.factor)"),),
         noticed_by=(("unit/test_batch_size.py", "test_a_backlog_drains_in_few_batches"),),
     ),
+    Break(
+        name="pieces-of-another-writer",
+        guarantee="Nothing is lost",
+        without="What was taken of a transaction that its writer did not finish counts for the one "
+        "that received it again.",
+        file="changelog/log_batches.py",
+        edits=(
+            (
+                "return [p.segment for p in pointers[: len(taken)]] == [p.segment for p in taken]",
+                "return True",
+            ),
+        ),
+        noticed_by=(
+            (
+                "unit/test_log_batches.py",
+                "test_one_that_another_writer_receives_again_begins_anew",
+            ),
+        ),
+    ),
+    Break(
+        name="queue-position-taken-back",
+        guarantee="Nothing is lost",
+        without="A driver writes its position over a further one, which another had said since.",
+        file="changelog/reader_record.py",
+        edits=(("is_news = found is not None and found != self._known", "is_news = False"),),
+        noticed_by=(
+            (
+                "unit/test_reader_record.py",
+                "test_what_another_driver_has_said_since_is_not_taken_back",
+            ),
+        ),
+    ),
 )

@@ -140,14 +140,38 @@ BREAKS = (
         file="destination/postgres/merging/batch_merge.py",
         edits=(
             (
-                "        added = copy_in(\n",
-                '        self._conn.pgconn.exec_(b"COMMIT")\n        added = copy_in(\n',
+                "    added = copy_in(conn,",
+                '    conn.pgconn.exec_(b"COMMIT")\n    added = copy_in(conn,',
             ),
         ),
         noticed_by=(
             (
                 "integration/test_postgres_handover.py",
                 "test_readers_see_all_tables_of_a_batch_or_none",
+            ),
+        ),
+    ),
+    Break(
+        name="pieces-stay",
+        guarantee="Once, in tables",
+        without="What was taken of a batch that is given up stands at the targets all the same.",
+        file="destination/postgres/begun_batch.py",
+        edits=(('"ROLLBACK"', '"COMMIT"'),),
+        noticed_by=(("integration/test_postgres_pieces.py", "test_what_is_undone_leaves_nothing"),),
+    ),
+    Break(
+        name="pieces-out-of-order",
+        guarantee="Once, in tables",
+        without="Rows to add are taken ahead of changes that stand before them in the batch.",
+        file="destination/postgres/begun_batch.py",
+        edits=(
+            ("if self._is_full or piece.truncates", "if piece.truncates"),
+            ("or [*receipts[:count]] != self._taken", ""),
+        ),
+        noticed_by=(
+            (
+                "integration/test_postgres_pieces.py",
+                "test_so_do_those_of_a_table_without_a_key",
             ),
         ),
     ),

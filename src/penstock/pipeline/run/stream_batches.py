@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.changelog.chain import Batch
-from penstock.changelog.log_batches import LogBatches, Piece
+from penstock.changelog.log_batches import BatchPiece, LogBatches
 from penstock.destination.contract import TaskWriter
 from penstock.metrics.written import JobResult, in_turn
 from penstock.model.errors import PenstockError
@@ -119,7 +119,7 @@ class StreamBatches:
         try:
             with self._engine.cancellable() as self._cancel:
                 start = self._batches.frontier
-                self._write(start, Piece(Batch(start, ())))
+                self._write(start, BatchPiece(Batch(start, ())))
                 while not self._stopping.is_set():
                     began = time.monotonic()
                     start = self._batches.frontier
@@ -135,7 +135,7 @@ class StreamBatches:
             if not self._stopping.is_set():
                 self._failure = error
 
-    def _write(self, start: Frontier, piece: Piece) -> None:
+    def _write(self, start: Frontier, piece: BatchPiece) -> None:
         if piece.is_first:
             self._give_up()
             self._begun = _Begun(self._part.floors_at(start), self._part.writer())
