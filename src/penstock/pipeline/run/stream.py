@@ -36,7 +36,7 @@ from penstock.transform.floors import Floors
 
 _TURN_SECONDS = 0.1
 # How many pieces a batch of the usual size has, where it comes in pieces.
-_PIECES = 4
+_PIECES = 2
 
 _log = logging.getLogger(__name__)
 
