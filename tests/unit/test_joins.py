@@ -91,6 +91,20 @@ def test_who_finishes_copies_may_be_told_to_stop() -> None:
     assert joins.floors_at(Frontier(30, 40)) is OLD
 
 
+def test_one_that_is_told_to_stop_once_it_has_a_point_holds_up_no_commit() -> None:
+    """Nobody brings the tables there any more. Found by chaos: the source crashed at that moment."""
+    joins = Joins(OLD)
+
+    def check() -> None:
+        if joins.floors_at(Frontier(30, 40)) is not OLD:
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        joins.point({7: Frontier(15, 16)}, check)
+    with pytest.raises(BatchAgain):
+        joins.wait_for(Frontier(50, 60), lambda: False)
+
+
 def test_a_batch_that_writes_at_once_waits_for_those_that_join() -> None:
     """What it does not say of a row is read from what the replay leaves."""
     joins = Joins(OLD, at_once=True)

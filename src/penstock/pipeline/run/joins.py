@@ -99,6 +99,9 @@ class Joins:
                 try:
                     check()
                 except BaseException:
+                    if not self._asking:
+                        # They have a point by now, to which nobody will bring them.
+                        self.end()
                     self._asking = {}
                     raise
             return None
