@@ -67,7 +67,7 @@ class BacklogBench:
         workload, database = self._workload, self._database
         workload.create(database.conn)
         # The warm-up has a database of its own, and destinations tell pipelines apart by name.
-        label = f"{database.name}_{workload.label}"
+        label = f"{database.name.removeprefix('bench_')}_{workload.label}"
         # All slots are made before the load, so that all of them see it whole. The reference's
         # is never read: who has no pipeline gets a copy of it each time.
         reference = database.pipeline(f"{label}_reference")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from contextlib import suppress
 
@@ -42,10 +43,21 @@ def delete_log(injured: InjuredPipeline, _amount: float) -> str:
     """With it goes what was captured and never delivered: Postgres still has that."""
     injured.run.kill_driver()
     injured.run.wait_gone()
-    with suppress(FileNotFoundError):
-        injured.pipeline.log.root.destroy()
+    wait_until(lambda: _is_destroyed(injured), "the log is gone", PATIENCE)
     injured.start()
     return ""
+
+
+def _is_destroyed(injured: InjuredPipeline) -> bool:
+    """The holder of a snapshot may live, and write there at the same moment."""
+    with suppress(FileNotFoundError):
+        try:
+            injured.pipeline.log.root.destroy()
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            return False
+    return True
 
 
 def failpoint(injured: InjuredPipeline, amount: float) -> str:

@@ -92,7 +92,7 @@ def test_who_finishes_copies_may_be_told_to_stop() -> None:
 
 
 def test_one_that_is_told_to_stop_once_it_has_a_point_holds_up_no_commit() -> None:
-    """Nobody brings the tables there any more. Found by chaos: the source crashed at that moment."""
+    """Nobody brings the tables there any more. Found by chaos: the source crashed just then."""
     joins = Joins(OLD)
 
     def check() -> None:
