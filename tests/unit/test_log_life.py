@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.changelog.retention import passed_by_all
+from penstock.changelog.view import LogView
 from penstock.model.errors import Fenced
 from tests.log_sessions import Reader, Session
 from tests.stream_model import START, History, LateStorage, build, histories, memory_log
@@ -46,7 +47,7 @@ def test_crashes_and_retention_lose_and_repeat_nothing(
 ) -> None:
     log = memory_log()
     session = Session(log, history)
-    readers = [Reader(log), Reader(log)]
+    readers = [Reader(log), Reader(log, LogView(log))]
     promised = START
     for what, number in actions:
         if what == "receive":
@@ -99,6 +100,11 @@ COME = [("expire", 0), ("arrive", 0)]
     build([ONE_INSERT] * 3),
     [*GO_ON, *DIE, *GO_ON, *READ, *GO_ON, *COME],
 )
+# A reader knows a transaction's parts that its writer's successor removes; the last part is late.
+@example(
+    build([ONE_INSERT, ("transaction", None, ONE_INSERT[2] * 12)]),
+    [*GO_ON, ("read", 1), *GO_ON, *GO_ON, ("read", 1), ("receive", 9), *DIE, COME[1], ("read", 1)],
+)
 # It stands right before what holds the same.
 @example(
     build([ONE_INSERT] * 2),
@@ -113,7 +119,7 @@ def test_what_arrives_late_is_never_read_and_stops_nobody(
     log = memory_log(LateStorage)
     assert isinstance(log.segments, LateStorage)
     session, is_first = Session(log, history), True
-    readers = [Reader(log), Reader(log)]
+    readers = [Reader(log), Reader(log, LogView(log))]
     for what, number in actions:
         if what == "receive":
             session.receive(number)
