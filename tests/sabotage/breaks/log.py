@@ -102,6 +102,16 @@ BREAKS = (
         ),
     ),
     Break(
+        name="late-write-from-an-earlier-log",
+        guarantee="The same on object storage",
+        without="What was sent to a log that was deleted hides the whole one that took its place.",
+        file="changelog/writer.py",
+        edits=(("if not newest and self._log.segments.has_late_writes:", "if newest < 0:"),),
+        noticed_by=(
+            ("unit/test_log_life.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
+        ),
+    ),
+    Break(
         name="late-write-read-twice",
         guarantee="The same on object storage",
         without="A segment that arrives late is read beside those of the next writer, whose first "
