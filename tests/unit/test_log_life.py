@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.changelog.changelog import ChangeLog
-from penstock.changelog.retention import passed_by_all
+from penstock.changelog.retention import Retention, passed_by_all
 from penstock.changelog.view import LogView
 from penstock.model.errors import Fenced
 from tests.log_sessions import Reader, Session
@@ -205,3 +205,38 @@ def test_a_stale_writer_that_slips_through_the_fence_changes_nothing(
     while reader.read(max_bytes=1):
         pass
     assert reader.changes == history.changes
+
+
+def test_what_is_sent_twice_finds_itself_when_it_arrives_again() -> None:
+    """The client's first attempt was slow, and its second one succeeded. Readers pass the segment
+    at once, and users want it to go at once.
+    """
+    log, history = memory_log(LateStorage), build([ONE_INSERT] * 8)
+    session, reader, slow_reader = Session(log, history), Reader(log), Reader(log)
+    retention = Retention(0, late_writes=log.segments.has_late_writes)
+
+    def go_on(now: int) -> None:
+        session.receive(4)
+        session.publish()
+        while reader.read(max_bytes=10**6):
+            pass
+        log.set_reader("slow", slow_reader.frontier)
+        held = [reader.frontier, slow_reader.frontier]
+        if expired := retention.expired(session.writer.listing.segments, held, now):
+            session.writer.remove(expired)
+
+    assert isinstance(log.segments, LateStorage)
+    for now in range(4):
+        go_on(now)
+    name, data = sorted(log.segments.files.items())[1]
+    while slow_reader.read(max_bytes=1):
+        pass
+    for now in (5, 100):
+        go_on(now)
+    log.segments.files[name] = data
+    session = Session(log, history)
+    for now in (104, 300):
+        go_on(now)
+    assert name not in log.segments.files
+    session.finish()
+    expect_everything_read([reader, slow_reader], history)

@@ -136,6 +136,24 @@ BREAKS = (
         ),
     ),
     Break(
+        name="sent-twice-stops-all",
+        guarantee="The same on object storage",
+        without="A write that was sent twice arrives again when its segment is removed, and the log"
+        " seems to have lost those behind it, for good.",
+        file="changelog/retention.py",
+        edits=(("max(grace_seconds, _LATE_SECONDS) if late_writes else", ""),),
+        noticed_by=(
+            (
+                "unit/test_log_life.py",
+                "test_what_is_sent_twice_finds_itself_when_it_arrives_again",
+            ),
+            (
+                "unit/test_many_readers.py",
+                "test_in_a_store_nothing_goes_while_it_may_arrive_once_more",
+            ),
+        ),
+    ),
+    Break(
         name="removed-before-it-is-written-down",
         guarantee="The same on object storage",
         without="Segments are removed that readers hold, and have not said so where others look: "
