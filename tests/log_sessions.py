@@ -5,6 +5,7 @@ from __future__ import annotations
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.segment_run import read_runs
+from penstock.changelog.view import LogView
 from penstock.changelog.writer import LogWriter
 from penstock.source.postgres.capture.assemble import Assembler
 from tests.stream_model import START, Change, History, describe, read_back
@@ -35,15 +36,18 @@ class Session:
 
 
 class Reader:
-    """Follows the log in batches and remembers what it got."""
+    """Follows the log in batches and remembers what it got. With a ``view`` it lists as a running
+    pipeline does; without one all of the log each time.
+    """
 
-    def __init__(self, log: ChangeLog) -> None:
+    def __init__(self, log: ChangeLog, view: LogView | None = None) -> None:
         self._log = log
+        self._list = log.list if view is None else view.listing
         self.frontier = START
         self.changes: list[Change] = []
 
     def read(self, max_bytes: int) -> bool:
-        listing = self._log.list()
+        listing = self._list()
         batch = chain.next_batch(listing.segments, listing.sizes, self.frontier, max_bytes)
         if batch is None:
             return False

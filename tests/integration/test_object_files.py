@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -19,11 +20,11 @@ from penstock.destination.files.committed_files import list_names
 from penstock.destination.files.destination import FilesDestination
 from penstock.destination.files.options import FilesOptions
 from penstock.destination.files.tree import FILES
-from penstock.model.errors import DestinationError, DestinationUnavailable, Fenced
+from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable, Fenced
 from penstock.model.watermarks import Watermarks
 from penstock.objects.bucket import Bucket, opened
 from penstock.testing.change_builder import ChangeBuilder
-from penstock.testing.contract.deliveries import ITEMS
+from penstock.testing.contract.deliveries import ITEMS, definition
 from tests.objects_proxy import Decide, Fault, Kind
 from tests.objects_server import SECRET, ObjectServer
 
@@ -127,6 +128,64 @@ def test_what_arrives_late_is_never_seen(place: Place, object_server: ObjectServ
     assert place.ids() == [1]
     place.destination()
     assert place.names("_penstock/shop/staging/") == []
+
+
+@pytest.fixture
+def given_up_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The client makes no second attempt."""
+    monkeypatch.setattr("penstock.objects.bucket._RETRY_SECONDS", 0)
+    opened.cache_clear()
+    yield
+    opened.cache_clear()
+
+
+def fail_late(destination: FilesDestination, builder: ChangeBuilder, changes: ChangeSet) -> None:
+    """A commit that the driver gives up while its manifest is on the way."""
+    with pytest.raises(DestinationUnavailable):
+        destination.commit([destination.writer().write([changes])], Watermarks(builder.frontier))
+
+
+@pytest.mark.usefixtures("given_up_at_once")
+def test_a_commit_that_comes_to_pass_when_it_was_given_up_fences_nobody(
+    place: Place, object_server: ObjectServer
+) -> None:
+    builder = ChangeBuilder()
+    destination = place.destination()
+    before, changes = destination.committed(), insert(builder, 1)
+    object_server.proxy.set(when("PUT", "/manifests/", Fault(late=True)))
+    fail_late(destination, builder, changes)
+    assert destination.committed() == before
+    assert object_server.proxy.deliver_late() == [200]
+    receipt = destination.writer().write([changes])
+    with pytest.raises(BatchAgain):
+        destination.commit([receipt], Watermarks(builder.frontier))
+    assert destination.committed() == Watermarks(builder.frontier)
+    assert place.ids() == [1]
+    receipt = destination.writer().write([insert(builder, 2)])
+    destination.commit([receipt], Watermarks(builder.frontier))
+    assert place.ids() == [1, 2]
+    place.destination()
+    with pytest.raises(Fenced):
+        destination.commit([], Watermarks(builder.frontier))
+
+
+@pytest.mark.usefixtures("given_up_at_once")
+def test_a_batch_that_was_planned_before_another_thread_found_such_a_commit_is_not_committed(
+    place: Place, object_server: ObjectServer
+) -> None:
+    builder = ChangeBuilder()
+    destination = place.destination()
+    changes = insert(builder, 1)
+    object_server.proxy.set(when("PUT", "/manifests/", Fault(late=True)))
+    fail_late(destination, builder, changes)
+    assert destination.committed() is None
+    assert object_server.proxy.deliver_late() == [200]
+    destination.truncate_table(definition(ITEMS))
+    # A larger one than before, in files of other names.
+    receipt = destination.writer().write([changes, insert(builder, 2)])
+    with pytest.raises(BatchAgain):
+        destination.commit([receipt], Watermarks(builder.frontier))
+    assert place.ids() == [1]
 
 
 def test_what_check_says(

@@ -128,6 +128,47 @@ def test_a_log_that_does_not_reach_back_is_refused(log: ChangeLog) -> None:
     assert log.reader(NAME) is None, "nothing is kept for it"
 
 
+def test_what_everybody_passed_long_ago_may_go_at_any_moment(
+    log: ChangeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The grace period of the first segment is over, and capture has not looked at its readers
+    since: it still goes, however long that period is.
+    """
+    fill(log)
+    replaying = context(log, replays=True)
+    assert replaying.config.change_log.grace == 60
+    monkeypatch.setattr("time.sleep", lambda _: drop_first(log))
+    with pytest.raises(LogError, match="no longer reaches back"):
+        beginning(replaying, SUBSCRIPTION)
+    assert log.reader(NAME) is None, "nothing is kept for it"
+
+
+@pytest.mark.parametrize("replays", [True, False])
+def test_one_that_was_killed_before_it_saw_what_the_log_has_looks_again(
+    log: ChangeLog, replays: bool
+) -> None:
+    fill(log)
+    log.set_reader(NAME, SLOT, 0, SOURCE, SLOT, durable=True)
+    assert beginning(context(log), SUBSCRIPTION) == SLOT
+    drop_first(log)
+    killed = context(log, replays=replays)
+    if replays:
+        with pytest.raises(LogError, match="no longer reaches back"):
+            beginning(killed, SUBSCRIPTION)
+        assert log.reader(NAME) is None
+    else:
+        assert beginning(killed, SUBSCRIPTION) == log.list().frontier
+
+
+def test_one_that_was_delivered_to_does_not_begin_anew(log: ChangeLog) -> None:
+    fill(log)
+    log.set_reader(NAME, SLOT, 0, SOURCE, SLOT, durable=True)
+    drop_first(log)
+    delivered = context(log)
+    delivered.store.update_table_state(1, Init())
+    assert beginning(delivered, SUBSCRIPTION) == SLOT, "the log says what it lacks"
+
+
 def test_who_makes_the_subscription_makes_room_for_all(log: ChangeLog) -> None:
     """One that starts a minute later gets what was written in that minute, also without a copy."""
     first = context(log)

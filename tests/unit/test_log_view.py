@@ -15,8 +15,11 @@ from penstock.changelog.shared_listing import shared_feed
 from penstock.changelog.storage.folder import FolderStorage
 from penstock.changelog.storage.pace import OBJECTS
 from penstock.changelog.view import LogView
+from penstock.changelog.writer import LogWriter
 from penstock.model.lsn import Frontier
 from tests.fix_pipeline import wait_until
+from tests.log_sessions import Reader, Session
+from tests.stream_model import LateStorage, build, memory_log
 
 
 def segment(sequence: int, epoch: int = 1) -> SegmentName:
@@ -128,6 +131,44 @@ def test_a_new_writer_that_begins_before_what_is_known_is_found_at_once(
     counted.add(began, segment(4)._replace(after=0x200))
     counted.told = [(began, 1)]
     assert view.listing().segments == (segment(1), began)
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["all swept", "swept in part"])
+@pytest.mark.parametrize("has_begun", [True, False], ids=["begun", "not begun"])
+def test_the_late_end_of_a_transaction_whose_parts_were_removed_does_not_follow_them(
+    clock: list[float], has_begun: bool, is_whole: bool
+) -> None:
+    """What is known of the log ends with parts of a transaction. A new writer removes them, and
+    before or after it begins the end of it arrives that the dead one had sent.
+    """
+    log = memory_log(LateStorage)
+    assert isinstance(log.segments, LateStorage)
+    log.segments.pace = OBJECTS
+    insert = ("insert", 0, (b"1", b"x", None))
+    history = build([("transaction", None, [insert]), ("transaction", None, [insert] * 12)])
+    dead, view = Session(log, history), LogView(log)
+    reader = Reader(log, view)
+    for _ in range(4):
+        dead.receive(4)
+        dead.publish()
+    last_part = str(view.listing().segments[-1])
+    assert sum(name.is_unfinished for name in view.listing().segments) > 1
+    log.segments.is_slow = True
+    dead.receive(99)
+    dead.publish()
+    log.segments.is_slow = False
+    data = log.segments.files[last_part]
+    successor = Session(log, history).writer if has_begun else LogWriter(log)
+    if not is_whole:
+        log.segments.files[last_part] = data
+    log.segments.arrive(0)
+    clock[0] += OBJECTS.list_idle
+    assert view.listing().segments == log.list().segments == successor.listing.segments
+    Session(log, history).finish()
+    clock[0] += OBJECTS.list_idle
+    while reader.read(10**6):
+        pass
+    assert reader.changes == history.changes
 
 
 def test_a_barrier_is_seen_in_time_whatever_is_told(counted: Counted, clock: list[float]) -> None:

@@ -70,6 +70,24 @@ def test_what_a_reader_has_not_written_down_is_not_removed(log: ChangeLog) -> No
     assert [segment.last for segment in writer.removed] == [FIRST.commit_lsn]
 
 
+def test_in_a_store_nothing_goes_while_it_may_arrive_once_more(
+    log: ChangeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("penstock.source.capture.keeper.time.monotonic", lambda: now[0])
+    log.segments.has_late_writes = True
+    kept = keeper(log, Awaited())
+    writer = cast("Any", kept)._writer
+    log.set_reader("shop", FIRST)
+    for seconds in (0, 119):
+        now[0] += seconds
+        kept.look(now=True)
+        assert not writer.removed
+    now[0] += 1
+    kept.look(now=True)
+    assert [segment.last for segment in writer.removed] == [FIRST.commit_lsn]
+
+
 def test_who_has_never_run_holds_slot_and_log(log: ChangeLog) -> None:
     kept = keeper(log)
     log.set_reader("shop.a", THIRD)

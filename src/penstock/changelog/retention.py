@@ -8,6 +8,9 @@ from penstock.changelog.chain import first_gap
 from penstock.changelog.segment_name import SegmentName
 from penstock.model.lsn import Frontier
 
+# A store may take a request this long after its sender has given it up.
+_LATE_SECONDS = 120.0
+
 
 def passed_by_all(
     segments: Sequence[SegmentName], readers: Iterable[Frontier]
@@ -73,10 +76,15 @@ def without_passed_head(
 
 
 class Retention:
-    """Remembers since when a segment is passed by all, and names those past the grace period."""
+    """Remembers since when a segment is passed by all, and names those past the grace period.
 
-    def __init__(self, grace_seconds: float) -> None:
-        self._grace = grace_seconds
+    With ``late_writes`` that is never so short that a client's first attempt, which was given up
+    before the second one succeeded, could bring back what is removed: nobody could tell it from the
+    rest of a log that has lost what is behind it.
+    """
+
+    def __init__(self, grace_seconds: float, *, late_writes: bool = False) -> None:
+        self._grace = max(grace_seconds, _LATE_SECONDS) if late_writes else grace_seconds
         self._since: dict[SegmentName, float] = {}
 
     def expired(

@@ -60,7 +60,7 @@ class LogView:
         due = min(self._next, self._whole_at)
         if known is not None and now < due and _reaches(known, at_least):
             return known
-        if known is None or now >= self._whole_at or self._has_lost_its_end(known):
+        if known is None or now >= self._whole_at:
             self._known = self._log.list()
             self._whole_at = now + (_WHOLE_SHARED_SECONDS if self._is_shared else _WHOLE_SECONDS)
         else:
@@ -108,23 +108,20 @@ class LogView:
             self._is_shared = True
         return True
 
-    def _has_lost_its_end(self, known: Listing) -> bool:
-        """Whether a new writer has removed what an earlier one left unfinished: its own segments
-        have the same numbers. Where a question costs something it is not asked; they are found
-        there a little later.
-        """
-        if self._pace.list_busy or not known.segments:
-            return False
-        return not self._log.segments.exists(str(known.segments[-1]))
-
     def _with_new(self, known: Listing) -> Listing:
-        """What comes after the last segment that is known; everything where another writer has
-        taken over, for it may have begun before that one.
+        """What is there from the last segment on that a new writer keeps; everything where one has
+        taken over, for it may have removed what is known behind that one, and begun there.
         """
-        if not known.segments:
+        kept = len(known.segments) - 1
+        while kept >= 0 and known.segments[kept].is_unfinished:
+            kept -= 1
+        if kept < 0:
+            return self._log.list()
+        found, barriers = self._log.entries(f"{known.segments[kept].sequence:012d}")
+        if not all(name in found for name in known.segments[kept:]):
             return self._log.list()
         last = known.segments[-1]
-        new, barriers = self._log.entries(str(last))
+        new = {name: size for name, size in found.items() if name not in known.sizes}
         added = sorted(new)
         if all(_follows(name, before) for before, name in pairwise([last, *added])):
             # As it is nearly always: what is known stays as it is.

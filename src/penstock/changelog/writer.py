@@ -128,7 +128,7 @@ class LogWriter:
         """The body tells writers apart: one that gets no answer asks whether it was itself."""
         epochs = self._log.epochs
         body = {"writer": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
-        epoch = self._newest_epoch() + 1
+        epoch = self._next_epoch()
         while True:
             if epochs.create(_epoch_name(epoch), json.dumps(body).encode()):
                 found = [int(name) for name, _size in epochs.list() if name.isdigit()]
@@ -140,10 +140,17 @@ class LogWriter:
         epochs.delete(*(_epoch_name(number) for number in found if number < epoch))
         return epoch
 
-    def _newest_epoch(self) -> int:
+    def _next_epoch(self) -> int:
+        """The one after all that the log has had. What was sent to a log that was deleted may still
+        arrive in the one that takes its place, whose epochs have to be greater: they begin at the
+        second of its making, for no log has a writer a second.
+        """
         # Listed before the claim: a segment that is really missing must be an error here.
         written = [segment.epoch for segment in self._log.list().segments]
-        return max([self._log.newest_epoch(), *written])
+        newest = max([self._log.newest_epoch(), *written])
+        if not newest and self._log.segments.has_late_writes:
+            return int(time.time())
+        return newest + 1
 
     def _check_fence(self, *, now: bool = False) -> None:
         """Whoever takes over removes the epochs of all others, and then looks what the log holds.

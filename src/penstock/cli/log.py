@@ -92,7 +92,7 @@ def _named(path: str) -> ChangeLog:
 
 def _show_segments(listing: Listing) -> None:
     say(
-        f"{'segment':>12} {'epoch':>5} {'changes':>9} {'size':>10}  "
+        f"{'segment':>12} {'epoch':>10} {'changes':>9} {'size':>10}  "
         f"{'after':>17} {'last':>17}  note"
     )
     for name in listing.segments:
@@ -102,7 +102,7 @@ def _show_segments(listing: Listing) -> None:
         if not name.rows:
             notes.append(f"nothing for us up to {format_lsn(name.end_lsn)}")
         say(
-            f"{name.sequence:>12} {name.epoch:>5} {name.rows:>9} "
+            f"{name.sequence:>12} {name.epoch:>10} {name.rows:>9} "
             f"{bytes_text(listing.sizes[name]):>10}  {format_lsn(name.after):>17} "
             f"{format_lsn(name.last):>17}  {', '.join(notes)}".rstrip()
         )

@@ -79,9 +79,13 @@ BREAKS = (
         guarantee="Never half a transaction in a batch",
         without="Who has seen what a dead writer left unfinished does not see what replaced it.",
         file="changelog/view.py",
-        edits=(("or self._has_lost_its_end(known)", ""),),
+        edits=(("not all(name in found for name in known.segments[kept:])", "False"),),
         noticed_by=(
             ("unit/test_log_view.py", "test_what_a_new_writer_puts_in_the_place_of_an_open_end"),
+            (
+                "unit/test_log_view.py",
+                "test_the_late_end_of_a_transaction_whose_parts_were_removed_does_not_follow_them",
+            ),
         ),
     ),
     Break(
@@ -95,6 +99,16 @@ BREAKS = (
                 "contract/test_log_storage.py",
                 "test_a_write_that_arrives_after_a_takeover_never_counts",
             ),
+        ),
+    ),
+    Break(
+        name="late-write-from-an-earlier-log",
+        guarantee="The same on object storage",
+        without="What was sent to a log that was deleted hides the whole one that took its place.",
+        file="changelog/writer.py",
+        edits=(("if not newest and self._log.segments.has_late_writes:", "if newest < 0:"),),
+        noticed_by=(
+            ("unit/test_log_life.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
         ),
     ),
     Break(
@@ -119,6 +133,24 @@ BREAKS = (
         noticed_by=(
             ("unit/test_log_life.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
             ("unit/test_retention.py", "TestALateWrite::test_it_stops_nobody"),
+        ),
+    ),
+    Break(
+        name="sent-twice-stops-all",
+        guarantee="The same on object storage",
+        without="A write that was sent twice arrives again when its segment is removed, and the log"
+        " seems to have lost those behind it, for good.",
+        file="changelog/retention.py",
+        edits=(("max(grace_seconds, _LATE_SECONDS) if late_writes else", ""),),
+        noticed_by=(
+            (
+                "unit/test_log_life.py",
+                "test_what_is_sent_twice_finds_itself_when_it_arrives_again",
+            ),
+            (
+                "unit/test_many_readers.py",
+                "test_in_a_store_nothing_goes_while_it_may_arrive_once_more",
+            ),
         ),
     ),
     Break(

@@ -22,6 +22,25 @@ BREAKS = (
         noticed_by=(("unit/test_many_readers.py", "test_a_barrier_holds_one_reader_alone"),),
     ),
     Break(
+        name="replay-of-what-is-removed",
+        guarantee="One that comes later lacks nothing",
+        without="A destination is to begin with a log whose first segments go before capture sees"
+        " it: it never starts, and the log is kept for it.",
+        file="pipeline/run/beginning.py",
+        edits=(
+            (
+                "_let_capture_notice(log, 0.0 if config.replays_log else config.change_log.grace)",
+                "_let_capture_notice(log, config.change_log.grace)",
+            ),
+        ),
+        noticed_by=(
+            (
+                "unit/test_beginning.py",
+                "test_what_everybody_passed_long_ago_may_go_at_any_moment",
+            ),
+        ),
+    ),
+    Break(
         name="newcomer-takes-a-lost-log-for-a-beginning",
         guarantee="One that comes later lacks nothing",
         without="A destination whose place in the log is lost begins anew at its end.",

@@ -67,6 +67,19 @@ BREAKS = (
         ),
     ),
     Break(
+        name="commit-of-its-own-unseen",
+        guarantee="The same on object storage",
+        without="A batch is committed again in other files, whose first commit came to pass late.",
+        file="destination/files/destination.py",
+        edits=(("if self._has_overtaken or not self._commit(", "if not self._commit("),),
+        noticed_by=(
+            (
+                "integration/test_object_files.py",
+                "test_a_batch_that_was_planned_before_another_thread_found_such_a_commit_is_not_committed",
+            ),
+        ),
+    ),
+    Break(
         name="commit-not-finished",
         guarantee="Once, where the destination allows it",
         without="Files of a commit that a crash cut off are never moved to their places.",

@@ -47,7 +47,7 @@ from penstock.destination.files.writers import FilesChunkWriter, FilesWriter
 from penstock.destination.protocols import CopiedByWorkers, Ticket
 from penstock.destination.seen_elsewhere import not_seen_here
 from penstock.failpoints import failpoint
-from penstock.model.errors import DestinationError, Fenced
+from penstock.model.errors import BatchAgain, DestinationError, Fenced
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
 
@@ -92,6 +92,8 @@ class FilesDestination(AppendDestination, CopiedByWorkers):
         self._number: int | None = None
         self._held: Watermarks | None = None
         self._moving: tuple[StagedFile, ...] = ()
+        # Whether a commit came to pass that had failed: who asked before knows nothing of it.
+        self._has_overtaken = False
 
     def check(self) -> tuple[str, ...]:
         self._tree.check()
@@ -135,7 +137,9 @@ class FilesDestination(AppendDestination, CopiedByWorkers):
         files = [file for receipt in receipts for file in files_from_json(json.loads(receipt))]
         with self._committing, self._tree.explained():
             self._move_rest()
-            self._commit(files, watermarks)
+            if self._has_overtaken or not self._commit(files, watermarks):
+                self._has_overtaken = False
+                raise _overtaken()
 
     def schema_receipts(self, change: SchemaChange) -> Sequence[Receipt]:
         """The event has a file of its own, which is the same if it is written again."""
@@ -210,8 +214,8 @@ class FilesDestination(AppendDestination, CopiedByWorkers):
                     )
                 elif new.setdefault(file.final, file).staged != file.staged:
                     self._tree.remove([staged])
-            if new:
-                self._commit(list(new.values()), self._held)
+            if new and not self._commit(list(new.values()), self._held):
+                raise _overtaken()
 
     def forget(self) -> Sequence[str]:
         """Its place is taken by a commit of nothing, which knows no position."""
@@ -230,16 +234,22 @@ class FilesDestination(AppendDestination, CopiedByWorkers):
         at, source = (held.frontier, held.source) if held else (None, None)
         return Manifest(number, self._epoch, at, tuple(files), source)
 
-    def _commit(self, files: Sequence[StagedFile], held: Watermarks | None) -> None:
-        """Write the next manifest, and then move the files. The lock is held."""
+    def _commit(self, files: Sequence[StagedFile], held: Watermarks | None) -> bool:
+        """Write the next manifest, and then move the files. The lock is held. False, and nothing is
+        committed, where an earlier one of our own has come to pass that was given up.
+        """
         if self._number is None:
             raise DestinationError("destination files: commit() before open()")
         manifest = self._manifest(self._number + 1, held, files)
         if not self._manifests.create(manifest):
-            raise self._fenced()
+            self._check_not_fenced()
+            if self._number < manifest.number:
+                raise self._fenced()
+            return False
         self._number, self._held, self._moving = manifest.number, held, manifest.files
         failpoint("files.manifest_written")
         self._move_rest()
+        return True
 
     def _move_rest(self) -> None:
         """Move what the last commit named, if that failed on the way."""
@@ -247,9 +257,17 @@ class FilesDestination(AppendDestination, CopiedByWorkers):
         self._moving = ()
 
     def _check_not_fenced(self) -> None:
+        """Raise Fenced where another driver has committed. A commit of our own that was given up,
+        and that the store took after all, is finished.
+        """
         last = self._manifests.newest()
-        if last is not None and last.epoch != self._epoch:
+        if last is None or self._number is None:
+            return
+        if last.epoch != self._epoch:
             raise self._fenced()
+        if last.number > self._number:
+            self._move(last.files)
+            self._number, self._held, self._has_overtaken = last.number, last.watermarks, True
 
     def _move(self, files: Iterable[StagedFile]) -> None:
         self._tree.move((self._staged(file), file.final) for file in files)
@@ -263,3 +281,10 @@ class FilesDestination(AppendDestination, CopiedByWorkers):
             f"{self._tree.path}",
             remedy="stop this one, or the other; what this one did not commit is left to the other",
         )
+
+
+def _overtaken() -> BatchAgain:
+    return BatchAgain(
+        "destination files: a commit that had failed has come to pass meanwhile: the store took "
+        "its manifest after the request was given up"
+    )

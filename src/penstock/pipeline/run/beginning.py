@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from penstock.changelog import chain
-from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.changelog import ChangeLog, ReaderState
 from penstock.config.models import PipelineConfig
 from penstock.model.errors import LogError
 from penstock.model.lsn import Frontier
@@ -43,9 +43,12 @@ def beginning(context: RunContext, subscription: Subscription) -> Frontier:
     start = Frontier(0, subscription.start_lsn)
     if not config.is_one_of_many:
         return start
-    if (recorded := log.reader(config.delivery)) is not None:
+    recorded = log.reader(config.delivery)
+    if recorded is not None and not _was_cut_off(context, recorded):
         return recorded.begin or start
-    if held_by(context.destination, log) is not None or context.store.get_table_states():
+    if recorded is None and (
+        held_by(context.destination, log) is not None or context.store.get_table_states()
+    ):
         # It was delivered to. What the log has lost of it must not be taken for a new beginning.
         return start
     for _ in range(_MOST_TRIES):
@@ -53,7 +56,8 @@ def beginning(context: RunContext, subscription: Subscription) -> Frontier:
         log.set_reader(
             config.delivery, begin, 0, context.session.seen().identity, begin, durable=True
         )
-        _let_capture_notice(log, config.change_log.grace)
+        # What others passed long ago may go at any moment, whatever the grace period.
+        _let_capture_notice(log, 0.0 if config.replays_log else config.change_log.grace)
         if not chain.lacks(log.list().segments, begin):
             return begin
         if config.replays_log:
@@ -70,6 +74,18 @@ def beginning(context: RunContext, subscription: Subscription) -> Frontier:
         f"destination {config.destination_name} finds no place to begin: the change log is "
         "removed faster than a new reader is noticed",
         remedy="raise change_log.grace, and start capture and this destination again",
+    )
+
+
+def _was_cut_off(context: RunContext, recorded: ReaderState) -> bool:
+    """Whether the run that wrote the reader down ended before it saw that the log lacks what it
+    needs: nothing was delivered yet, so it may still begin elsewhere, or be refused.
+    """
+    return (
+        recorded.frontier == recorded.begin
+        and context.destination.committed() is None
+        and not context.store.get_table_states()
+        and chain.lacks(context.log.list().segments, recorded.frontier)
     )
 
 

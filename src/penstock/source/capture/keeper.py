@@ -104,7 +104,7 @@ class LogKeeper:
         self._log = filled.log
         self._writer = filled.writer
         self._limits = limits
-        self._retention = Retention(limits.grace)
+        self._retention = Retention(limits.grace, late_writes=filled.log.segments.has_late_writes)
         self._session = session
         self._link = filled.link
         self._written: dict[str, ReaderState] = {}
