@@ -42,6 +42,10 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
+from tests.lake_alterations import (
+    expect_name_refused_that_is_taken,
+    expect_once_wherever_it_dies,
+)
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import expect_tables_told_apart, items_with
 
@@ -325,3 +329,13 @@ def test_a_table_follows_what_delta_rs_cannot_change_and_nothing_is_done_twice(
         {"id": 2, "b": None, "c": ["x", None]},
     ]
     assert not (adapter.folder / "public" / "items").exists()
+
+
+def test_a_driver_dies_anywhere_in_a_transaction_that_changes_tables(tmp_path: Path) -> None:
+    expect_once_wherever_it_dies(DeltaAdapter, tmp_path)
+
+
+def test_a_name_that_another_table_has_is_refused(adapter: DeltaAdapter) -> None:
+    expect_name_refused_that_is_taken(
+        adapter, lambda name: shutil.rmtree(adapter.folder / "public" / name)
+    )

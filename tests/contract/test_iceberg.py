@@ -41,6 +41,10 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
+from tests.lake_alterations import (
+    expect_name_refused_that_is_taken,
+    expect_once_wherever_it_dies,
+)
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import expect_tables_told_apart, items_with
 from tests.lake_rows import IcebergReader
@@ -349,3 +353,18 @@ def test_a_catalogue_that_does_not_answer_and_options_that_contradict(tmp_path: 
     for given, told in wrong:
         with pytest.raises(ValidationError, match=told):
             IcebergOptions.model_validate(given)
+
+
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.release)])
+def test_a_driver_dies_anywhere_in_a_transaction_that_changes_tables(
+    tmp_path: Path, every: int
+) -> None:
+    expect_once_wherever_it_dies(IcebergAdapter, tmp_path, every=every)
+
+
+def test_a_name_that_another_table_has_is_refused(adapter: IcebergAdapter) -> None:
+    def drop(name: str) -> None:
+        with TableCatalog(adapter.options).catalog as catalog:
+            catalog.drop_table(("public", name))
+
+    expect_name_refused_that_is_taken(adapter, drop)

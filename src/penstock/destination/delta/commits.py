@@ -38,9 +38,10 @@ class PipelineCommits:
     """What one driver of a pipeline writes into the transactions of its tables, and reads there.
 
     A Delta table keeps a version for each application that writes to it. Of a pipeline these are
-    the driver's number, how far the table has come, which chunk was loaded last, and which schema
-    change it followed last. Nothing is committed over a version of the table that was not seen: of
-    two drivers the later one fails, and finds the number of the other.
+    the driver's number, the oid of the table at the source, how far it has come, which chunk was
+    loaded last, and which schema change it followed last. Nothing is committed over a version of
+    the table that was not seen: of two drivers the later one fails, and finds the number of the
+    other.
     """
 
     def __init__(self, pipeline: str) -> None:
@@ -57,6 +58,29 @@ class PipelineCommits:
         if (self.read(table, "driver") or 0) > self.driver:
             raise fenced("delta", self._pipeline)
         return table
+
+    def find(self, folder: Path, oid: int) -> DeltaTable | None:
+        """The table in a folder; None without one, or where it is another one of the pipeline."""
+        module = delta_rs()
+        if not module.DeltaTable.is_deltatable(str(folder)):
+            return None
+        table: DeltaTable = module.DeltaTable(str(folder))
+        return table if self.read(table, "oid") in (None, oid) else None
+
+    def is_there(self, folder: Path, oid: int) -> bool:
+        """Whether the table is in the folder, and nobody could take another one for it."""
+        table = self.find(folder, oid)
+        return table is not None and self.read(table, "oid") == oid
+
+    def sign(self, table: DeltaTable, oid: int) -> None:
+        """Write into a table which one it is, and the driver's number: what an earlier driver is
+        about to commit there fails from now on.
+        """
+        table.alter.set_table_properties(
+            {"penstock.driver": str(self.driver)},
+            raise_if_not_exists=False,
+            commit_properties=self.properties({"oid": oid}),
+        )
 
     def read(self, table: DeltaTable, what: str) -> int | None:
         return table.transaction_version(self._app(what))

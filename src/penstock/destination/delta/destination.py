@@ -79,40 +79,37 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def open(self) -> None:
         with self._lock:
             super().open()
-            for target in self._known().values():
+            for target in self._all_places():
                 self._fence(target)
 
     def _fence(self, target: Target) -> None:
-        """Write the driver's number into a table: what an earlier driver is about to commit there
-        fails from now on.
-        """
         folder = self._folder(target)
         if folder.exists():
             with self._transactions.explained(folder):
-                self._transactions.table(folder).alter.set_table_properties(
-                    {"penstock.driver": str(self._transactions.driver)},
-                    raise_if_not_exists=False,
-                    commit_properties=self._transactions.properties({}),
-                )
+                table = self._transactions.table(folder)
+                known = self._transactions.read(table, "oid")
+                self._transactions.sign(table, target.oid if known is None else known)
 
     def _folder(self, target: Target) -> Path:
         return table_folder(self._root, target)
 
     def held(self, target: Target) -> Mark | None:
-        folder = self._folder(target)
-        if not delta_rs().DeltaTable.is_deltatable(str(folder)):
-            return None
-        return self._transactions.held(delta_rs().DeltaTable(str(folder)))
+        table = self._transactions.find(self._folder(target), target.oid)
+        return None if table is None else self._transactions.held(table)
 
     # -- tables ----------------------------------------------------------------------------------
 
     def create(self, table: TableDefinition, target: Target) -> None:
         folder = self._folder(target)
         with refused_alone(target.oid), self._transactions.explained(folder):
-            create_table(folder, target, self._transactions.properties({}))
+            create_table(folder, target, self._transactions)
 
     def drop(self, target: Target) -> None:
-        shutil.rmtree(self._folder(target), ignore_errors=True)
+        """Also what is left of a table that can be read no more; not another one."""
+        folder = self._folder(target)
+        is_table = delta_rs().DeltaTable.is_deltatable(str(folder))
+        if not is_table or self._transactions.find(folder, target.oid) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         assert self.typing is not None  # noqa: S101

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from penstock.destination.contract import Capabilities
@@ -88,21 +87,19 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def open(self) -> None:
         with self._lock:
             super().open()
-            for target in self._known().values():
+            for target in self._all_places():
                 self._fence(target)
 
     def _fence(self, target: Target) -> None:
-        """Make a snapshot with the driver's number: what an earlier driver is about to commit does
-        not follow on it.
-        """
         identifier = identifier_of(target)
         with self._transactions.explained(identifier):
             table = self._transactions.find(identifier)
             if table is not None:
-                self._transactions.commit(table, Change(), self._transactions.state(table))
+                known = self._transactions.state(table).oid
+                self._transactions.sign(table, known or target.oid)
 
     def held(self, target: Target) -> Mark | None:
-        table = self._tables.find(identifier_of(target))
+        table = self._transactions.own(identifier_of(target), target.oid)
         return None if table is None else self._transactions.state(table).mark
 
     def close(self) -> None:
@@ -120,12 +117,11 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         return found
 
     def drop(self, target: Target) -> None:
+        """Not another one that has its name."""
         identifier = identifier_of(target)
         with self._transactions.explained(identifier):
-            try:
+            if self._transactions.own(identifier, target.oid) is not None:
                 self._tables.catalog.purge_table(identifier)
-            except NoSuchTableError:
-                return
 
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         assert self.typing is not None  # noqa: S101

@@ -29,6 +29,11 @@ from penstock.destination.families.change_tables.task_writer import (
 )
 from penstock.destination.families.kept_tables import Key, Notes, parked_note
 from penstock.destination.families.ledger import fenced, watermarks_from, watermarks_text
+from penstock.destination.families.staged_merge.begun_changes import (
+    BegunChange,
+    begun_changes,
+    begun_note,
+)
 from penstock.destination.families.staged_merge.joined_rows import (
     MergedRows,
     joined,
@@ -123,7 +128,9 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         return False
 
     def held(self, target: Target) -> Mark | None:
-        """Where a table stands by itself; None where the ledger alone knows."""
+        """Where a table stands by itself; None where the ledger alone knows, or where the table is
+        not there, but perhaps another one.
+        """
         return None
 
     def maintain(self, target: Target) -> None:
@@ -198,18 +205,23 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             return
         with self._changing() as notes:
             targets, changed = dict(self._targets), dict[int, Target]()
+            begun = self._begun()
             for number, step in enumerate(steps, start=1):
                 if isinstance(step, MergeBatch):
-                    self._apply(step, targets, watermarks, len(steps) - number, notes)
+                    there = _changed_since(begun, steps[number:])
+                    rest = step.without(there)
+                    self._apply(rest, targets, watermarks, len(steps) - number, notes)
+                    self._note_unfit_parts(step, notes)
                 else:
                     after = self._after(step, targets)
                     self._alter(step, targets, notes)
                     changed.update(after)
                     targets.update(after)
-            notes["commits"] = str(self._commits + 1)
+            commit = self._commits + 1
+            notes["commits"] = str(commit)
             notes["progress"] = watermarks_text(watermarks)
         self._targets = {**self._targets, **changed}
-        self._commits += 1
+        self._commits = commit
         self.stage.remove([file for batch in batches for file in batch.files])
         self._maintenance.touched({oid for batch in batches for oid in batch.touched()})
         self._maintain_if_due()
@@ -233,8 +245,10 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             return None
         # A driver that died among the tables of a batch left some of them ahead of the others.
         ahead = {}
+        begun = self._begun()
         for target in self._known().values():
-            held = self.held(target)
+            # To one that was changed meanwhile the whole transaction comes again.
+            held = None if target.oid in begun else self.held(target)
             if held is not None and not held.lacking and held.frontier > found.at(target.oid):
                 ahead[target.oid] = held.frontier
         return found.placed(ahead) if ahead else found
@@ -270,11 +284,13 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
     ) -> None:
         """Merge what a batch holds, and note what was parked and unfit."""
 
+        begun = self._begun()
+
         def merge(oid: int) -> Sequence[Key]:
             emptied, parts = touched[oid]
             target, at = targets[oid], Mark(watermarks.at(oid), lacking, self._commits + 1)
             held = self.held(target)
-            if held is not None and held.holds(at):
+            if held is not None and (held.holds(at) or (oid in begun and held.reaches(at))):
                 return ()
             if not parts:
                 return self.apply(no_rows(target, self.typing, emptied=emptied), at)
@@ -294,9 +310,53 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
                 found = list(pool.map(merge, touched))
         for oid, keys in zip(touched, found, strict=True):
             notes.update({parked_note(oid, key): "" for key in keys})
-        for oid, (_, parts) in touched.items():
+
+    def _note_unfit_parts(self, batch: MergeBatch, notes: Notes) -> None:
+        for oid, (_, parts) in batch.touched().items():
             for part in parts:
                 self._note_unfit(oid, part.unfit, notes)
+
+    def _alter(self, change: SchemaChange, targets: Mapping[int, Target], notes: Notes) -> None:
+        """Without transactions each change is noted before it is begun: after a crash those before
+        it are not followed again, and where their tables are is known.
+        """
+        if self.capabilities.atomic:
+            super()._alter(change, targets, notes)
+            return
+        followed, begun = self._followed(change, targets), self._begun()
+        left = {
+            oid: each
+            for oid, each in followed.items()
+            if oid not in begun or begun[oid].position <= change.position
+        }
+        begins = {
+            oid: BegunChange(change.position, targets[oid], after)
+            for oid, (_, after) in left.items()
+            if oid not in begun or begun[oid].position < change.position
+        }
+        if begins:
+            texts = {begun_note(oid): each.to_text() for oid, each in begins.items()}
+            self.ledger.write(self._driver, texts)
+        for oid, (table, after) in left.items():
+            self.alter(table, targets[oid], after)
+        for oid, (_, after) in followed.items():
+            notes |= {f"table/{oid}": after.to_text(), begun_note(oid): None}
+
+    def _begun(self) -> Mapping[int, BegunChange]:
+        return {} if self.capabilities.atomic else begun_changes(self.ledger)
+
+    def _places(self, table: int) -> Sequence[Target]:
+        begun = self._begun().get(table)
+        return super()._places(table) if begun is None else [begun.before, begun.after]
+
+    def _all_places(self) -> list[Target]:
+        """What the tables are, or may be."""
+        begun = self._begun()
+        return [
+            place
+            for oid, target in self._known().items()
+            for place in ((begun[oid].before, begun[oid].after) if oid in begun else (target,))
+        ]
 
     @property
     def unfit_policy(self) -> Unfit:
@@ -396,3 +456,16 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         self.stage.clean()
         self.stage.forget_notes(self.stage.drivers())
         return super().forget()
+
+
+def _changed_since(
+    begun: Mapping[int, BegunChange], steps: Sequence[SchemaChange | MergeBatch]
+) -> frozenset[int]:
+    """Tables with which one of these steps was begun: rows that stand before it are there."""
+    return frozenset(
+        oid
+        for step in steps
+        if isinstance(step, SchemaChange)
+        for oid in begun.keys() & {table.oid for table in step.tables}
+        if step.position <= begun[oid].position
+    )
