@@ -15,6 +15,7 @@ from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.testing import Adapter
 from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
 from penstock.testing.contract.deliveries import (
     ITEMS,
     LOOSE,
@@ -95,3 +96,36 @@ def items_with(*columns: tuple[int, str, TypeName, str | None], name: str) -> Ta
             for number, column, kind, missing in columns
         ),
     )
+
+
+def expect_chunks_once_in_any_order(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver dies when a chunk is in its table, and not in the ledger; so does the next one, with
+    another chunk. The last one is given these after a third.
+    """
+    opened(adapter).truncate_table(definition(ITEMS))  # type: ignore[attr-defined]
+
+    def chunk(number: int) -> ChunkRows:
+        rows = [(str(10 * number + each), "copied") for each in range(2)]
+        return ChunkRows(ITEMS, str(number), rows)
+
+    def dies(*_: object) -> None:
+        raise DriverDiedError
+
+    for number in (0, 1):
+        destination = opened(adapter)
+        assert isinstance(destination, StagedMergeDestination)
+        load = destination.load_chunk
+
+        def dying(*given: Any, load: Any = load, of: StagedMergeDestination = destination) -> None:
+            load(*given)
+            of.ledger._put = dies  # type: ignore[attr-defined]
+
+        monkeypatch.setattr(destination, "load_chunk", dying)
+        with pytest.raises(DriverDiedError):
+            copy_chunks(destination, chunk(number))
+        destination.close()
+    destination = opened(adapter)
+    assert isinstance(destination, StagedMergeDestination)
+    copy_chunks(destination, chunk(2), chunk(1), chunk(0))
+    assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 6
+    destination.close()

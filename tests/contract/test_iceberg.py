@@ -46,7 +46,11 @@ from tests.lake_alterations import (
     expect_once_wherever_it_dies,
 )
 from tests.lake_changes import ChangeTables, Keeps
-from tests.lake_drivers import expect_tables_told_apart, items_with
+from tests.lake_drivers import (
+    expect_chunks_once_in_any_order,
+    expect_tables_told_apart,
+    items_with,
+)
 from tests.lake_rows import IcebergReader
 from tests.loopback_server import free_ports
 from tests.objects_server import ObjectServer
@@ -368,3 +372,9 @@ def test_a_name_that_another_table_has_is_refused(adapter: IcebergAdapter) -> No
             catalog.drop_table(("public", name))
 
     expect_name_refused_that_is_taken(adapter, drop)
+
+
+def test_chunks_come_again_in_another_order(
+    adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_chunks_once_in_any_order(adapter, monkeypatch)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.destination.contract import Capabilities
 from penstock.destination.delta.chunk_files import DeltaChunkFiles
-from penstock.destination.delta.commits import PipelineCommits, delta_rs, number_of
+from penstock.destination.delta.commits import PipelineCommits, delta_rs
 from penstock.destination.delta.ledger import ControlTable
 from penstock.destination.delta.merging import Key, merge_rows, put_rows
 from penstock.destination.delta.options import DeltaOptions
@@ -151,16 +151,19 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def chunk_stage(self, target: Target) -> DeltaChunkFiles:
         return DeltaChunkFiles(str(self._folder(target)), target.columns)
 
+    def loaded(self, target: Target) -> int | None:
+        folder = self._folder(target)
+        with refused_alone(target.oid), self._transactions.explained(folder):
+            table = self._transactions.find(folder, target.oid)
+            return None if table is None else self._transactions.read(table, "loaded")
+
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:
             return
         folder, files = self._folder(target), self.chunk_stage(target)
-        number = number_of(chunk.copy, chunk.chunk)
         with refused_alone(target.oid), self._transactions.explained(folder):
             table = self._transactions.table(folder)
-            if self._transactions.read(table, "loaded") == number:
-                return
-            properties = self._transactions.properties({"loaded": number})
+            properties = self._transactions.properties({"loaded": chunk.mark})
             if chunk.again and target.key:
                 put_rows(table, target, files.get(chunk.file), properties)
             else:

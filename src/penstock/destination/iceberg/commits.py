@@ -30,7 +30,7 @@ class TableState:
     end: int | None = None
     lacking: int = 0
     commit: int = 0
-    loaded: str = ""
+    loaded: int = 0
     shape: str = ""
     oid: int = 0
 

@@ -25,7 +25,7 @@ from penstock.destination.families.target import Target
 from penstock.destination.iceberg.catalog import Identifier, TableCatalog, identifier_of
 from penstock.destination.iceberg.chunk_files import IcebergChunkFiles, storage_properties
 from penstock.destination.iceberg.columns import TYPES
-from penstock.destination.iceberg.commits import IcebergCommits, digest
+from penstock.destination.iceberg.commits import IcebergCommits
 from penstock.destination.iceberg.expiry import expire_older
 from penstock.destination.iceberg.ledger import IcebergControlTable
 from penstock.destination.iceberg.live_rows import LiveRows
@@ -157,21 +157,23 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         properties = storage_properties(table.io.properties)
         return IcebergChunkFiles(properties, table.location(), table.schema(), table.spec(), target)
 
+    def loaded(self, target: Target) -> int | None:
+        table = self._transactions.own(identifier_of(target), target.oid)
+        return None if table is None else self._transactions.state(table).loaded
+
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:
             return
-        identifier, number = identifier_of(target), digest(chunk.copy, chunk.chunk)
+        identifier = identifier_of(target)
         with refused_alone(target.oid), self._transactions.explained(identifier):
             table = self._transactions.table(identifier)
             state = self._transactions.state(table)
-            if state.loaded == number:
-                return
             if chunk.again and target.key:
                 rows = self.chunk_stage(target).get(chunk.file)
                 change = Merge(table, target, self.options.deletes).put(rows)
             else:
                 change = Change(self.chunk_stage(target).files(chunk.file))
-            self._transactions.commit(table, change, replace(state, loaded=number))
+            self._transactions.commit(table, change, replace(state, loaded=chunk.mark))
         failpoint("iceberg.copy_loaded")
 
     def _commit(self, target: Target, make: Callable[[Merge], Change]) -> None:

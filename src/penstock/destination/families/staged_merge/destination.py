@@ -86,6 +86,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         super().__init__(options, pipeline)
         self._commits = 0
         self._replaying: frozenset[int] = frozenset()
+        self._last_noted: set[int] = set()
         self._maintenance = Maintenance(self.name, self._lock)
 
     # -- what a member says ----------------------------------------------------------------------
@@ -112,10 +113,16 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         """
 
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
-        """Add the rows of a chunk. Where there are no transactions, one that is there already adds
-        nothing: the last one may not be in the ledger yet.
+        """Add the rows of a chunk. Where there are no transactions, the table has the chunk's mark
+        then, for ``loaded``.
         """
         self.load(target, self.stage.get(chunk.file), over=chunk.again)
+
+    def loaded(self, target: Target) -> int | None:
+        """The mark of the chunk that a table took last; None without one, or where the ledger alone
+        knows.
+        """
+        return None
 
     def chunk_stage(self, target: Target) -> ChunkStage:
         """Where tasks put chunks. A member that adds the files themselves has a place of its own,
@@ -410,18 +417,28 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
                 for chunk in chunks:
                     self._load(chunk, notes)
         else:
-            # Each is noted before the next: only the last one can be there and not be noted.
             for chunk in chunks:
                 with self._changing() as notes:
+                    self._note_last(chunk.table)
                     self._load(chunk, notes)
+                self._last_noted.add(chunk.table)
         for chunk in chunks:
             self.chunk_stage(self._targets[chunk.table]).remove([chunk.file])
+
+    def _note_last(self, table: int) -> None:
+        """Note the chunk that the table took last, unless it surely is in the ledger: who brought
+        it may have died before that, or had no answer. Then others may come before it comes again.
+        """
+        if table not in self._last_noted and (mark := self.loaded(self._targets[table])):
+            self.ledger.write(self._driver, {f"loaded/{table}/{mark}": ""})
+        self._last_noted.discard(table)
 
     def _load(self, chunk: StagedChunk, notes: Notes) -> None:
         name = f"chunk/{chunk.table}/{chunk.chunk}"
         is_new = name not in notes and name not in self.ledger.read(name)
         if is_new and chunk.copy == self._copy(chunk.table):
-            self.load_chunk(self._targets[chunk.table], chunk)
+            if not self.ledger.read(f"loaded/{chunk.table}/{chunk.mark}"):
+                self.load_chunk(self._targets[chunk.table], chunk)
             self._note_unfit(chunk.table, chunk.unfit, notes)
             notes[name] = ""
 

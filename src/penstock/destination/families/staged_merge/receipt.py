@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
@@ -95,6 +96,12 @@ class StagedChunk:
     again: bool
     rows: int
     unfit: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def mark(self) -> int:
+        """A number that no other chunk has, as large as tables take it."""
+        digest = hashlib.sha256(f"{self.copy}\0{self.chunk}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 1
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
