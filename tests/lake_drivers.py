@@ -14,7 +14,7 @@ from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.testing import Adapter
-from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.change_builder import UNSET, ChangeBuilder
 from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
 from penstock.testing.contract.deliveries import (
     ITEMS,
@@ -69,18 +69,23 @@ def expect_tables_told_apart(
 def dies_before(destination: Destination, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It dies once it has committed ``last`` tables, before the next or the control table."""
     assert isinstance(destination, StagedMergeDestination)
-    apply, done, one_by_one = destination.apply, 0, threading.Lock()
+    apply, begun, done, one_by_one = destination.apply, 0, 0, threading.Lock()
+    write = destination.ledger._put  # type: ignore[attr-defined]
 
     def dying(rows: MergedRows, at: Mark) -> Any:
-        nonlocal done
+        nonlocal begun, done
         with one_by_one:
-            if done == last:
+            if begun == last:
                 raise DriverDiedError
-            done += 1
-        return apply(rows, at)
+            begun += 1
+        parked = apply(rows, at)
+        done += 1
+        return parked
 
-    def put(*_: object) -> None:
-        raise DriverDiedError
+    def put(*given: object) -> None:
+        if done == last:
+            raise DriverDiedError
+        write(*given)
 
     monkeypatch.setattr(destination, "apply", dying)
     monkeypatch.setattr(destination.ledger, "_put", put)
@@ -128,4 +133,32 @@ def expect_chunks_once_in_any_order(adapter: Adapter, monkeypatch: pytest.Monkey
     assert isinstance(destination, StagedMergeDestination)
     copy_chunks(destination, chunk(2), chunk(1), chunk(0))
     assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 6
+    destination.close()
+
+
+def expect_parked_keys_kept(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver dies when a table stands behind changes of a row that is not there, of which not all
+    was sent, and before the ledger says so.
+    """
+    builder = ChangeBuilder(leave_out=[LOOSE])
+    destination = opened(adapter)
+    assert isinstance(destination, StagedMergeDestination)
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 1)])
+    destination.replaying([ITEMS.oid])
+    with builder.transaction():
+        builder.update(ITEMS, "77", UNSET)
+        builder.insert(ITEMS, "78", "new")
+    receipt = destination.catchup_writer([ITEMS.oid]).write([builder.cut()])
+    at = destination.committed()
+    assert at is not None
+    dies_before(destination, 1, monkeypatch)
+    with pytest.raises(DriverDiedError):
+        destination.commit([receipt], at.placed({ITEMS.oid: builder.frontier}))
+    destination.close()
+    destination = opened(adapter)
+    assert isinstance(destination, StagedMergeDestination)
+    at = destination.committed()
+    assert at is not None
+    assert at.at(ITEMS.oid) == builder.frontier, "its changes do not come again"
+    assert list(destination.parked_keys(ITEMS.oid)) == [("77",)]
     destination.close()

@@ -49,6 +49,7 @@ from tests.lake_alterations import (
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import (
     expect_chunks_once_in_any_order,
+    expect_parked_keys_kept,
     expect_tables_told_apart,
     items_with,
 )
@@ -349,3 +350,9 @@ def test_chunks_come_again_in_another_order(
     adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect_chunks_once_in_any_order(adapter, monkeypatch)
+
+
+def test_rows_that_are_to_be_read_again_are_noted_before_their_table_is_committed(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_parked_keys_kept(adapter, monkeypatch)

@@ -48,6 +48,7 @@ from tests.lake_alterations import (
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import (
     expect_chunks_once_in_any_order,
+    expect_parked_keys_kept,
     expect_tables_told_apart,
     items_with,
 )
@@ -378,3 +379,9 @@ def test_chunks_come_again_in_another_order(
     adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect_chunks_once_in_any_order(adapter, monkeypatch)
+
+
+def test_rows_that_are_to_be_read_again_are_noted_before_their_table_is_committed(
+    adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_parked_keys_kept(adapter, monkeypatch)

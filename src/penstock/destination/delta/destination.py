@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,7 +138,8 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         folder = self._folder(rows.target)
         with refused_alone(rows.target.oid), self._transactions.explained(folder):
             properties = self._transactions.properties(self._transactions.marks(at))
-            parked = merge_rows(self._transactions.table(folder), rows, properties)
+            park = partial(self.park, rows.target)
+            parked = merge_rows(self._transactions.table(folder), rows, properties, park)
         failpoint("delta.table_committed")
         return parked
 

@@ -141,6 +141,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         with refused_alone(rows.target.oid), self._transactions.explained(identifier):
             table = self._transactions.table(identifier)
             change, parked = Merge(table, rows.target, self.options.deletes).apply(rows)
+            self.park(rows.target, parked)
             self._transactions.commit(table, change, self._transactions.state(table).marked(at))
         failpoint("iceberg.table_committed")
         return parked

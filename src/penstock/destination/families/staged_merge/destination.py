@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import threading
 import uuid
 from abc import abstractmethod
 from collections import Counter
@@ -87,6 +88,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         self._commits = 0
         self._replaying: frozenset[int] = frozenset()
         self._last_noted: set[int] = set()
+        self._parking = threading.Lock()
         self._maintenance = Maintenance(self.name, self._lock)
 
     # -- what a member says ----------------------------------------------------------------------
@@ -102,6 +104,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
     @abstractmethod
     def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
         """Merge rows into their table, which stands at ``at`` then; the keys that were parked.
+        Without transactions they are given to ``park`` before the table is committed.
 
         Raises TableRefused where the table does not take them.
         """
@@ -317,6 +320,15 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
                 found = list(pool.map(merge, touched))
         for oid, keys in zip(touched, found, strict=True):
             notes.update({parked_note(oid, key): "" for key in keys})
+
+    def park(self, target: Target, keys: Sequence[Key]) -> None:
+        """Note at once that rows are to be read again. Once their table stands behind their changes
+        these do not come again; and a row that is read for nothing does no harm.
+        """
+        if keys:
+            with self._parking:  # tables are merged side by side
+                notes = {parked_note(target.oid, key): "" for key in keys}
+                self.ledger.write(self._driver, notes)
 
     def _note_unfit_parts(self, batch: MergeBatch, notes: Notes) -> None:
         for oid, (_, parts) in batch.touched().items():
