@@ -12,7 +12,10 @@ from penstock.destination.contract import Destination
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.model.errors import DestinationUnavailable
+from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter
 from penstock.testing.change_builder import UNSET, ChangeBuilder
 from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
@@ -161,4 +164,32 @@ def expect_parked_keys_kept(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -
     assert at is not None
     assert at.at(ITEMS.oid) == builder.frontier, "its changes do not come again"
     assert list(destination.parked_keys(ITEMS.oid)) == [("77",)]
+    destination.close()
+
+
+def expect_later_positions_kept(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger takes a commit, and its answer is lost. What is committed without rows behind it
+    is what the next driver finds.
+    """
+    builder = ChangeBuilder(leave_out=[LOOSE])
+    destination = opened(adapter)
+    assert isinstance(destination, StagedMergeDestination)
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 1)])
+    changes = insert_items(builder, 1, 1)
+    with monkeypatch.context() as patch:
+        write = destination.ledger._put  # type: ignore[attr-defined]
+
+        def lost(*given: object) -> None:
+            write(*given)
+            raise DestinationUnavailable("as the test wants it", remedy="")
+
+        patch.setattr(destination.ledger, "_put", lost)
+        with pytest.raises(DestinationUnavailable):
+            deliver(destination, builder.frontier, [changes])
+    assert destination.committed() == Watermarks(builder.frontier)
+    later = Frontier(2**40, 2**40)
+    deliver(destination, later, [])
+    destination.close()
+    destination = opened(adapter)
+    assert destination.committed() == Watermarks(later)
     destination.close()

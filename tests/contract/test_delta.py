@@ -49,6 +49,7 @@ from tests.lake_alterations import (
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import (
     expect_chunks_once_in_any_order,
+    expect_later_positions_kept,
     expect_parked_keys_kept,
     expect_tables_told_apart,
     items_with,
@@ -356,3 +357,9 @@ def test_rows_that_are_to_be_read_again_are_noted_before_their_table_is_committe
     adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect_parked_keys_kept(adapter, monkeypatch)
+
+
+def test_a_commit_whose_answer_was_lost_hides_no_later_position(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_later_positions_kept(adapter, monkeypatch)

@@ -157,7 +157,6 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
     def open(self) -> None:
         with self._lock:
             self._driver = self.ledger.take_over()
-            self._commits = int(self.ledger.read("commits").get("commits", 0))
             self._forget_notes_of_no_ledger()
             # First it is seen, then it looks: the driver before it finds its note, or is read.
             self._note(None)
@@ -265,9 +264,11 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
 
     def _told(self) -> Watermarks | None:
         notes = self.ledger.read("commits") | self.ledger.read("progress")
+        # One whose answer was lost counts, too: what follows on it has another number.
+        self._commits = int(notes.get("commits", 0))
         for driver in reversed(self.stage.drivers()):
             idle = json.loads(self.stage.noted(driver) or "{}")
-            if idle.get("watermarks") and idle["commits"] == int(notes.get("commits", 0)):
+            if idle.get("watermarks") and idle["commits"] == self._commits:
                 return watermarks_from(idle["watermarks"])
         return watermarks_from(notes["progress"]) if "progress" in notes else None
 
