@@ -193,3 +193,22 @@ def expect_later_positions_kept(adapter: Adapter, monkeypatch: pytest.MonkeyPatc
     destination = opened(adapter)
     assert destination.committed() == Watermarks(later)
     destination.close()
+
+
+def expect_copied_anew(adapter: Adapter) -> None:
+    """A table that somebody removed: what `penstock tables resync` does makes it again, and so does
+    a copy of a table that is followed again, which nobody fits before it.
+    """
+    for fits in (True, False):
+        destination = opened(adapter)
+        assert isinstance(destination, StagedMergeDestination)
+        destination.drop(destination._targets[ITEMS.oid])
+        if fits:
+            destination.fit_table(definition(ITEMS), ())
+            destination.prepare([definition(ITEMS)])
+        assert not destination.has_foreign_rows(definition(ITEMS))
+        destination.truncate_table(definition(ITEMS))
+        copy_chunks(destination, ChunkRows(ITEMS, "0", [("1", "copied"), ("2", "copied")]))
+        if destination.capabilities.merges:
+            assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 2
+        destination.close()

@@ -48,6 +48,7 @@ from tests.lake_alterations import (
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import (
     expect_chunks_once_in_any_order,
+    expect_copied_anew,
     expect_later_positions_kept,
     expect_parked_keys_kept,
     expect_tables_told_apart,
@@ -392,3 +393,9 @@ def test_a_commit_whose_answer_was_lost_hides_no_later_position(
     adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect_later_positions_kept(adapter, monkeypatch)
+
+
+def test_a_table_that_somebody_removed_is_made_again_when_it_is_copied(
+    adapter: IcebergAdapter,
+) -> None:
+    expect_copied_anew(adapter)

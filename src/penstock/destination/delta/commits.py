@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.destination.families import durable
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.receipt import Mark
-from penstock.model.errors import BatchAgain, DestinationError
+from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable
 from penstock.model.lsn import Frontier
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
+
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def delta_rs() -> Any:
@@ -32,6 +36,14 @@ def number_of(*texts: str) -> int:
     """A number for texts, as large as a transaction's version may be."""
     digest = hashlib.sha256("\0".join(texts).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _code(error: Exception) -> int | None:
+    """What the operating system said. delta-rs has it in its text alone."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    found = _OS_ERROR.search(str(error))
+    return int(found[1]) if found else None
 
 
 class PipelineCommits:
@@ -66,6 +78,11 @@ class PipelineCommits:
             return None
         table: DeltaTable = module.DeltaTable(str(folder))
         return table if self.read(table, "oid") in (None, oid) else None
+
+    def has_another(self, folder: Path, oid: int) -> bool:
+        """Whether another table of the pipeline is in the folder."""
+        is_table = delta_rs().DeltaTable.is_deltatable(str(folder))
+        return is_table and self.find(folder, oid) is None
 
     def is_there(self, folder: Path, oid: int) -> bool:
         """Whether the table is in the folder, and nobody could take another one for it."""
@@ -122,7 +139,18 @@ class PipelineCommits:
             raise BatchAgain(
                 f"destination delta: another writer was faster at {folder}: {error}"
             ) from error
-        except errors.DeltaError as error:
+        except errors.TableNotFoundError as error:
+            raise DestinationError(
+                f"destination delta: there is no Delta table in {folder} any more: {error}",
+                remedy="put it back, or run `penstock tables resync` for the table, which makes "
+                "and copies it anew",
+            ) from error
+        except (errors.DeltaError, OSError) as error:
+            if _code(error) in durable.PASSING:
+                raise DestinationUnavailable(
+                    f"destination delta: {folder}: {error}",
+                    remedy="see that there is room, and that the storage answers",
+                ) from error
             raise DestinationError(
                 f"destination delta: {folder}: {error}", remedy="see what delta-rs says"
             ) from error

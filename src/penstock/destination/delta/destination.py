@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,12 @@ from penstock.destination.families.table_folders import folder_name, table_folde
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import CopiedByWorkers, TableSum, Verifiable
 from penstock.failpoints import failpoint
-from penstock.model.errors import refused_alone
+from penstock.model.errors import (
+    BatchAgain,
+    DestinationError,
+    DestinationUnavailable,
+    refused_alone,
+)
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 
@@ -39,6 +45,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _HOUR = 3600
+
+_log = logging.getLogger(__name__)
 
 
 class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
@@ -84,18 +92,39 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     def _fence(self, target: Target) -> None:
         folder = self._folder(target)
-        if folder.exists():
+        if not delta_rs().DeltaTable.is_deltatable(str(folder)):
+            return
+        with self._unless_broken(folder):
+            table = self._transactions.table(folder)
+            known = self._transactions.read(table, "oid")
+            self._transactions.sign(table, target.oid if known is None else known)
+
+    @contextmanager
+    def _unless_broken(self, folder: Path) -> Iterator[None]:
+        """A table that is gone or cannot be read is left alone: it is refused once rows come to it,
+        and keeps no other one waiting.
+        """
+        try:
             with self._transactions.explained(folder):
-                table = self._transactions.table(folder)
-                known = self._transactions.read(table, "oid")
-                self._transactions.sign(table, target.oid if known is None else known)
+                yield
+        except (BatchAgain, DestinationUnavailable):
+            raise
+        except DestinationError as error:
+            _log.warning(error.message, extra={"event": "table_broken"})
 
     def _folder(self, target: Target) -> Path:
         return table_folder(self._root, target)
 
     def held(self, target: Target) -> Mark | None:
-        table = self._transactions.find(self._folder(target), target.oid)
+        table = self._found(target)
         return None if table is None else self._transactions.held(table)
+
+    def _found(self, target: Target) -> DeltaTable | None:
+        """The table, None where it is not there or cannot be read."""
+        folder, found = self._folder(target), None
+        with self._unless_broken(folder):
+            found = self._transactions.find(folder, target.oid)
+        return found  # noqa: RET504 (also where the block was left)
 
     # -- tables ----------------------------------------------------------------------------------
 
@@ -107,9 +136,10 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def drop(self, target: Target) -> None:
         """Also what is left of a table that can be read no more; not another one."""
         folder = self._folder(target)
-        is_table = delta_rs().DeltaTable.is_deltatable(str(folder))
-        if not is_table or self._transactions.find(folder, target.oid) is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+        with self._unless_broken(folder):
+            if self._transactions.has_another(folder, target.oid):
+                return
+        shutil.rmtree(folder, ignore_errors=True)
 
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         assert self.typing is not None  # noqa: S101
@@ -128,9 +158,12 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
                 commit_properties=self._transactions.properties({}),
             )
 
+    def is_there(self, target: Target) -> bool:
+        return self._found(target) is not None
+
     def has_rows(self, target: Target) -> bool:
-        count: int = delta_rs().DeltaTable(str(self._folder(target))).count()
-        return count > 0
+        table = self._found(target)
+        return table is not None and table.count() > 0
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -153,10 +186,8 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         return DeltaChunkFiles(str(self._folder(target)), target.columns)
 
     def loaded(self, target: Target) -> int | None:
-        folder = self._folder(target)
-        with refused_alone(target.oid), self._transactions.explained(folder):
-            table = self._transactions.find(folder, target.oid)
-            return None if table is None else self._transactions.read(table, "loaded")
+        table = self._found(target)
+        return None if table is None else self._transactions.read(table, "loaded")
 
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:

@@ -131,8 +131,12 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def empty(self, target: Target) -> None:
         self._commit(target, lambda merge: merge.emptied())
 
+    def is_there(self, target: Target) -> bool:
+        return self._transactions.own(identifier_of(target), target.oid) is not None
+
     def has_rows(self, target: Target) -> bool:
-        return bool(entries_of(self._transactions.table(identifier_of(target))))
+        table = self._transactions.own(identifier_of(target), target.oid)
+        return table is not None and bool(entries_of(table))
 
     # -- rows ------------------------------------------------------------------------------------
 

@@ -133,6 +133,12 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         """
         return self.stage
 
+    def is_there(self, target: Target) -> bool:
+        """Whether there is such a table. A member that looks makes one anew that somebody removed,
+        when it is copied.
+        """
+        return True
+
     def has_rows(self, target: Target) -> bool:
         """Whether there is a row. A member that takes over tables looks."""
         return False
@@ -390,11 +396,21 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             return False
         return self.has_rows(self._targets[table.oid])
 
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
+        places = self._places(table.oid)
+        if places and not any(map(self.is_there, places)):
+            self.drop_table(table)  # ``prepare`` makes what nobody knows of
+        super().fit_table(table, former)
+
     def truncate_table(self, table: TableDefinition) -> None:
         """A change table keeps its rows: they are history."""
         with self._changing() as notes:
+            target = self._targets[table.oid]
+            if not self.is_there(target):
+                definition, _ = self._held_as(table, self._known().get(table.oid))
+                self.create(definition, target)
             if self.capabilities.merges:
-                self.empty(self._targets[table.oid])
+                self.empty(target)
             self._forget_copy(table, notes)
             # Chunks of earlier copies that are still being written have another name.
             notes[f"copy/{table.oid}/"] = uuid.uuid4().hex
