@@ -12,9 +12,13 @@ from penstock.destination.contract import Destination
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.model.errors import DestinationUnavailable
+from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter
-from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.change_builder import UNSET, ChangeBuilder
+from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
 from penstock.testing.contract.deliveries import (
     ITEMS,
     LOOSE,
@@ -68,18 +72,23 @@ def expect_tables_told_apart(
 def dies_before(destination: Destination, last: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It dies once it has committed ``last`` tables, before the next or the control table."""
     assert isinstance(destination, StagedMergeDestination)
-    apply, done, one_by_one = destination.apply, 0, threading.Lock()
+    apply, begun, done, one_by_one = destination.apply, 0, 0, threading.Lock()
+    write = destination.ledger._put  # type: ignore[attr-defined]
 
     def dying(rows: MergedRows, at: Mark) -> Any:
-        nonlocal done
+        nonlocal begun, done
         with one_by_one:
-            if done == last:
+            if begun == last:
                 raise DriverDiedError
-            done += 1
-        return apply(rows, at)
+            begun += 1
+        parked = apply(rows, at)
+        done += 1
+        return parked
 
-    def put(*_: object) -> None:
-        raise DriverDiedError
+    def put(*given: object) -> None:
+        if done == last:
+            raise DriverDiedError
+        write(*given)
 
     monkeypatch.setattr(destination, "apply", dying)
     monkeypatch.setattr(destination.ledger, "_put", put)
@@ -95,3 +104,111 @@ def items_with(*columns: tuple[int, str, TypeName, str | None], name: str) -> Ta
             for number, column, kind, missing in columns
         ),
     )
+
+
+def expect_chunks_once_in_any_order(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver dies when a chunk is in its table, and not in the ledger; so does the next one, with
+    another chunk. The last one is given these after a third.
+    """
+    opened(adapter).truncate_table(definition(ITEMS))  # type: ignore[attr-defined]
+
+    def chunk(number: int) -> ChunkRows:
+        rows = [(str(10 * number + each), "copied") for each in range(2)]
+        return ChunkRows(ITEMS, str(number), rows)
+
+    def dies(*_: object) -> None:
+        raise DriverDiedError
+
+    for number in (0, 1):
+        destination = opened(adapter)
+        assert isinstance(destination, StagedMergeDestination)
+        load = destination.load_chunk
+
+        def dying(*given: Any, load: Any = load, of: StagedMergeDestination = destination) -> None:
+            load(*given)
+            of.ledger._put = dies  # type: ignore[attr-defined]
+
+        monkeypatch.setattr(destination, "load_chunk", dying)
+        with pytest.raises(DriverDiedError):
+            copy_chunks(destination, chunk(number))
+        destination.close()
+    destination = opened(adapter)
+    assert isinstance(destination, StagedMergeDestination)
+    copy_chunks(destination, chunk(2), chunk(1), chunk(0))
+    assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 6
+    destination.close()
+
+
+def expect_parked_keys_kept(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver dies when a table stands behind changes of a row that is not there, of which not all
+    was sent, and before the ledger says so.
+    """
+    builder = ChangeBuilder(leave_out=[LOOSE])
+    destination = opened(adapter)
+    assert isinstance(destination, StagedMergeDestination)
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 1)])
+    destination.replaying([ITEMS.oid])
+    with builder.transaction():
+        builder.update(ITEMS, "77", UNSET)
+        builder.insert(ITEMS, "78", "new")
+    receipt = destination.catchup_writer([ITEMS.oid]).write([builder.cut()])
+    at = destination.committed()
+    assert at is not None
+    dies_before(destination, 1, monkeypatch)
+    with pytest.raises(DriverDiedError):
+        destination.commit([receipt], at.placed({ITEMS.oid: builder.frontier}))
+    destination.close()
+    destination = opened(adapter)
+    assert isinstance(destination, StagedMergeDestination)
+    at = destination.committed()
+    assert at is not None
+    assert at.at(ITEMS.oid) == builder.frontier, "its changes do not come again"
+    assert list(destination.parked_keys(ITEMS.oid)) == [("77",)]
+    destination.close()
+
+
+def expect_later_positions_kept(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ledger takes a commit, and its answer is lost. What is committed without rows behind it
+    is what the next driver finds.
+    """
+    builder = ChangeBuilder(leave_out=[LOOSE])
+    destination = opened(adapter)
+    assert isinstance(destination, StagedMergeDestination)
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 1)])
+    changes = insert_items(builder, 1, 1)
+    with monkeypatch.context() as patch:
+        write = destination.ledger._put  # type: ignore[attr-defined]
+
+        def lost(*given: object) -> None:
+            write(*given)
+            raise DestinationUnavailable("as the test wants it", remedy="")
+
+        patch.setattr(destination.ledger, "_put", lost)
+        with pytest.raises(DestinationUnavailable):
+            deliver(destination, builder.frontier, [changes])
+    assert destination.committed() == Watermarks(builder.frontier)
+    later = Frontier(2**40, 2**40)
+    deliver(destination, later, [])
+    destination.close()
+    destination = opened(adapter)
+    assert destination.committed() == Watermarks(later)
+    destination.close()
+
+
+def expect_copied_anew(adapter: Adapter) -> None:
+    """A table that somebody removed: what `penstock tables resync` does makes it again, and so does
+    a copy of a table that is followed again, which nobody fits before it.
+    """
+    for fits in (True, False):
+        destination = opened(adapter)
+        assert isinstance(destination, StagedMergeDestination)
+        destination.drop(destination._targets[ITEMS.oid])
+        if fits:
+            destination.fit_table(definition(ITEMS), ())
+            destination.prepare([definition(ITEMS)])
+        assert not destination.has_foreign_rows(definition(ITEMS))
+        destination.truncate_table(definition(ITEMS))
+        copy_chunks(destination, ChunkRows(ITEMS, "0", [("1", "copied"), ("2", "copied")]))
+        if destination.capabilities.merges:
+            assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 2
+        destination.close()

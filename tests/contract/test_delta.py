@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import resource
 import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,13 +26,14 @@ from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
-from penstock.model.errors import Fenced, TableRefused
+from penstock.model.errors import DestinationUnavailable, Fenced, TableRefused
 from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
 from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
 from penstock.testing.contract.deliveries import (
     ITEMS,
     LOOSE,
@@ -42,8 +45,19 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
+from tests.lake_alterations import (
+    expect_name_refused_that_is_taken,
+    expect_once_wherever_it_dies,
+)
 from tests.lake_changes import ChangeTables, Keeps
-from tests.lake_drivers import expect_tables_told_apart, items_with
+from tests.lake_drivers import (
+    expect_chunks_once_in_any_order,
+    expect_copied_anew,
+    expect_later_positions_kept,
+    expect_parked_keys_kept,
+    expect_tables_told_apart,
+    items_with,
+)
 
 PIPELINE = "shop"
 
@@ -325,3 +339,89 @@ def test_a_table_follows_what_delta_rs_cannot_change_and_nothing_is_done_twice(
         {"id": 2, "b": None, "c": ["x", None]},
     ]
     assert not (adapter.folder / "public" / "items").exists()
+
+
+def test_a_driver_dies_anywhere_in_a_transaction_that_changes_tables(tmp_path: Path) -> None:
+    expect_once_wherever_it_dies(DeltaAdapter, tmp_path)
+
+
+def test_a_name_that_another_table_has_is_refused(adapter: DeltaAdapter) -> None:
+    expect_name_refused_that_is_taken(
+        adapter, lambda name: shutil.rmtree(adapter.folder / "public" / name)
+    )
+
+
+def test_chunks_come_again_in_another_order(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_chunks_once_in_any_order(adapter, monkeypatch)
+
+
+def test_rows_that_are_to_be_read_again_are_noted_before_their_table_is_committed(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_parked_keys_kept(adapter, monkeypatch)
+
+
+def test_a_commit_whose_answer_was_lost_hides_no_later_position(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_later_positions_kept(adapter, monkeypatch)
+
+
+def test_a_table_that_somebody_removed_is_made_again_when_it_is_copied(
+    either: DeltaAdapter,
+) -> None:
+    expect_copied_anew(either)
+
+
+def test_a_full_disk_is_waited_for(adapter: DeltaAdapter) -> None:
+    """No table is set aside: the same batch passes once there is room."""
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    changes = insert_items(builder, 0, 3)
+    receipt = destination.writer().write([changes])
+    with _files_of_at_most(300), pytest.raises(DestinationUnavailable, match=r"os error \d+"):
+        destination.commit([receipt], Watermarks(builder.frontier))
+    assert destination.committed() is None
+    destination.commit([receipt], Watermarks(builder.frontier))
+    assert_delivered(adapter, reference(changes))
+
+
+@contextmanager
+def _files_of_at_most(size: int) -> Iterator[None]:
+    """The operating system lets this process write no larger ones."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("what", ["no log", "a log of nonsense"])
+def test_a_table_that_is_broken_stops_no_other(adapter: DeltaAdapter, what: str) -> None:
+    """It is refused when rows come to it, and made again when it is copied."""
+    builder = ChangeBuilder(leave_out=[LOOSE])
+    first = insert_items(builder, 0, 1)
+    deliver(opened(adapter), builder.frontier, [first])
+    log = adapter.folder / "public" / "items" / "_delta_log"
+    if what == "no log":
+        shutil.rmtree(log)
+    else:
+        for file in log.iterdir():
+            file.write_text("{nonsense")
+    destination = opened(adapter)
+    assert isinstance(destination, DeltaDestination)
+    assert destination.committed() == Watermarks(builder.frontier)
+    with builder.transaction():
+        builder.insert(NOTES, "7", "new")
+    second = builder.cut()
+    deliver(destination, builder.frontier, [second])
+    with pytest.raises(TableRefused) as refused:
+        deliver(destination, builder.frontier, [insert_items(builder, 8, 1)])
+    assert refused.value.table == ITEMS.oid
+    destination.fit_table(definition(ITEMS), ())
+    destination.prepare([definition(ITEMS)])
+    destination.truncate_table(definition(ITEMS))
+    copy_chunks(destination, ChunkRows(ITEMS, "0", [("1", "copied")]))
+    assert adapter.rows(("public", "items")).total() == 1

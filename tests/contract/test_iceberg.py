@@ -41,8 +41,19 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
+from tests.lake_alterations import (
+    expect_name_refused_that_is_taken,
+    expect_once_wherever_it_dies,
+)
 from tests.lake_changes import ChangeTables, Keeps
-from tests.lake_drivers import expect_tables_told_apart, items_with
+from tests.lake_drivers import (
+    expect_chunks_once_in_any_order,
+    expect_copied_anew,
+    expect_later_positions_kept,
+    expect_parked_keys_kept,
+    expect_tables_told_apart,
+    items_with,
+)
 from tests.lake_rows import IcebergReader
 from tests.loopback_server import free_ports
 from tests.objects_server import ObjectServer
@@ -349,3 +360,42 @@ def test_a_catalogue_that_does_not_answer_and_options_that_contradict(tmp_path: 
     for given, told in wrong:
         with pytest.raises(ValidationError, match=told):
             IcebergOptions.model_validate(given)
+
+
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.release)])
+def test_a_driver_dies_anywhere_in_a_transaction_that_changes_tables(
+    tmp_path: Path, every: int
+) -> None:
+    expect_once_wherever_it_dies(IcebergAdapter, tmp_path, every=every)
+
+
+def test_a_name_that_another_table_has_is_refused(adapter: IcebergAdapter) -> None:
+    def drop(name: str) -> None:
+        with TableCatalog(adapter.options).catalog as catalog:
+            catalog.drop_table(("public", name))
+
+    expect_name_refused_that_is_taken(adapter, drop)
+
+
+def test_chunks_come_again_in_another_order(
+    adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_chunks_once_in_any_order(adapter, monkeypatch)
+
+
+def test_rows_that_are_to_be_read_again_are_noted_before_their_table_is_committed(
+    adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_parked_keys_kept(adapter, monkeypatch)
+
+
+def test_a_commit_whose_answer_was_lost_hides_no_later_position(
+    adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_later_positions_kept(adapter, monkeypatch)
+
+
+def test_a_table_that_somebody_removed_is_made_again_when_it_is_copied(
+    adapter: IcebergAdapter,
+) -> None:
+    expect_copied_anew(adapter)

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from penstock.destination.contract import ChunkReceipt
 from penstock.destination.discard import DiscardDestination, DiscardOptions
 from penstock.metrics.catalogue import COPIED_CHUNKS, COPIED_ROWS, FAILURES
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.metrics.written import CopyResult
-from penstock.model.errors import SnapshotGone, TableChanged
+from penstock.model.errors import (
+    BatchAgain,
+    DestinationUnavailable,
+    PenstockError,
+    SnapshotGone,
+    TableChanged,
+    TableRefused,
+)
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
+from penstock.model.table_state import Errored
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copy_manager import CopyManager
 from penstock.pipeline.copy.copy_settings import CopySettings
 from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.pipeline.copy.copy_work import CopiesEnd, CopyWork
+from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import TableToCopy
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import CopyPlans, CopySource
@@ -44,6 +56,7 @@ class Snapshots:
 
     def __init__(self) -> None:
         self.taken = 0
+        self.released: set[int] = set()
 
     def found(self) -> dict[int, HeldSnapshot]:
         return {}
@@ -56,7 +69,7 @@ class Snapshots:
         """They stay by themselves."""
 
     def release(self, number: int) -> None:
-        """Nobody holds them."""
+        self.released.add(number)
 
 
 class Positions:
@@ -110,10 +123,27 @@ class Copies(CopySource):
 
 
 class Writes(DiscardDestination):
-    """The chunk writer is whether the chunk was read before."""
+    """The chunk writer is whether the chunk was read before. What it is asked to do with chunks, or
+    with a table before them, fails as ``failures`` say, once each.
+    """
+
+    def __init__(self, *failures: PenstockError, before: bool = False) -> None:
+        super().__init__(DiscardOptions(), "items")
+        self._failures = [*failures]
+        self._before = before
+        self.committed_chunks = 0
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> Any:
         return again
+
+    def truncate_table(self, table: TableDefinition) -> None:
+        if self._before and self._failures:
+            raise self._failures.pop()
+
+    def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
+        if not self._before and self._failures:
+            raise self._failures.pop()
+        self.committed_chunks += len(receipts)
 
 
 class CopyEngine(Nobody):
@@ -166,24 +196,77 @@ def test_a_chunk_in_another_layout_starts_its_table_again() -> None:
     assert counted.total(COPIED_CHUNKS, table="public.items") == 1
 
 
-def _copied(chunks: tuple[Chunk, ...], copy_unit: CopyUnitNow) -> Metrics:
+@pytest.mark.parametrize("before", [False, True], ids=["of a chunk", "before the first"])
+def test_a_commit_that_fails_is_made_again(before: bool) -> None:
+    """Also where nothing else of the table is under way: nobody else would see that it lacks one,
+    and of its snapshots none is left behind.
+    """
+    chunks = (Chunk(7, 0, 7, "public", "items", 1, 0, None, 10),)
+    calls: list[str] = []
+
+    def copy_unit(snapshot: str, chunk: Chunk, _again: bool) -> None:
+        calls.append(snapshot)
+
+    failures = (
+        DestinationUnavailable("as the test wants it", remedy=""),
+        BatchAgain("as the test wants it"),
+    )
+    destination, source = Writes(*failures, before=before), Copies(chunks)
+    counted = _copied(chunks, copy_unit, destination, source).registry
+    assert calls == (["snapshot 3"] if before else ["snapshot 1"] * 3)
+    assert destination.committed_chunks == 1
+    assert source.snapshots.released >= set(range(1, source.snapshots.taken))
+    assert counted.total(COPIED_CHUNKS, table="public.items") == 1
+    for failure in ("DestinationUnavailable", "BatchAgain"):
+        assert counted.total(FAILURES, component="copy", error=failure) == 1
+
+
+def test_a_table_whose_chunk_is_refused_is_set_aside() -> None:
+    """When it is committed, after it was written; the copies of others go on."""
+    chunks = (Chunk(7, 0, 7, "public", "items", 1, 0, None, 10),)
+    destination = Writes(TableRefused("as the test wants it", remedy="none", table=7))
+    with _copying(lambda *_: None, destination, Copies(chunks)) as (manager, context, _):
+
+        def is_refused() -> bool:
+            manager.check()
+            return isinstance(context.store.get_table_states()[7], Errored)
+
+        wait_until(is_refused, "the table is set aside")
+        manager.check()
+    assert destination.committed_chunks == 0
+
+
+def _copied(
+    chunks: tuple[Chunk, ...],
+    copy_unit: CopyUnitNow,
+    destination: Writes | None = None,
+    source: Copies | None = None,
+) -> Metrics:
     """Returns when the table is copied."""
-    destination = Writes(DiscardOptions(), "items")
+    destination, source = destination or Writes(), source or Copies(chunks)
+    with _copying(copy_unit, destination, source) as (manager, context, finished):
+
+        def is_finished() -> bool:
+            manager.check()
+            return bool(finished.tables)
+
+        wait_until(is_finished, "the table is finished")
+    return context.metrics
+
+
+@contextmanager
+def _copying(
+    copy_unit: CopyUnitNow, destination: Writes, source: Copies
+) -> Iterator[tuple[CopyManager, RunContext, Finished]]:
     context = run_context("items", destination=destination, engine=CopyEngine(copy_unit))
     tables = TableRegistry(context.store, merges=False, copies=True)
     tables.enrol([TABLE], 0)
     tables.take_part()
     finished = Finished()
-    work = CopyWork(Copies(chunks), CopyTarget(destination), finished, CopiesEnd())
+    work = CopyWork(source, CopyTarget(destination), finished, CopiesEnd())
     manager = CopyManager(context, tables, Positions(), work, SETTINGS)
-
-    def is_finished() -> bool:
-        manager.check()
-        return bool(finished.tables)
-
     manager.start()
     try:
-        wait_until(is_finished, "the table is finished")
+        yield manager, context, finished
     finally:
         manager.stop()
-    return context.metrics

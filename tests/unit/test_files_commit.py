@@ -16,7 +16,7 @@ from penstock.destination.files.folding import fold
 from penstock.destination.files.layout import MESSAGES, table_folder
 from penstock.destination.files.manifest import read_manifest
 from penstock.destination.files.options import FilesOptions
-from penstock.model.errors import DestinationError, Fenced
+from penstock.model.errors import DestinationError, DestinationUnavailable, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.testing.change_builder import ChangeBuilder, Column, table
@@ -287,7 +287,7 @@ def test_a_disk_that_fills_up_fails_the_task_and_leaves_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(staging._ParquetSink, "write", full)
-        with pytest.raises(DestinationError, match="No space left on device"):
+        with pytest.raises(DestinationUnavailable, match="No space left on device"):
             driver.writer().write([changes])
     assert staged(tmp_path) == []
 

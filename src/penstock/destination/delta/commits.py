@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.destination.families import durable
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.receipt import Mark
-from penstock.model.errors import BatchAgain, DestinationError
+from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable
 from penstock.model.lsn import Frontier
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
+
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def delta_rs() -> Any:
@@ -34,13 +38,22 @@ def number_of(*texts: str) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
+def _code(error: Exception) -> int | None:
+    """What the operating system said. delta-rs has it in its text alone."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno
+    found = _OS_ERROR.search(str(error))
+    return int(found[1]) if found else None
+
+
 class PipelineCommits:
     """What one driver of a pipeline writes into the transactions of its tables, and reads there.
 
     A Delta table keeps a version for each application that writes to it. Of a pipeline these are
-    the driver's number, how far the table has come, which chunk was loaded last, and which schema
-    change it followed last. Nothing is committed over a version of the table that was not seen: of
-    two drivers the later one fails, and finds the number of the other.
+    the driver's number, the oid of the table at the source, how far it has come, which chunk was
+    loaded last, and which schema change it followed last. Nothing is committed over a version of
+    the table that was not seen: of two drivers the later one fails, and finds the number of the
+    other.
     """
 
     def __init__(self, pipeline: str) -> None:
@@ -57,6 +70,34 @@ class PipelineCommits:
         if (self.read(table, "driver") or 0) > self.driver:
             raise fenced("delta", self._pipeline)
         return table
+
+    def find(self, folder: Path, oid: int) -> DeltaTable | None:
+        """The table in a folder; None without one, or where it is another one of the pipeline."""
+        module = delta_rs()
+        if not module.DeltaTable.is_deltatable(str(folder)):
+            return None
+        table: DeltaTable = module.DeltaTable(str(folder))
+        return table if self.read(table, "oid") in (None, oid) else None
+
+    def has_another(self, folder: Path, oid: int) -> bool:
+        """Whether another table of the pipeline is in the folder."""
+        is_table = delta_rs().DeltaTable.is_deltatable(str(folder))
+        return is_table and self.find(folder, oid) is None
+
+    def is_there(self, folder: Path, oid: int) -> bool:
+        """Whether the table is in the folder, and nobody could take another one for it."""
+        table = self.find(folder, oid)
+        return table is not None and self.read(table, "oid") == oid
+
+    def sign(self, table: DeltaTable, oid: int) -> None:
+        """Write into a table which one it is, and the driver's number: what an earlier driver is
+        about to commit there fails from now on.
+        """
+        table.alter.set_table_properties(
+            {"penstock.driver": str(self.driver)},
+            raise_if_not_exists=False,
+            commit_properties=self.properties({"oid": oid}),
+        )
 
     def read(self, table: DeltaTable, what: str) -> int | None:
         return table.transaction_version(self._app(what))
@@ -98,7 +139,18 @@ class PipelineCommits:
             raise BatchAgain(
                 f"destination delta: another writer was faster at {folder}: {error}"
             ) from error
-        except errors.DeltaError as error:
+        except errors.TableNotFoundError as error:
+            raise DestinationError(
+                f"destination delta: there is no Delta table in {folder} any more: {error}",
+                remedy="put it back, or run `penstock tables resync` for the table, which makes "
+                "and copies it anew",
+            ) from error
+        except (errors.DeltaError, OSError) as error:
+            if _code(error) in durable.PASSING:
+                raise DestinationUnavailable(
+                    f"destination delta: {folder}: {error}",
+                    remedy="see that there is room, and that the storage answers",
+                ) from error
             raise DestinationError(
                 f"destination delta: {folder}: {error}", remedy="see what delta-rs says"
             ) from error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from penstock.destination.contract import Capabilities
 from penstock.destination.delta.chunk_files import DeltaChunkFiles
-from penstock.destination.delta.commits import PipelineCommits, delta_rs, number_of
+from penstock.destination.delta.commits import PipelineCommits, delta_rs
 from penstock.destination.delta.ledger import ControlTable
 from penstock.destination.delta.merging import Key, merge_rows, put_rows
 from penstock.destination.delta.options import DeltaOptions
@@ -31,7 +32,12 @@ from penstock.destination.families.table_folders import folder_name, table_folde
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import CopiedByWorkers, TableSum, Verifiable
 from penstock.failpoints import failpoint
-from penstock.model.errors import refused_alone
+from penstock.model.errors import (
+    BatchAgain,
+    DestinationError,
+    DestinationUnavailable,
+    refused_alone,
+)
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 
@@ -39,6 +45,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _HOUR = 3600
+
+_log = logging.getLogger(__name__)
 
 
 class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
@@ -79,40 +87,59 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def open(self) -> None:
         with self._lock:
             super().open()
-            for target in self._known().values():
+            for target in self._all_places():
                 self._fence(target)
 
     def _fence(self, target: Target) -> None:
-        """Write the driver's number into a table: what an earlier driver is about to commit there
-        fails from now on.
-        """
         folder = self._folder(target)
-        if folder.exists():
+        if not delta_rs().DeltaTable.is_deltatable(str(folder)):
+            return
+        with self._unless_broken(folder):
+            table = self._transactions.table(folder)
+            known = self._transactions.read(table, "oid")
+            self._transactions.sign(table, target.oid if known is None else known)
+
+    @contextmanager
+    def _unless_broken(self, folder: Path) -> Iterator[None]:
+        """A table that is gone or cannot be read is left alone: it is refused once rows come to it,
+        and keeps no other one waiting.
+        """
+        try:
             with self._transactions.explained(folder):
-                self._transactions.table(folder).alter.set_table_properties(
-                    {"penstock.driver": str(self._transactions.driver)},
-                    raise_if_not_exists=False,
-                    commit_properties=self._transactions.properties({}),
-                )
+                yield
+        except (BatchAgain, DestinationUnavailable):
+            raise
+        except DestinationError as error:
+            _log.warning(error.message, extra={"event": "table_broken"})
 
     def _folder(self, target: Target) -> Path:
         return table_folder(self._root, target)
 
     def held(self, target: Target) -> Mark | None:
-        folder = self._folder(target)
-        if not delta_rs().DeltaTable.is_deltatable(str(folder)):
-            return None
-        return self._transactions.held(delta_rs().DeltaTable(str(folder)))
+        table = self._found(target)
+        return None if table is None else self._transactions.held(table)
+
+    def _found(self, target: Target) -> DeltaTable | None:
+        """The table, None where it is not there or cannot be read."""
+        folder, found = self._folder(target), None
+        with self._unless_broken(folder):
+            found = self._transactions.find(folder, target.oid)
+        return found  # noqa: RET504 (also where the block was left)
 
     # -- tables ----------------------------------------------------------------------------------
 
     def create(self, table: TableDefinition, target: Target) -> None:
         folder = self._folder(target)
         with refused_alone(target.oid), self._transactions.explained(folder):
-            create_table(folder, target, self._transactions.properties({}))
+            create_table(folder, target, self._transactions)
 
     def drop(self, target: Target) -> None:
-        shutil.rmtree(self._folder(target), ignore_errors=True)
+        """Also what is left of a table that can be read no more; not another one."""
+        folder = self._folder(target)
+        with self._unless_broken(folder):
+            if self._transactions.has_another(folder, target.oid):
+                return
+        shutil.rmtree(folder, ignore_errors=True)
 
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         assert self.typing is not None  # noqa: S101
@@ -131,9 +158,12 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
                 commit_properties=self._transactions.properties({}),
             )
 
+    def is_there(self, target: Target) -> bool:
+        return self._found(target) is not None
+
     def has_rows(self, target: Target) -> bool:
-        count: int = delta_rs().DeltaTable(str(self._folder(target))).count()
-        return count > 0
+        table = self._found(target)
+        return table is not None and table.count() > 0
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -141,7 +171,8 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         folder = self._folder(rows.target)
         with refused_alone(rows.target.oid), self._transactions.explained(folder):
             properties = self._transactions.properties(self._transactions.marks(at))
-            parked = merge_rows(self._transactions.table(folder), rows, properties)
+            park = partial(self.park, rows.target)
+            parked = merge_rows(self._transactions.table(folder), rows, properties, park)
         failpoint("delta.table_committed")
         return parked
 
@@ -154,16 +185,17 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def chunk_stage(self, target: Target) -> DeltaChunkFiles:
         return DeltaChunkFiles(str(self._folder(target)), target.columns)
 
+    def loaded(self, target: Target) -> int | None:
+        table = self._found(target)
+        return None if table is None else self._transactions.read(table, "loaded")
+
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:
             return
         folder, files = self._folder(target), self.chunk_stage(target)
-        number = number_of(chunk.copy, chunk.chunk)
         with refused_alone(target.oid), self._transactions.explained(folder):
             table = self._transactions.table(folder)
-            if self._transactions.read(table, "loaded") == number:
-                return
-            properties = self._transactions.properties({"loaded": number})
+            properties = self._transactions.properties({"loaded": chunk.mark})
             if chunk.again and target.key:
                 put_rows(table, target, files.get(chunk.file), properties)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,14 +22,18 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 Key = tuple[str, ...]
+Park = Callable[[Sequence[Key]], None]
 
 
 def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def merge_rows(table: DeltaTable, rows: MergedRows, properties: CommitProperties) -> Sequence[Key]:
-    """One commit, also where nothing is left to do: it carries the mark. The keys that were parked.
+def merge_rows(
+    table: DeltaTable, rows: MergedRows, properties: CommitProperties, park: Park
+) -> Sequence[Key]:
+    """One commit, also where nothing is left to do: it carries the mark. The keys that were parked,
+    which ``park`` is given before it.
 
     Raises TableRefused where the table has no key and rows leave it, or where rows that change are
     not there: somebody else wrote to the table.
@@ -43,9 +47,11 @@ def merge_rows(table: DeltaTable, rows: MergedRows, properties: CommitProperties
         kept = pa.table(
             [column.filter(comes) for column in rows.columns], names=list(rows.target.columns)
         )
+        keys = rows.parked(parked)
+        park(keys)
         _append(table, kept, rows.emptied, properties)
-        return rows.parked(parked)
-    return _merge(table, rows, properties)
+        return keys
+    return _merge(table, rows, properties, park)
 
 
 def _append(table: DeltaTable, rows: pa.Table, over: bool, properties: CommitProperties) -> None:
@@ -70,7 +76,9 @@ def _repeated(rows: MergedRows) -> pa.Table:
     return pa.table(list(columns), names=list(target.columns))
 
 
-def _merge(table: DeltaTable, rows: MergedRows, properties: CommitProperties) -> list[Key]:
+def _merge(
+    table: DeltaTable, rows: MergedRows, properties: CommitProperties, park: Park
+) -> list[Key]:
     target, op = rows.target, rows.op
     names = [quoted(name) for name in target.columns]
     parked = op == PARK
@@ -78,6 +86,8 @@ def _merge(table: DeltaTable, rows: MergedRows, properties: CommitProperties) ->
     is_replayed = rows.kind == "replayed"
     if is_replayed and is_partial.any():
         parked |= is_partial & ~_is_there(table, rows, is_partial)
+    keys = rows.parked(parked)
+    park(keys)
     # What is inserted finds nothing, also where another row leaves its key at the same time.
     finds = pa.array(op != INSERT)
     columns = {f"c{index}": column for index, column in enumerate(rows.columns)}
@@ -109,7 +119,7 @@ def _merge(table: DeltaTable, rows: MergedRows, properties: CommitProperties) ->
     lacking = int((op != INSERT).sum()) - int(touched)
     if not is_replayed and lacking:
         raise not_there(target, lacking)
-    return rows.parked(parked)
+    return keys
 
 
 def _is_there(table: DeltaTable, rows: MergedRows, wanted: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ def arrow_schema(target: Target) -> pa.Schema:
     return pa.schema(list(zip(target.columns, types, strict=True)))
 
 
-def create_table(folder: Path, target: Target, properties: CommitProperties) -> None:
+def create_table(folder: Path, target: Target, commits: PipelineCommits) -> None:
     """Make a table, or take one that is there with the same columns. Raises TableRefused."""
     module = delta_rs()
     if not target.columns:
@@ -48,11 +48,14 @@ def create_table(folder: Path, target: Target, properties: CommitProperties) -> 
     if not module.DeltaTable.is_deltatable(str(folder)):
         folder.parent.mkdir(parents=True, exist_ok=True)
         module.DeltaTable.create(
-            str(folder), schema=arrow_schema(target), commit_properties=properties
+            str(folder),
+            schema=arrow_schema(target),
+            commit_properties=commits.properties({"oid": target.oid}),
         )
         return
     wanted = module.Schema.from_arrow(arrow_schema(target))
-    there = module.DeltaTable(str(folder)).schema()
+    table = commits.table(folder)
+    there = table.schema()
     if {field.name: field.type for field in there.fields} != {
         field.name: field.type for field in wanted.fields
     }:
@@ -62,10 +65,12 @@ def create_table(folder: Path, target: Target, properties: CommitProperties) -> 
             remedy=f"move it away, then run `penstock tables retry` for {target.qualified_name}",
             table=target.oid,
         )
+    if not commits.is_there(folder, target.oid):
+        commits.sign(table, target.oid)
 
 
 class DeltaAlteration:
-    """Lets a table follow a schema change. Called again after a crash, it does nothing twice.
+    """Lets a table follow a schema change. Called again after a crash in it, it does nothing twice.
 
     New columns without a value for older rows are a change of the table's metadata. For all else
     (names, types, columns that go, values for older rows) the rows are written anew, in one commit,
@@ -88,17 +93,37 @@ class DeltaAlteration:
         self._columns = RetypedColumns(change, before, after, typing)
 
     def run(self) -> None:
+        """Raises TableRefused where the table is gone, or its new name is another one's."""
         old, folder = (table_folder(self._root, each) for each in (self._before, self._after))
-        if old != folder and old.exists():
-            # Paths in a Delta table are relative to it.
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            old.rename(folder)
+        with self._commits.explained(folder):
+            self._move(old, folder)
         with self._commits.explained(folder):
             table = self._commits.table(folder)
             number = number_of(self._before.to_text(), self._after.to_text())
             if self._commits.read(table, "shape") == number:
                 return
             self._change(table, self._commits.properties({"shape": number}))
+
+    def _move(self, old: Path, folder: Path) -> None:
+        oid, name = self._after.oid, self._after.qualified_name
+        if old == folder or self._commits.is_there(folder, oid):
+            return
+        if folder.exists():
+            raise TableRefused(
+                f"table {self._before.qualified_name} was renamed to {name}, and {folder} is there "
+                "already",
+                remedy=f"move it away, then run `penstock tables retry` for {name}",
+                table=oid,
+            )
+        if self._commits.find(old, oid) is None:
+            raise TableRefused(
+                f"table {name}: it is not in {old} any more",
+                remedy=f"run `penstock tables resync` for {name}, which copies it anew",
+                table=oid,
+            )
+        # Paths in a Delta table are relative to it.
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        old.rename(folder)
 
     def _change(self, table: DeltaTable, properties: CommitProperties) -> None:
         before, after = arrow_schema(self._before), arrow_schema(self._after)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from penstock.model.errors import DestinationError
+from penstock.model.errors import DestinationError, DestinationUnavailable
 
 TEMPORARY = ".tmp-"
+PASSING = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN),
+        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
+    }
+)
+"""What the operating system says of storage that is full or away, or of itself: not of a file."""
 _PARALLEL_SYNCS = 16
 
 
@@ -22,7 +31,8 @@ def explained(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         place = error.filename or root
-        raise DestinationError(
+        kind = DestinationUnavailable if error.errno in PASSING else DestinationError
+        raise kind(
             f"destination files: cannot write below {root}: {place}: {error.strerror or error}",
             remedy="free disk space or fix the folder's permissions, then start again; nothing "
             "was lost, and nothing stands twice",

@@ -101,9 +101,10 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
 
     def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         with self._changing() as notes:
-            there, target = self._known().get(table.oid), Target.of(table)
-            if there is not None and there != target:
-                self.drop(there)
+            places, target = self._places(table.oid), Target.of(table)
+            if places and [*places] != [target]:
+                for place in places:
+                    self.drop(place)
                 self.create(table, target)
                 notes[f"table/{table.oid}"] = target.to_text()
 
@@ -115,8 +116,8 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
 
     def drop_table(self, table: TableDefinition) -> None:
         with self._changing() as notes:
-            if (there := self._known().get(table.oid)) is not None:
-                self.drop(there)
+            for place in self._places(table.oid):
+                self.drop(place)
             self._forget_copy(table, notes)
             notes[f"table/{table.oid}"] = None
         self._targets = {oid: t for oid, t in self._targets.items() if oid != table.oid}
@@ -149,7 +150,7 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
         return [tuple(json.loads(name.removeprefix(prefix))) for name in self.ledger.read(prefix)]
 
     def _forget_copy(self, table: TableDefinition, notes: Notes) -> None:
-        for kind in ("copy", "chunk", "parked", "unfit"):
+        for kind in ("begun", "copy", "chunk", "loaded", "parked", "unfit"):
             notes.update(dict.fromkeys(self.ledger.read(f"{kind}/{table.oid}/")))
 
     def _alter(self, change: SchemaChange, targets: Mapping[int, Target], notes: Notes) -> None:
@@ -173,6 +174,13 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
             notes: Notes = {}
             yield notes
             self.ledger.write(self._driver, notes)
+
+    def _places(self, table: int) -> Sequence[Target]:
+        """What a table is at the destination, by its oid; more than one where it may be any of
+        them, after a crash. Empty where it has none.
+        """
+        known = self._known()
+        return [known[table]] if table in known else []
 
     def _known(self) -> dict[int, Target]:
         found = self.ledger.read("table/").values()

@@ -21,7 +21,7 @@ from penstock.model.lsn import Frontier, format_lsn
 @dataclass(frozen=True)
 class TableState:
     """What a table's property says of a pipeline. ``loaded`` and ``shape`` tell which chunk was
-    loaded last, and which schema change was followed last.
+    loaded last, and which schema change was followed last; ``oid`` is the table's at the source.
     """
 
     incarnation: str = ""
@@ -30,8 +30,9 @@ class TableState:
     end: int | None = None
     lacking: int = 0
     commit: int = 0
-    loaded: str = ""
+    loaded: int = 0
     shape: str = ""
+    oid: int = 0
 
     def marked(self, at: Mark) -> TableState:
         frontier = at.frontier
@@ -86,6 +87,24 @@ class IcebergCommits:
         if table is None:
             raise self.gone(identifier)
         return table
+
+    def own(self, identifier: Identifier, oid: int) -> Table | None:
+        """The table of that name; None without one, or where it is another one of the pipeline."""
+        table = self.tables.find(identifier)
+        if table is None or self.state(table).oid not in (0, oid):
+            return None
+        return table
+
+    def is_there(self, identifier: Identifier, oid: int) -> bool:
+        """Whether the table is there, and nobody could take another one for it."""
+        table = self.own(identifier, oid)
+        return table is not None and self.state(table).oid == oid
+
+    def sign(self, table: Table, oid: int) -> None:
+        """Make a snapshot that tells which table it is, and the driver's number: what an earlier
+        driver is about to commit does not follow on it.
+        """
+        self.commit(table, Change(), replace(self.state(table), oid=oid))
 
     def gone(self, identifier: Identifier) -> DestinationError:
         name = ".".join(identifier)

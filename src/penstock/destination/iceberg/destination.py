@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from penstock.destination.contract import Capabilities
@@ -26,7 +25,7 @@ from penstock.destination.families.target import Target
 from penstock.destination.iceberg.catalog import Identifier, TableCatalog, identifier_of
 from penstock.destination.iceberg.chunk_files import IcebergChunkFiles, storage_properties
 from penstock.destination.iceberg.columns import TYPES
-from penstock.destination.iceberg.commits import IcebergCommits, digest
+from penstock.destination.iceberg.commits import IcebergCommits
 from penstock.destination.iceberg.expiry import expire_older
 from penstock.destination.iceberg.ledger import IcebergControlTable
 from penstock.destination.iceberg.live_rows import LiveRows
@@ -88,21 +87,19 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def open(self) -> None:
         with self._lock:
             super().open()
-            for target in self._known().values():
+            for target in self._all_places():
                 self._fence(target)
 
     def _fence(self, target: Target) -> None:
-        """Make a snapshot with the driver's number: what an earlier driver is about to commit does
-        not follow on it.
-        """
         identifier = identifier_of(target)
         with self._transactions.explained(identifier):
             table = self._transactions.find(identifier)
             if table is not None:
-                self._transactions.commit(table, Change(), self._transactions.state(table))
+                known = self._transactions.state(table).oid
+                self._transactions.sign(table, known or target.oid)
 
     def held(self, target: Target) -> Mark | None:
-        table = self._tables.find(identifier_of(target))
+        table = self._transactions.own(identifier_of(target), target.oid)
         return None if table is None else self._transactions.state(table).mark
 
     def close(self) -> None:
@@ -120,12 +117,11 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         return found
 
     def drop(self, target: Target) -> None:
+        """Not another one that has its name."""
         identifier = identifier_of(target)
         with self._transactions.explained(identifier):
-            try:
+            if self._transactions.own(identifier, target.oid) is not None:
                 self._tables.catalog.purge_table(identifier)
-            except NoSuchTableError:
-                return
 
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         assert self.typing is not None  # noqa: S101
@@ -135,8 +131,12 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def empty(self, target: Target) -> None:
         self._commit(target, lambda merge: merge.emptied())
 
+    def is_there(self, target: Target) -> bool:
+        return self._transactions.own(identifier_of(target), target.oid) is not None
+
     def has_rows(self, target: Target) -> bool:
-        return bool(entries_of(self._transactions.table(identifier_of(target))))
+        table = self._transactions.own(identifier_of(target), target.oid)
+        return table is not None and bool(entries_of(table))
 
     # -- rows ------------------------------------------------------------------------------------
 
@@ -145,6 +145,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         with refused_alone(rows.target.oid), self._transactions.explained(identifier):
             table = self._transactions.table(identifier)
             change, parked = Merge(table, rows.target, self.options.deletes).apply(rows)
+            self.park(rows.target, parked)
             self._transactions.commit(table, change, self._transactions.state(table).marked(at))
         failpoint("iceberg.table_committed")
         return parked
@@ -161,21 +162,23 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         properties = storage_properties(table.io.properties)
         return IcebergChunkFiles(properties, table.location(), table.schema(), table.spec(), target)
 
+    def loaded(self, target: Target) -> int | None:
+        table = self._transactions.own(identifier_of(target), target.oid)
+        return None if table is None else self._transactions.state(table).loaded
+
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:
             return
-        identifier, number = identifier_of(target), digest(chunk.copy, chunk.chunk)
+        identifier = identifier_of(target)
         with refused_alone(target.oid), self._transactions.explained(identifier):
             table = self._transactions.table(identifier)
             state = self._transactions.state(table)
-            if state.loaded == number:
-                return
             if chunk.again and target.key:
                 rows = self.chunk_stage(target).get(chunk.file)
                 change = Merge(table, target, self.options.deletes).put(rows)
             else:
                 change = Change(self.chunk_stage(target).files(chunk.file))
-            self._transactions.commit(table, change, replace(state, loaded=number))
+            self._transactions.commit(table, change, replace(state, loaded=chunk.mark))
         failpoint("iceberg.copy_loaded")
 
     def _commit(self, target: Target, make: Callable[[Merge], Change]) -> None:

@@ -67,7 +67,8 @@ def create_table(
     there = {field.name: field.field_type for field in table.schema().fields}
     if not there:
         spec = partition_spec(target, wanted, partition) if partition else None
-        commits.commit(table, Change(schema=wanted, spec=spec), commits.state(table))
+        state = replace(commits.state(table), oid=target.oid)
+        commits.commit(table, Change(schema=wanted, spec=spec), state)
         return
     ids = field_ids(table.schema())
     if sorted(there) != sorted(names_of(target)) or any(
@@ -80,6 +81,8 @@ def create_table(
             f"{target.qualified_name}",
             table=target.oid,
         )
+    if commits.state(table).oid != target.oid:
+        commits.sign(table, target.oid)
 
 
 def _expect_fit(target: Target) -> None:
@@ -101,7 +104,7 @@ def _expect_fit(target: Target) -> None:
 
 
 class IcebergAlteration:
-    """Lets a table follow a schema change. Called again after a crash, it does nothing twice.
+    """Lets a table follow a schema change. Called again after a crash in it, it does nothing twice.
 
     New columns, columns that go, other names and wider types are a change of the table's metadata.
     For other types, and for values of new columns in older rows, the rows are written anew.
@@ -122,12 +125,10 @@ class IcebergAlteration:
         self._columns = RetypedColumns(change, before, after, typing)
 
     def run(self) -> None:
+        """Raises TableRefused where the table is gone, or its new name is another one's."""
         _expect_fit(self._after)
         old, new = identifier_of(self._before), identifier_of(self._after)
-        tables = self._commits.tables
-        if old != new and tables.find(new) is None:
-            tables.catalog.create_namespace_if_not_exists((new[0],))
-            tables.catalog.rename_table(old, new)
+        self._rename(old, new)
         table = self._commits.table(new)
         state = self._commits.state(table)
         shape = digest(self._before.to_text(), self._after.to_text())
@@ -136,6 +137,23 @@ class IcebergAlteration:
         change = self._altered(table)
         if change is not None:
             self._commits.commit(table, change, replace(state, shape=shape))
+
+    def _rename(self, old: Identifier, new: Identifier) -> None:
+        oid, name = self._after.oid, self._after.qualified_name
+        if old == new or self._commits.is_there(new, oid):
+            return
+        tables = self._commits.tables
+        if tables.find(new) is not None:
+            raise TableRefused(
+                f"table {self._before.qualified_name} was renamed to {name}, and there is an "
+                "Iceberg table of that name already",
+                remedy=f"rename or drop it, then run `penstock tables retry` for {name}",
+                table=oid,
+            )
+        if self._commits.own(old, oid) is None:
+            raise self._commits.gone(old)
+        tables.catalog.create_namespace_if_not_exists((new[0],))
+        tables.catalog.rename_table(old, new)
 
     def _altered(self, table: Table) -> Change | None:
         there = table.schema()

@@ -61,13 +61,14 @@ class CopyAdmission:
             self._positions.place(dict.fromkeys(mine, frontier))
         before, files = self._source.define(mine), self._source.leaf_files(mine)
         number, snapshot = self._source.snapshots.take()
-        if self._schema is not None:
-            try:
+        try:
+            if self._schema is not None:
                 self._schema.before(snapshot, list(before.values()))
-            except BaseException:
-                self._source.snapshots.release(number)
-                raise
-        plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
+            plans = self._plans(self._renewed(sorted(mine), before, snapshot.lsn))
+        except BaseException:
+            # Another try takes another one.
+            self._source.snapshots.release(number)
+            raise
         plans = self._with_leaves_of(files, plans)
         if self._target.merges:
             self._positions.free([oid for oid in mine if oid not in plans])

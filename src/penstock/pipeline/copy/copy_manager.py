@@ -152,7 +152,8 @@ class CopyManager:
             return step()
         except PenstockError as error:
             # A snapshot waits for open transactions; they will end.
-            if decide(error) is not Action.RETRY and not isinstance(error, SlotError):
+            is_passing = decide(error) in (Action.RETRY, Action.AGAIN)
+            if not is_passing and not isinstance(error, SlotError):
                 raise
             self._retries.count(error)
             _log.warning(error.message, extra={"event": "copy_failed"})

@@ -72,7 +72,16 @@ class CopyUnits:
                 for oid, table in job.tables.items()
                 if oid in copies and copies[oid].copy_id == table.copy
             }
-            self._count(CopyUnit(job.chunks), result, of_now)
+            try:
+                self._count(CopyUnit(job.chunks), result, of_now)
+            except TableRefused as error:
+                self._state.refuse(error)
+            except PenstockError as error:
+                # They are copied once more, as those of which nothing is left.
+                if decide(error) not in (Action.RETRY, Action.AGAIN):
+                    raise
+                _log.warning(error.message, extra={"event": "copy_failed"})
+                self._retries.count(error)
 
     def look(self) -> None:
         """Now and then: see whether there are workers, and take back what they are not to do."""
@@ -176,12 +185,11 @@ class CopyUnits:
             taken = self._units.pop(future)
             self._state.queue.done(taken.unit)
             try:
-                result = future.result()
+                self._count(taken.unit, future.result(), taken.reading.tables)
             except PenstockError as error:
                 self._failed(taken, error)
                 self._retries.count(error)
             else:
-                self._count(taken.unit, result, taken.reading.tables)
                 self._retries.reset()
             self._offers.settle([future])
         return bool(done)

@@ -44,14 +44,14 @@ class KeptChanges(KeptTables):
 
     def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         """A change table keeps what it has. One that held rows until now is made anew."""
-        there = self._known().get(table.oid)
-        if self.capabilities.merges or there is None:
+        places = self._places(table.oid)
+        if self.capabilities.merges or not places:
             super().fit_table(table, former)
-        elif not is_change_table(there):
+        elif not is_change_table(there := places[0]):
             self.drop_table(table)
         else:
             change, target = fitted(table, there)
-            if target != there:
+            if [*places] != [target]:
                 with self._changing() as notes:
                     self.refit(change, there, target)
                     notes[f"table/{table.oid}"] = target.to_text()

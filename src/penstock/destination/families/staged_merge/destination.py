@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import threading
 import uuid
 from abc import abstractmethod
 from collections import Counter
@@ -29,6 +30,11 @@ from penstock.destination.families.change_tables.task_writer import (
 )
 from penstock.destination.families.kept_tables import Key, Notes, parked_note
 from penstock.destination.families.ledger import fenced, watermarks_from, watermarks_text
+from penstock.destination.families.staged_merge.begun_changes import (
+    BegunChange,
+    begun_changes,
+    begun_note,
+)
 from penstock.destination.families.staged_merge.joined_rows import (
     MergedRows,
     joined,
@@ -81,6 +87,8 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         super().__init__(options, pipeline)
         self._commits = 0
         self._replaying: frozenset[int] = frozenset()
+        self._last_noted: set[int] = set()
+        self._parking = threading.Lock()
         self._maintenance = Maintenance(self.name, self._lock)
 
     # -- what a member says ----------------------------------------------------------------------
@@ -96,6 +104,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
     @abstractmethod
     def apply(self, rows: MergedRows, at: Mark) -> Sequence[Key]:
         """Merge rows into their table, which stands at ``at`` then; the keys that were parked.
+        Without transactions they are given to ``park`` before the table is committed.
 
         Raises TableRefused where the table does not take them.
         """
@@ -107,10 +116,16 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         """
 
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
-        """Add the rows of a chunk. Where there are no transactions, one that is there already adds
-        nothing: the last one may not be in the ledger yet.
+        """Add the rows of a chunk. Where there are no transactions, the table has the chunk's mark
+        then, for ``loaded``.
         """
         self.load(target, self.stage.get(chunk.file), over=chunk.again)
+
+    def loaded(self, target: Target) -> int | None:
+        """The mark of the chunk that a table took last; None without one, or where the ledger alone
+        knows.
+        """
+        return None
 
     def chunk_stage(self, target: Target) -> ChunkStage:
         """Where tasks put chunks. A member that adds the files themselves has a place of its own,
@@ -118,12 +133,20 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         """
         return self.stage
 
+    def is_there(self, target: Target) -> bool:
+        """Whether there is such a table. A member that looks makes one anew that somebody removed,
+        when it is copied.
+        """
+        return True
+
     def has_rows(self, target: Target) -> bool:
         """Whether there is a row. A member that takes over tables looks."""
         return False
 
     def held(self, target: Target) -> Mark | None:
-        """Where a table stands by itself; None where the ledger alone knows."""
+        """Where a table stands by itself; None where the ledger alone knows, or where the table is
+        not there, but perhaps another one.
+        """
         return None
 
     def maintain(self, target: Target) -> None:
@@ -140,7 +163,6 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
     def open(self) -> None:
         with self._lock:
             self._driver = self.ledger.take_over()
-            self._commits = int(self.ledger.read("commits").get("commits", 0))
             self._forget_notes_of_no_ledger()
             # First it is seen, then it looks: the driver before it finds its note, or is read.
             self._note(None)
@@ -198,18 +220,23 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             return
         with self._changing() as notes:
             targets, changed = dict(self._targets), dict[int, Target]()
+            begun = self._begun()
             for number, step in enumerate(steps, start=1):
                 if isinstance(step, MergeBatch):
-                    self._apply(step, targets, watermarks, len(steps) - number, notes)
+                    there = _changed_since(begun, steps[number:])
+                    rest = step.without(there)
+                    self._apply(rest, targets, watermarks, len(steps) - number, notes)
+                    self._note_unfit_parts(step, notes)
                 else:
                     after = self._after(step, targets)
                     self._alter(step, targets, notes)
                     changed.update(after)
                     targets.update(after)
-            notes["commits"] = str(self._commits + 1)
+            commit = self._commits + 1
+            notes["commits"] = str(commit)
             notes["progress"] = watermarks_text(watermarks)
         self._targets = {**self._targets, **changed}
-        self._commits += 1
+        self._commits = commit
         self.stage.remove([file for batch in batches for file in batch.files])
         self._maintenance.touched({oid for batch in batches for oid in batch.touched()})
         self._maintain_if_due()
@@ -233,17 +260,21 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             return None
         # A driver that died among the tables of a batch left some of them ahead of the others.
         ahead = {}
+        begun = self._begun()
         for target in self._known().values():
-            held = self.held(target)
+            # To one that was changed meanwhile the whole transaction comes again.
+            held = None if target.oid in begun else self.held(target)
             if held is not None and not held.lacking and held.frontier > found.at(target.oid):
                 ahead[target.oid] = held.frontier
         return found.placed(ahead) if ahead else found
 
     def _told(self) -> Watermarks | None:
         notes = self.ledger.read("commits") | self.ledger.read("progress")
+        # One whose answer was lost counts, too: what follows on it has another number.
+        self._commits = int(notes.get("commits", 0))
         for driver in reversed(self.stage.drivers()):
             idle = json.loads(self.stage.noted(driver) or "{}")
-            if idle.get("watermarks") and idle["commits"] == int(notes.get("commits", 0)):
+            if idle.get("watermarks") and idle["commits"] == self._commits:
                 return watermarks_from(idle["watermarks"])
         return watermarks_from(notes["progress"]) if "progress" in notes else None
 
@@ -270,11 +301,13 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
     ) -> None:
         """Merge what a batch holds, and note what was parked and unfit."""
 
+        begun = self._begun()
+
         def merge(oid: int) -> Sequence[Key]:
             emptied, parts = touched[oid]
             target, at = targets[oid], Mark(watermarks.at(oid), lacking, self._commits + 1)
             held = self.held(target)
-            if held is not None and held.holds(at):
+            if held is not None and (held.holds(at) or (oid in begun and held.reaches(at))):
                 return ()
             if not parts:
                 return self.apply(no_rows(target, self.typing, emptied=emptied), at)
@@ -294,9 +327,62 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
                 found = list(pool.map(merge, touched))
         for oid, keys in zip(touched, found, strict=True):
             notes.update({parked_note(oid, key): "" for key in keys})
-        for oid, (_, parts) in touched.items():
+
+    def park(self, target: Target, keys: Sequence[Key]) -> None:
+        """Note at once that rows are to be read again. Once their table stands behind their changes
+        these do not come again; and a row that is read for nothing does no harm.
+        """
+        if keys:
+            with self._parking:  # tables are merged side by side
+                notes = {parked_note(target.oid, key): "" for key in keys}
+                self.ledger.write(self._driver, notes)
+
+    def _note_unfit_parts(self, batch: MergeBatch, notes: Notes) -> None:
+        for oid, (_, parts) in batch.touched().items():
             for part in parts:
                 self._note_unfit(oid, part.unfit, notes)
+
+    def _alter(self, change: SchemaChange, targets: Mapping[int, Target], notes: Notes) -> None:
+        """Without transactions each change is noted before it is begun: after a crash those before
+        it are not followed again, and where their tables are is known.
+        """
+        if self.capabilities.atomic:
+            super()._alter(change, targets, notes)
+            return
+        followed, begun = self._followed(change, targets), self._begun()
+        left = {
+            oid: each
+            for oid, each in followed.items()
+            if oid not in begun or begun[oid].position <= change.position
+        }
+        begins = {
+            oid: BegunChange(change.position, targets[oid], after)
+            for oid, (_, after) in left.items()
+            if oid not in begun or begun[oid].position < change.position
+        }
+        if begins:
+            texts = {begun_note(oid): each.to_text() for oid, each in begins.items()}
+            self.ledger.write(self._driver, texts)
+        for oid, (table, after) in left.items():
+            self.alter(table, targets[oid], after)
+        for oid, (_, after) in followed.items():
+            notes |= {f"table/{oid}": after.to_text(), begun_note(oid): None}
+
+    def _begun(self) -> Mapping[int, BegunChange]:
+        return {} if self.capabilities.atomic else begun_changes(self.ledger)
+
+    def _places(self, table: int) -> Sequence[Target]:
+        begun = self._begun().get(table)
+        return super()._places(table) if begun is None else [begun.before, begun.after]
+
+    def _all_places(self) -> list[Target]:
+        """What the tables are, or may be."""
+        begun = self._begun()
+        return [
+            place
+            for oid, target in self._known().items()
+            for place in ((begun[oid].before, begun[oid].after) if oid in begun else (target,))
+        ]
 
     @property
     def unfit_policy(self) -> Unfit:
@@ -310,11 +396,21 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             return False
         return self.has_rows(self._targets[table.oid])
 
+    def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
+        places = self._places(table.oid)
+        if places and not any(map(self.is_there, places)):
+            self.drop_table(table)  # ``prepare`` makes what nobody knows of
+        super().fit_table(table, former)
+
     def truncate_table(self, table: TableDefinition) -> None:
         """A change table keeps its rows: they are history."""
         with self._changing() as notes:
+            target = self._targets[table.oid]
+            if not self.is_there(target):
+                definition, _ = self._held_as(table, self._known().get(table.oid))
+                self.create(definition, target)
             if self.capabilities.merges:
-                self.empty(self._targets[table.oid])
+                self.empty(target)
             self._forget_copy(table, notes)
             # Chunks of earlier copies that are still being written have another name.
             notes[f"copy/{table.oid}/"] = uuid.uuid4().hex
@@ -350,18 +446,28 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
                 for chunk in chunks:
                     self._load(chunk, notes)
         else:
-            # Each is noted before the next: only the last one can be there and not be noted.
             for chunk in chunks:
                 with self._changing() as notes:
+                    self._note_last(chunk.table)
                     self._load(chunk, notes)
+                self._last_noted.add(chunk.table)
         for chunk in chunks:
             self.chunk_stage(self._targets[chunk.table]).remove([chunk.file])
+
+    def _note_last(self, table: int) -> None:
+        """Note the chunk that the table took last, unless it surely is in the ledger: who brought
+        it may have died before that, or had no answer. Then others may come before it comes again.
+        """
+        if table not in self._last_noted and (mark := self.loaded(self._targets[table])):
+            self.ledger.write(self._driver, {f"loaded/{table}/{mark}": ""})
+        self._last_noted.discard(table)
 
     def _load(self, chunk: StagedChunk, notes: Notes) -> None:
         name = f"chunk/{chunk.table}/{chunk.chunk}"
         is_new = name not in notes and name not in self.ledger.read(name)
         if is_new and chunk.copy == self._copy(chunk.table):
-            self.load_chunk(self._targets[chunk.table], chunk)
+            if not self.ledger.read(f"loaded/{chunk.table}/{chunk.mark}"):
+                self.load_chunk(self._targets[chunk.table], chunk)
             self._note_unfit(chunk.table, chunk.unfit, notes)
             notes[name] = ""
 
@@ -396,3 +502,16 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         self.stage.clean()
         self.stage.forget_notes(self.stage.drivers())
         return super().forget()
+
+
+def _changed_since(
+    begun: Mapping[int, BegunChange], steps: Sequence[SchemaChange | MergeBatch]
+) -> frozenset[int]:
+    """Tables with which one of these steps was begun: rows that stand before it are there."""
+    return frozenset(
+        oid
+        for step in steps
+        if isinstance(step, SchemaChange)
+        for oid in begun.keys() & {table.oid for table in step.tables}
+        if step.position <= begun[oid].position
+    )

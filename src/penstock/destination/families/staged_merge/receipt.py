@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, NamedTuple
 
@@ -59,6 +60,18 @@ class MergeBatch:
     def files(self) -> list[str]:
         return [part.file for run in self.runs for part in run.parts]
 
+    def without(self, tables: Collection[int]) -> MergeBatch:
+        """What it holds of other tables than these."""
+        return MergeBatch(
+            tuple(
+                Run(
+                    tuple(table for table in run.emptied if table not in tables),
+                    tuple(part for part in run.parts if part.table not in tables),
+                )
+                for run in self.runs
+            )
+        )
+
     def touched(self) -> dict[int, tuple[bool, list[MergePart]]]:
         """Of each table whether it is emptied first, and its parts that count after that."""
         found: dict[int, tuple[bool, list[MergePart]]] = {}
@@ -84,6 +97,12 @@ class StagedChunk:
     rows: int
     unfit: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def mark(self) -> int:
+        """A number that no other chunk has, as large as tables take it."""
+        digest = hashlib.sha256(f"{self.copy}\0{self.chunk}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 1
+
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
@@ -108,6 +127,10 @@ class Mark(NamedTuple):
         """
         if self.commit < other.commit:
             return False
-        if self.frontier != other.frontier:
-            return self.frontier > other.frontier
-        return self.lacking <= other.lacking
+        return self.frontier > other.frontier or self.reaches(other)
+
+    def reaches(self, other: Mark) -> bool:
+        """Whether both end with one transaction, and this one lacks no more of it. Of a table whose
+        changes in it are not finished that tells that all is there, whichever commit brought it.
+        """
+        return self.frontier == other.frontier and self.lacking <= other.lacking
