@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from penstock.config.filter_config import OPERATIONS, FilterConfig, Operation, PatternText
@@ -80,6 +87,13 @@ class WebhookSubscription(BaseModel):
     concurrency: int = Field(default=4, ge=1, le=16)
     on_refused: Literal["pause", "dead_letter"] = "pause"
     description: str = Field(default="", max_length=200)
+
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> Self:
+        texts = (self.description, *self.tables, *self.filter, *self.filter.values())
+        if any("\x00" in text for text in texts):
+            raise PydanticCustomError("nul", "The character NUL cannot be kept")
+        return self
 
     @property
     def view(self) -> str:

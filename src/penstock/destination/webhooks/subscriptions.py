@@ -11,10 +11,12 @@ from typing import Any
 
 from psycopg.types.json import Json
 
+from penstock.config.row_condition_tree import column_names
 from penstock.config.table_patterns import parse_pattern, split_name
 from penstock.destination.webhooks.database import Connection, Database
 from penstock.destination.webhooks.subscription import Kept, OutboxPlace, WebhookSubscription
 from penstock.model.errors import ConfigError, DestinationError
+from penstock.transform.row_condition import RowCondition
 
 MOST = 10_000
 MOST_VIEWS = 100
@@ -37,7 +39,9 @@ class Subscriptions:
         self._database = database
 
     def add(self, wanted: WebhookSubscription, entry: Mapping[str, Any]) -> str:
-        """It begins with what is committed from now on. Raises ConfigError for unknown tables."""
+        """It begins with what is committed from now on. Raises ConfigError for unknown tables
+        and columns.
+        """
         made = f"sub_{secrets.token_hex(8)}"
         with self._database.transaction("adding a subscription") as conn:
             row = conn.execute(
@@ -201,25 +205,32 @@ class Subscriptions:
 
 
 def check_tables(wanted: WebhookSubscription, known: Mapping[str, Sequence[str]]) -> None:
-    """Raises ConfigError for tables that the pipeline does not know. Before its first run it knows
-    none, and everything is taken.
+    """Raises ConfigError for tables and columns that the pipeline does not know. Before its first
+    run it knows none, and everything is taken.
     """
     if not known:
         return
-    names = [split_name(name) for name in known]
+    columns = {split_name(name): has for name, has in known.items()}
     for text in wanted.tables:
         pattern = parse_pattern(text)
-        if not any(pattern.matches(*name) for name in names):
+        if not any(pattern.matches(*name) for name in columns):
             raise ConfigError(
                 f"tables: {text} is no table that the pipeline follows",
                 remedy="`penstock tables list FILE` shows which it follows",
             )
-    for text in wanted.filter:
-        if split_name(text) not in names:
+    for text, condition in wanted.filter.items():
+        has = columns.get(split_name(text))
+        if has is None:
             raise ConfigError(
                 f"filter: {text} is no table that the pipeline follows",
                 remedy="`penstock tables list FILE` shows which it follows",
             )
+        for name in column_names(RowCondition.parse(condition).tree):
+            if name not in has:
+                raise ConfigError(
+                    f"filter: table {text} has no column {name}",
+                    remedy=f"it has {', '.join(has)}",
+                )
 
 
 def _kept(row: tuple[Any, ...], letters: Mapping[str, int]) -> Kept:
