@@ -37,11 +37,10 @@ BREAKS = (
         without="A TRUNCATE that a replay was killed in is taken as done: copied rows stay.",
         file="destination/search/documents.py",
         edits=(
+            ("        self._remove_older(current, position)\n", ""),
             (
-                "        self._remove_older(current, position)\n        self._at[target.oid] = "
-                "self._generations.raise_floor(current, position)\n",
-                "        self._at[target.oid] = self._generations.raise_floor(current, position)\n"
-                "        self._remove_older(current, position)\n",
+                "raise_floor(current, position)\n",
+                "raise_floor(current, position)\n        self._remove_older(current, position)\n",
             ),
         ),
         noticed_by=(

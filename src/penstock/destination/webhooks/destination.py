@@ -34,7 +34,7 @@ from penstock.destination.webhooks.outbox import (
     prefix_of,
     slim,
 )
-from penstock.destination.webhooks.outbox_index import OutboxIndex, files_from_json, files_to_json
+from penstock.destination.webhooks.outbox_index import OutboxIndex, Written
 from penstock.destination.webhooks.views import Asked, AskedViews
 from penstock.destination.webhooks.writers import EventView, OutboxChunkWriter, OutboxWriter
 from penstock.failpoints import failpoint
@@ -134,11 +134,9 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
         return OutboxWriter(self._storage, self._prefix, self._views())
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
-        told = [json.loads(receipt) for receipt in receipts]
-        files = [file for entry in told for file in files_from_json(entry["files"])]
+        written = [Written.from_json(json.loads(receipt)) for receipt in receipts]
         with self._committing:
-            self._set_aside(told)
-            self._index.commit(files, watermarks)
+            _tell(self._index.commit(written, watermarks))
         failpoint("webhooks.committed")
         if self._service is not None:
             self._service.wake()
@@ -162,7 +160,7 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
                     file.add(slim(events))
                     file.finish()
                 files += file.files
-        return [json.dumps({"files": files_to_json(files), "unfit": {}}).encode()]
+        return [json.dumps(Written(files, {}).to_json()).encode()]
 
     # -- copies --------------------------------------------------------------------------------
 
@@ -192,11 +190,10 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         for receipt in receipts:
             told = json.loads(receipt.content)
-            files = files_from_json(told["files"])
             with self._committing:
-                self._set_aside([told])
                 # Files of one that stands already are removed by the next driver, if nobody's.
-                self._index.commit_chunk(told["table"], told["chunk"], files)
+                written = Written.from_json(told)
+                _tell(self._index.commit_chunk(told["table"], told["chunk"], written))
         if self._service is not None:
             self._service.wake()
 
@@ -241,16 +238,11 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
         )
         return EventView(name, Filter(wanted), conditions, encoder)
 
-    def _set_aside(self, told: Sequence[Mapping[str, Mapping[str, str]]]) -> None:
-        """Subscriptions whose conditions do not suit a table: nothing was encoded for them."""
-        for entry in told:
-            for view, why in entry["unfit"].items():
-                _log.warning(
-                    "webhooks: subscriptions with a filter are disabled: %s",
-                    *(why,),
-                    extra={"event": "webhook_disabled"},
-                )
-                self._asked.disable(view, f"its filter does not suit the tables: {why}")
+
+def _tell(ended: Sequence[str]) -> None:
+    """Of subscriptions whose conditions do not suit a table: nothing more is encoded for them."""
+    for said in ended:
+        _log.warning("webhooks: a subscription ends: %s", *(said,), extra={"event": "webhook_ends"})
 
 
 @contextmanager

@@ -148,6 +148,9 @@ class Kept:
     last_error: str = ""
     created_at: datetime | None = None
     dead_letters: int = 0
+    ends: int | None = None
+    """From this segment of the outbox on nothing was encoded for it, because of ``ends_why``."""
+    ends_why: str = ""
     behind: int = field(default=0)
     """Bytes of the outbox that it has not passed yet."""
 
@@ -157,7 +160,7 @@ class Kept:
             "id": self.id,
             **self.wanted.model_dump(),
             "state": self.state,
-            "reason": self.reason,
+            "reason": "; ".join(dict.fromkeys(filter(None, (self.reason, self.ends_why)))),
             "secrets": len(self.secrets),
             "position": {"segment": self.place.segment, "row": self.place.row},
             "behind_bytes": self.behind,

@@ -24,7 +24,7 @@ MOST_VIEWS = 100
 
 _COLUMNS = (
     "id, wanted::text, secrets::text, state, reason, segment, row, generation, delivered,"
-    " failing_since, last_error, created_at"
+    " failing_since, last_error, created_at, ends, ends_why"
 )
 
 
@@ -173,7 +173,8 @@ class Subscriptions:
 
     def _skip(self, conn: Connection, subscription: str) -> None:
         conn.execute(
-            "UPDATE penstock.webhook_subscription SET row = 0, segment = 1 + (SELECT segments"
+            "UPDATE penstock.webhook_subscription SET row = 0, ends = NULL, ends_why = '',"
+            " segment = 1 + (SELECT segments"
             " FROM penstock.webhook_pipeline p WHERE p.pipeline = %(p)s)"
             " WHERE pipeline = %(p)s AND id = %(id)s AND state = 'disabled'",
             {"p": self._pipeline, "id": subscription},
@@ -235,7 +236,7 @@ def check_tables(wanted: WebhookSubscription, known: Mapping[str, Sequence[str]]
 
 def _kept(row: tuple[Any, ...], letters: Mapping[str, int]) -> Kept:
     name, wanted, entries, state, reason, segment, place, generation, *rest = row
-    delivered, failing_since, last_error, created_at = rest
+    delivered, failing_since, last_error, created_at, ends, ends_why = rest
     return Kept(
         name,
         WebhookSubscription.model_validate_json(wanted),
@@ -249,6 +250,8 @@ def _kept(row: tuple[Any, ...], letters: Mapping[str, int]) -> Kept:
         last_error,
         created_at,
         letters.get(name, 0),
+        ends,
+        ends_why,
     )
 
 
@@ -266,4 +269,6 @@ class _Backlog:
     def behind(self, kept: Kept) -> int:
         view = kept.wanted.view
         sums = self._sums.get(view, [0])
-        return sums[-1] - sums[bisect_left(self._numbers.get(view, []), kept.place.segment)]
+        numbers = self._numbers.get(view, [])
+        end = len(numbers) if kept.ends is None else bisect_left(numbers, kept.ends)
+        return max(0, sums[end] - sums[bisect_left(numbers, kept.place.segment)])

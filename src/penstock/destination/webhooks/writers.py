@@ -14,7 +14,7 @@ from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
 from penstock.destination.families.queue.events import Encoder
 from penstock.destination.webhooks.outbox import ViewFile, slim
-from penstock.destination.webhooks.outbox_index import OutboxFile, files_to_json
+from penstock.destination.webhooks.outbox_index import Written
 from penstock.failpoints import failpoint
 from penstock.model.errors import ConfigError
 from penstock.model.table_rows import ChunkReader, TableRows
@@ -45,16 +45,6 @@ class EventView:
         return None if passing is None else self.encoder.copied(passing)
 
 
-@dataclass(frozen=True)
-class _Written:
-    files: list[OutboxFile]
-    unfit: dict[str, str]
-    """Why the conditions of a view do not suit a table: it alone gets nothing."""
-
-    def to_json(self) -> dict[str, object]:
-        return {"files": files_to_json(self.files), "unfit": self.unfit}
-
-
 class _Views:
     """Files of all views, of one task."""
 
@@ -80,10 +70,10 @@ class _Views:
                 size += events.nbytes
         return size
 
-    def finish(self) -> _Written:
+    def finish(self) -> Written:
         for _, file in self._views:
             file.finish()
-        return _Written([made for _, file in self._views for made in file.files], self._unfit)
+        return Written([made for _, file in self._views for made in file.files], self._unfit)
 
     def abandon(self, storage: Storage) -> None:
         for _, file in self._views:

@@ -100,6 +100,10 @@ class Worker:
             self._matching[kind] = found
         return found
 
+    def gets(self, segment: int) -> bool:
+        """Whether the outbox has anything for it from a segment on."""
+        return self.kept.ends is None or segment < self.kept.ends
+
     def rows(self, segment: OutboxSegment) -> list[int]:
         """The rows of a segment that are for it."""
         return in_order([rows for kind, rows in segment.rows_of.items() if self.wants(kind)])
