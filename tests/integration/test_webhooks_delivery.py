@@ -23,7 +23,9 @@ from penstock.metrics.catalogue import (
     WEBHOOK_SUBSCRIPTIONS,
 )
 from penstock.model.errors import DestinationError, Fenced
+from penstock.model.source_identity import SourceIdentity
 from penstock.model.watermarks import Watermarks
+from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.deliveries import deliver
 from tests.webhook_receiver import Received, Receiver, Reply, wait_until
 from tests.webhook_shop import NOTES, ORDERS, PIPELINE, Shop, options_for
@@ -301,6 +303,22 @@ def test_a_filter_whose_column_goes_ends_its_subscription_behind_what_was_encode
     shop.insert(300, 2, NOTES)
     shop.wait_for("/narrow", 300, 301)
     assert not {103, 200, 201, 202} & set(shop.ids("/narrow"))
+
+
+def test_the_same_positions_of_another_server_have_other_ids(
+    make_shop: MakeShop, receiver: Receiver
+) -> None:
+    shop = make_shop()
+    shop.add("/hook")
+    for system in ("700", "701"):
+        shop.start().come_from(SourceIdentity(system, 1, "shop", "a uuid"))
+        shop.builder = ChangeBuilder()
+        shop.insert(int(system), 3)
+        shop.wait_for("/hook", *range(int(system), int(system) + 3))
+        shop.stop()
+    got = [(each.id, json.loads(each.body)) for each in receiver.by_path()["/hook"]]
+    assert len({event["position"]["commit_lsn"] for _, event in got}) == 1
+    assert len({name for name, _ in got}) == 6
 
 
 def test_a_driver_that_was_replaced_ends_no_subscription(make_shop: MakeShop) -> None:

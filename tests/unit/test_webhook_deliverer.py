@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ class Delivery:
         from penstock.destination.webhooks.destination import WebhooksDestination
 
         destination = WebhooksDestination(self.options, PIPELINE)
-        destination._prefix = f"{self.index.driver:08}"
+        destination._outbox = replace(destination._outbox, prefix=f"{self.index.driver:08}")
         for formats in destination._formats.values():
             formats.know([definition(ORDERS)])
         asked = Asked("penstock", {}, ("*.*",), ("insert",))

@@ -145,11 +145,11 @@ class Worker:
             for name in ("commit_lsn", "ordinal", "part", "apart", "schema", "table", "lane_hash")
         ]
         values = some.column("value").to_pylist()
-        lanes = self.kept.wanted.concurrency
+        lanes, source = self.kept.wanted.concurrency, segment.source
         return [
             DueEvent(
                 OutboxPlace(segment.number, row),
-                message_id(lsn, ordinal, part, apart),
+                message_id(source, lsn, ordinal, part, apart),
                 f"{schema}.{table}",
                 hashed % lanes,
                 value.encode(),
