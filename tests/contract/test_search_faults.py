@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from penstock.destination.contract import SchemaChange
 from penstock.destination.search.client import SearchClient
 from penstock.destination.search.destination import SearchDestination
+from penstock.destination.search.documents import SearchDocuments
 from penstock.destination.search.generations import Generations
 from penstock.model.errors import DestinationError, TableRefused
 from penstock.model.lsn import Frontier, Position
@@ -204,6 +205,42 @@ def test_rows_that_are_truncated_while_their_changes_are_replayed(
     destination.replaying([])
     destination.complete_table(definition(ITEMS))
     assert sorted(row["name"] for row in shown(adapter, "items")) == ["behind it", "late"]
+
+
+@pytest.mark.parametrize(
+    "step", [(SearchDocuments, "_remove_older"), (Generations, "raise_floor")], ids=lambda s: s[1]
+)
+def test_a_truncate_in_a_replay_that_was_cut_off_is_done_by_the_next_driver(
+    adapter: SearchAdapter,
+    builder: ChangeBuilder,
+    monkeypatch: pytest.MonkeyPatch,
+    step: tuple[type, str],
+) -> None:
+    destination = start(adapter)
+    destination.truncate_table(definition(ITEMS))
+    early = ChunkRows(ITEMS, "0", [("1", "early")], Frontier(0x10, 0x18))
+    with builder.transaction():
+        builder.truncate(ITEMS)
+        builder.insert(ITEMS, "4", "behind it")
+    changes = builder.cut()
+    copy_chunks(destination, early)
+    destination.finish_copy(definition(ITEMS))
+    destination.replaying([ITEMS.oid])
+
+    def dies(*_given: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*step, dies)
+        with pytest.raises(KeyboardInterrupt):
+            on_executor(destination.catchup_writer([ITEMS.oid])).write([changes])
+    again = start(adapter)
+    again.replaying([ITEMS.oid])
+    writer = on_executor(again.catchup_writer([ITEMS.oid]))
+    again.commit([writer.write([changes])], Watermarks(builder.frontier))
+    again.replaying([])
+    again.complete_table(definition(ITEMS))
+    assert [row["name"] for row in shown(adapter, "items")] == ["behind it"]
 
 
 def test_a_document_that_somebody_deleted_refuses_the_table(

@@ -86,7 +86,9 @@ class WebhooksAdapter(QueueAdapter):
             if segment is not None:
                 names = ("commit_lsn", "ordinal", "part", "apart")
                 columns = (segment.events.column(name).to_pylist() for name in names)
-                found.update(message_id(*place) for place in zip(*columns, strict=True))
+                found.update(
+                    message_id(segment.source, *place) for place in zip(*columns, strict=True)
+                )
         return found
 
 

@@ -136,6 +136,8 @@ def test_a_server_that_blocks_its_clients(
         with pytest.raises(DestinationUnavailable, match="takes no messages: low on memory") as no:
             send(impatient, changes)
         assert "rabbitmqctl status" in no.value.remedy
+        with pytest.raises(DestinationUnavailable, match="takes no messages: low on memory"):
+            impatient.check()
         patient = make(buffer_bytes="100kB")
         with sending(patient, changes) as sent:
             rabbit_server.control("set_vm_memory_high_watermark", "absolute", "1GB")

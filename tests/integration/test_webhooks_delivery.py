@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,15 @@ from penstock.metrics.catalogue import (
     WEBHOOK_SUBSCRIPTIONS,
 )
 from penstock.model.errors import DestinationError, Fenced
+from penstock.model.source_identity import SourceIdentity
+from penstock.model.watermarks import Watermarks
+from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.deliveries import deliver
 from tests.webhook_receiver import Received, Receiver, Reply, wait_until
 from tests.webhook_shop import NOTES, ORDERS, PIPELINE, Shop, options_for
 
 MakeShop = Callable[..., Shop]
+WITHOUT_TOTAL = replace(ORDERS, columns=ORDERS.columns[:1])
 
 
 @pytest.fixture
@@ -253,6 +258,87 @@ def test_a_filter_that_does_not_suit_disables_its_subscription_alone(
     assert "no_such_column" in kept.reason
 
 
+@pytest.mark.parametrize("is_paused", [False, True], ids=["dead", "paused"])
+def test_a_filter_whose_column_goes_ends_its_subscription_behind_what_was_encoded(
+    make_shop: MakeShop, receiver: Receiver, is_paused: bool
+) -> None:
+    shop = make_shop()
+    shop.add("/fine")
+    narrow = shop.add("/narrow", filter={"public.orders": "total >= 0"})
+    receiver.decide["/narrow"] = lambda _: Reply(503)
+    destination = shop.start()
+    if is_paused:
+        shop.subscriptions.pause(narrow)
+    shop.insert(0, 100)
+    # In one batch: rows of two tasks before the column is dropped, and of two behind that.
+    runs = []
+    with shop.builder.transaction():
+        shop.builder.insert(ORDERS, "100", "100")
+    runs.append(shop.builder.cut())
+    for number in (101, 102):
+        with shop.builder.transaction():
+            shop.builder.insert(WITHOUT_TOTAL, str(number))
+        runs.append(shop.builder.cut())
+    with shop.builder.transaction():
+        shop.builder.insert(NOTES, "103", "of a table that suits")
+    runs.append(shop.builder.cut())
+    deliver(destination, shop.builder.frontier, *([run] for run in runs))
+    shop.wait_for("/fine", *range(104))
+    kept = shop.subscriptions.one(narrow)
+    assert kept.state == ("paused" if is_paused else "active")
+    assert kept.behind > 0
+    assert "the table has no column total" in str(kept.to_json()["reason"])
+    shop.insert(200, 3, NOTES)
+    shop.wait_for("/fine", 200, 201, 202)
+    # Nor does another driver, or another process that delivers, forget what was encoded.
+    shop.stop()
+    shop.start()
+    del receiver.decide["/narrow"]
+    if is_paused:
+        shop.subscriptions.resume(narrow)
+    kept = shop.wait_for_state(narrow, "disabled")
+    assert "the table has no column total" in kept.reason
+    assert sorted(set(shop.ids("/narrow"))) == list(range(101))
+    shop.subscriptions.resume(narrow, skip=True)
+    shop.insert(300, 2, NOTES)
+    shop.wait_for("/narrow", 300, 301)
+    assert not {103, 200, 201, 202} & set(shop.ids("/narrow"))
+
+
+def test_the_same_positions_of_another_server_have_other_ids(
+    make_shop: MakeShop, receiver: Receiver
+) -> None:
+    shop = make_shop()
+    shop.add("/hook")
+    for system in ("700", "701"):
+        shop.start().come_from(SourceIdentity(system, 1, "shop", "a uuid"))
+        shop.builder = ChangeBuilder()
+        shop.insert(int(system), 3)
+        shop.wait_for("/hook", *range(int(system), int(system) + 3))
+        shop.stop()
+    got = [(each.id, json.loads(each.body)) for each in receiver.by_path()["/hook"]]
+    assert len({event["position"]["commit_lsn"] for _, event in got}) == 1
+    assert len({name for name, _ in got}) == 6
+
+
+def test_a_driver_that_was_replaced_ends_no_subscription(make_shop: MakeShop) -> None:
+    shop = make_shop()
+    narrow = shop.add("/narrow", filter={"public.orders": "total >= 0"})
+    stale = shop.start()
+    writer = stale.writer()
+    with shop.builder.transaction():
+        shop.builder.insert(WITHOUT_TOTAL, "1")
+    receipt = writer.write([shop.builder.cut()])
+    later = make_shop()
+    later.start()
+    with pytest.raises(Fenced):
+        stale.commit([receipt], Watermarks(shop.builder.frontier))
+    kept = shop.subscriptions.one(narrow)
+    assert (kept.state, kept.ends) == ("active", None)
+    later.insert(10, 1)
+    later.wait_for("/narrow", 10)
+
+
 def test_the_outbox_is_emptied_and_bounded(
     make_shop: MakeShop, receiver: Receiver, tmp_path: Path
 ) -> None:
@@ -291,9 +377,9 @@ def test_another_folder_than_the_drivers_is_refused_and_nothing_is_passed(
     # And it goes away under who has taken all: the same.
     commit = destination._index.commit
 
-    def unmounted(files: Any, watermarks: Any) -> None:
+    def unmounted(written: Any, watermarks: Any) -> Any:
         (tmp_path / PIPELINE).rename(tmp_path / "unmounted")
-        commit(files, watermarks)
+        return commit(written, watermarks)
 
     monkeypatch.setattr(destination._index, "commit", unmounted)
     shop.insert(10, 10)
@@ -319,10 +405,10 @@ def test_a_file_that_is_gone_stops_who_has_taken_all_before(
     shop.wait_for("/hook", *range(10))
     commit = destination._index.commit
 
-    def lost(files: Any, watermarks: Any) -> None:
-        for file in files:
+    def lost(written: Any, watermarks: Any) -> Any:
+        for file in (file for each in written for file in each.files):
             (tmp_path / PIPELINE / file.file).unlink()
-        commit(files, watermarks)
+        return commit(written, watermarks)
 
     monkeypatch.setattr(destination._index, "commit", lost)
     shop.insert(10, 10)

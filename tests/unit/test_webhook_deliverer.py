@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from penstock.destination.webhooks.delivery.progress import News, Saved, Segment
 from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.outbox import files_by_driver, mark_of, outbox_storage
-from penstock.destination.webhooks.outbox_index import files_from_json
+from penstock.destination.webhooks.outbox_index import Written
 from penstock.destination.webhooks.signing import new_secret
 from penstock.destination.webhooks.subscription import Kept, OutboxPlace, WebhookSubscription
 from penstock.destination.webhooks.views import Asked
@@ -90,7 +91,7 @@ class Delivery:
         from penstock.destination.webhooks.destination import WebhooksDestination
 
         destination = WebhooksDestination(self.options, PIPELINE)
-        destination._prefix = f"{self.index.driver:08}"
+        destination._outbox = replace(destination._outbox, prefix=f"{self.index.driver:08}")
         for formats in destination._formats.values():
             formats.know([definition(ORDERS)])
         asked = Asked("penstock", {}, ("*.*",), ("insert",))
@@ -100,7 +101,7 @@ class Delivery:
                 self.builder.insert(ORDERS, str(number), str(number))
         self.rows += count
         receipt = json.loads(destination.writer().write([self.builder.cut()]))
-        (file,) = files_from_json(receipt["files"])
+        (file,) = Written.from_json(receipt).files
         number = len(self.index.segments) + 1
         self.index.segments.append(SegmentEntry(number, file.view, file.file, file.bytes))
         return file.file

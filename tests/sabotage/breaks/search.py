@@ -31,4 +31,23 @@ BREAKS = (
             ),
         ),
     ),
+    Break(
+        name="floor-before-removal",
+        guarantee="Of two versions of a row the older loses",
+        without="A TRUNCATE that a replay was killed in is taken as done: copied rows stay.",
+        file="destination/search/documents.py",
+        edits=(
+            ("        self._remove_older(current, position)\n", ""),
+            (
+                "raise_floor(current, position)\n",
+                "raise_floor(current, position)\n        self._remove_older(current, position)\n",
+            ),
+        ),
+        noticed_by=(
+            (
+                "contract/test_search_faults.py",
+                "test_a_truncate_in_a_replay_that_was_cut_off_is_done_by_the_next_driver",
+            ),
+        ),
+    ),
 )

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from penstock.destination.families.queue.at_least_once import AtLeastOnceQueue
 from penstock.destination.families.queue.events import Encoder
 from penstock.destination.families.queue.oversize import Oversize
+from penstock.destination.protocols import NamesSource
 from penstock.destination.rabbitmq import exchanges
 from penstock.destination.rabbitmq.links import forget_links
 from penstock.destination.rabbitmq.messages import MessageRoutes
 from penstock.destination.rabbitmq.options import RabbitOptions
 from penstock.destination.rabbitmq.sender import RabbitChunkWriter, RabbitSender, RabbitWriter
+from penstock.model.source_identity import SourceIdentity
 from penstock.model.table_definition import TableDefinition
 
 
-class RabbitDestination(AtLeastOnceQueue):
+class RabbitDestination(AtLeastOnceQueue, NamesSource):
     """Sends every change to one exchange."""
 
     name = "rabbitmq"
@@ -33,6 +36,9 @@ class RabbitDestination(AtLeastOnceQueue):
     def open(self) -> None:
         make = exchanges.declare if self.options.declare else exchanges.expect
         make(self.options, self._routes.exchange)
+
+    def come_from(self, source: SourceIdentity) -> None:
+        self._routes = replace(self._routes, source=source.tag)
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         self._formats.know(definitions)

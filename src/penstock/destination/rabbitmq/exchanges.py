@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,12 +10,13 @@ from typing import Any
 import pika
 from pika.exceptions import ChannelClosedByBroker
 
-from penstock.destination.rabbitmq.failures import FAILURES, failure
-from penstock.destination.rabbitmq.links import parameters
+from penstock.destination.rabbitmq.failures import FAILURES, failure, unavailable
+from penstock.destination.rabbitmq.links import BrokerLink, LinkLost, parameters
 from penstock.destination.rabbitmq.options import RabbitOptions
 from penstock.model.errors import DestinationError
 
 _NOT_FOUND, _NOT_FITTING = 404, 406
+_ANSWER_SECONDS = 10.0
 
 
 def declare(options: RabbitOptions, name: str) -> None:
@@ -40,15 +42,7 @@ def check(options: RabbitOptions, name: str) -> list[str]:
         if not options.declare:
             expect(options, name)
         return [f"exchange {name} does not exist yet: it is declared at the start"]
-    with _channel(options) as channel:
-        try:
-            _try_to_write(channel, name)
-        except ChannelClosedByBroker as error:
-            # It looks at rights first, and at what expires when then.
-            if error.reply_code != _NOT_FITTING:
-                raise failure(error, f"writing to exchange {name}") from None
-        except FAILURES as error:
-            raise failure(error, f"writing to exchange {name}") from None
+    _try_to_write(options, name)
     return []
 
 
@@ -65,11 +59,35 @@ def _is_there(options: RabbitOptions, name: str) -> bool:
     return True
 
 
-def _try_to_write(channel: Any, name: str) -> None:
-    """Send what the server refuses in any case, after it has looked at the user's rights."""
+def _try_to_write(options: RabbitOptions, name: str) -> None:
+    """Send what the server refuses in any case, after it has looked at the user's rights. Raises
+    DestinationUnavailable where it takes nothing at the moment.
+    """
     never = pika.BasicProperties(expiration="penstock asks whether it may write")
-    channel.confirm_delivery()
-    channel.basic_publish(name, "penstock.check", b"", never)
+    doing = f"writing to exchange {name}"
+    answers: list[object] = []
+    refused: BaseException | None = None
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    link = BrokerLink(options)
+    link.answered = lambda *answer: answers.append(answer)
+    try:
+        link.publish(name, "penstock.check", b"", never)
+        while not answers and link.blocked is None and time.monotonic() < deadline:
+            link.turn(_ANSWER_SECONDS)
+    except LinkLost as lost:
+        refused = lost.args[0]
+    finally:
+        # One that blocks its publishers may answer once more, but then it reads nothing.
+        link.close()
+    if link.blocked is not None or (refused is None and not answers):
+        raise unavailable(
+            f"destination rabbitmq: {doing} failed: the server does not answer",
+            blocked=link.blocked,
+        )
+    # It looks at rights first, and at what expires when then.
+    is_allowed = isinstance(refused, ChannelClosedByBroker) and refused.reply_code == _NOT_FITTING
+    if refused is not None and not is_allowed:
+        raise failure(refused, doing)
 
 
 @contextmanager

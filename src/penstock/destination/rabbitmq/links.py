@@ -43,6 +43,7 @@ class _Connection(SelectConnection):  # type: ignore[misc]
 
     def __init__(self, *given: Any, **more: Any) -> None:
         self._gathered: list[bytes] | None = None
+        self._is_given_up = False
         super().__init__(*given, **more)
 
     def gather(self) -> None:
@@ -62,9 +63,11 @@ class _Connection(SelectConnection):  # type: ignore[misc]
             self._gathered.append(data)
 
     def abort(self) -> None:
-        """End it at once: nothing more is sent."""
+        """End it at once: nothing more is sent. May be called again until it is closed."""
         self._gathered = []
-        self._terminate_stream(StreamLostError("given up"))
+        if not self._is_given_up:
+            self._is_given_up = True
+            self._terminate_stream(StreamLostError("given up"))
 
 
 class BrokerLink:

@@ -44,6 +44,8 @@ class MessageRoutes:
 
     options: RabbitOptions
     pipeline: str
+    source: str = ""
+    """The tag of the source: another one may have the same positions."""
 
     @property
     def exchange(self) -> str:
@@ -59,7 +61,8 @@ class MessageRoutes:
         of, kinds = kinds_of(events)
         keys = [self.key(kind.op, kind.schema, kind.table) for kind in kinds]
         fixed = [_fixed_headers(kind) for kind in kinds]
-        own = _own_headers(events)
+        has_headers = self.options.headers == "all"
+        own = _own_headers(events) if has_headers else {}
         mode = _PERSISTENT if self.options.persistent else _TRANSIENT
         rows = zip(
             of.tolist(),
@@ -71,20 +74,36 @@ class MessageRoutes:
         )
         for row, (number, group, position, key, body) in enumerate(rows):
             kind = kinds[number]
-            headers = {"penstock.position": position, **fixed[number]}
-            if key is not None:
-                headers["penstock.key"] = key
-            if row in own:
-                headers |= own[row]
+            headers = None
+            if has_headers:
+                headers = {"penstock.position": position, **fixed[number]}
+                if key is not None:
+                    headers["penstock.key"] = key
+                if row in own:
+                    headers |= own[row]
             properties = BasicProperties(
                 content_type="application/json",
                 headers=headers,
                 delivery_mode=mode,
-                message_id=_message_id(kind, position, key),
+                message_id=self._message_id(kind, position, key),
                 type=kind.op,
                 app_id=self.pipeline,
             )
             yield Message(group, keys[number], properties, body)
+
+    def _message_id(self, kind: Kind, position: str, key: str | None) -> str | None:
+        """The same whenever a message is sent again, and no other message's. None where rows cannot
+        be told apart: those that were copied from a table without a key.
+        """
+        place = f"{position}@{self.source}" if self.source else position
+        if kind.op not in _OF_TABLES:
+            return place
+        if kind.op == "read" and key is None:
+            return None
+        text = f"{place} {kind.schema}.{kind.table}" + (f" {key}" if kind.op == "read" else "")
+        if len(text.encode()) <= LONGEST_KEY:
+            return text
+        return f"{place} {hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _fixed_headers(kind: Kind) -> dict[str, str]:
@@ -102,17 +121,3 @@ def _own_headers(events: pa.RecordBatch) -> dict[int, dict[str, str]]:
         for row in np.flatnonzero(np.asarray(column.is_valid())).tolist():
             found.setdefault(row, {})[name] = column[row].as_py()
     return found
-
-
-def _message_id(kind: Kind, position: str, key: str | None) -> str | None:
-    """The same whenever a message is sent again, and no other message's. None where rows cannot be
-    told apart: those that were copied from a table without a key.
-    """
-    if kind.op not in _OF_TABLES:
-        return position
-    if kind.op == "read" and key is None:
-        return None
-    text = f"{position} {kind.schema}.{kind.table}" + (f" {key}" if kind.op == "read" else "")
-    if len(text.encode()) <= LONGEST_KEY:
-        return text
-    return f"{position} {hashlib.sha256(text.encode()).hexdigest()}"

@@ -100,6 +100,7 @@ class RabbitOptions(FormatOptions):
     message_routing_key: RoutingKey = "{pipeline}.{op}"
     unroutable: Literal["error", "count"] = "error"
     persistent: bool = True
+    headers: Literal["all", "none"] = "all"
     lanes: LaneOptions = LaneOptions()
     max_unconfirmed: int = Field(default=2000, ge=1, le=65_000)
     buffer_bytes: Size = 16 * 2**20

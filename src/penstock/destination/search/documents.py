@@ -117,8 +117,9 @@ class SearchDocuments(DocumentStore):
             failpoint("search.emptied")
             self._generations.clean(self._at[target.oid])
             return
-        self._at[target.oid] = self._generations.raise_floor(current, position)
+        # The floor says that this is done, whoever comes next.
         self._remove_older(current, position)
+        self._at[target.oid] = self._generations.raise_floor(current, position)
 
     def _remove_older(self, at: Generation, position: Position) -> None:
         """Not by the server's own delete by query, which may never come to its end."""

@@ -45,6 +45,8 @@ CREATE TABLE IF NOT EXISTS penstock.webhook_subscription (
     generation bigint NOT NULL DEFAULT 0,
     segment bigint NOT NULL,
     row bigint NOT NULL DEFAULT 0,
+    ends bigint,
+    ends_why text NOT NULL DEFAULT '',
     delivered bigint NOT NULL DEFAULT 0,
     failing_since timestamptz,
     last_error text NOT NULL DEFAULT '',
@@ -96,6 +98,16 @@ def _make_tables(conn: Connection) -> None:
         conn.execute("CREATE SCHEMA penstock")
     for statement in TABLES:
         conn.execute(statement.encode())
+    has_ends = conn.execute(
+        "SELECT EXISTS (SELECT FROM pg_attribute WHERE attname = 'ends'"
+        " AND attrelid = 'penstock.webhook_subscription'::regclass)"
+    ).fetchone()
+    if has_ends == (False,):
+        # An earlier Penstock made the table.
+        conn.execute(
+            "ALTER TABLE penstock.webhook_subscription ADD COLUMN ends bigint,"
+            " ADD COLUMN ends_why text NOT NULL DEFAULT ''"
+        )
 
 
 class Database:

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.config.filter_config import FilterConfig
@@ -20,6 +21,7 @@ from penstock.destination.protocols import (
     CopiedByWorkers,
     CountsByItself,
     KeepsDeadLetters,
+    NamesSource,
     Ticket,
 )
 from penstock.destination.seen_elsewhere import not_seen_here
@@ -27,6 +29,7 @@ from penstock.destination.webhooks.count_dead_letters import dead_letters_in
 from penstock.destination.webhooks.database import Database
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import (
+    OpenOutbox,
     ViewFile,
     files_by_driver,
     mark_of,
@@ -34,11 +37,12 @@ from penstock.destination.webhooks.outbox import (
     prefix_of,
     slim,
 )
-from penstock.destination.webhooks.outbox_index import OutboxIndex, files_from_json, files_to_json
+from penstock.destination.webhooks.outbox_index import OutboxIndex, Written
 from penstock.destination.webhooks.views import Asked, AskedViews
 from penstock.destination.webhooks.writers import EventView, OutboxChunkWriter, OutboxWriter
 from penstock.failpoints import failpoint
 from penstock.model.errors import DestinationError, DestinationUnavailable, LogError, LogUnavailable
+from penstock.model.source_identity import SourceIdentity
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
 from penstock.transform.filter import Filter
@@ -55,7 +59,9 @@ _NO_LIMIT = 2**40
 _log = logging.getLogger(__name__)
 
 
-class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, KeepsDeadLetters):
+class WebhooksDestination(
+    AppendDestination, CopiedByWorkers, CountsByItself, KeepsDeadLetters, NamesSource
+):
     """Every change once in the outbox, and from there to each receiver, at least once."""
 
     name = "webhooks"
@@ -76,14 +82,13 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
         super().__init__(options, pipeline)
         self._database = Database(options.url, pipeline, "outbox")
         self._index = OutboxIndex(self._database)
-        self._storage = outbox_storage(options.path, pipeline)
+        self._outbox = OpenOutbox(outbox_storage(options.path, pipeline))
         self._formats = {
             name: Formats(FormatOptions.model_validate(options.of_format(name)), pipeline)
             for name in FORMATS
         }
         self._asked = AskedViews(self._database)
         self._committing = threading.Lock()
-        self._prefix = ""
         self._tables: dict[str, list[str]] = {}
         self._service: WebhookService | None = None
         self._registry: Registry | None = None
@@ -102,21 +107,26 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
     def open(self) -> None:
         self._database.set_up()
         with _explained():
-            self._storage.make_private()
+            self._outbox.storage.make_private()
             # Numbers start over with `penstock destroy`, and it may have left files behind.
-            above = max(files_by_driver(self._storage).values(), default=0)
+            above = max(files_by_driver(self._outbox.storage).values(), default=0)
             driver = self._index.take_over(above, self._mark)
-            self._prefix = prefix_of(driver)
+            self._outbox = replace(self._outbox, prefix=prefix_of(driver))
             # No earlier driver can commit from here on: what it left behind is nobody's.
             committed = self._index.files()
-            self._storage.delete_temporary()
-            files = files_by_driver(self._storage).items()
-            self._storage.delete(*(n for n, by in files if by < driver and n not in committed))
+            self._outbox.storage.delete_temporary()
+            files = files_by_driver(self._outbox.storage).items()
+            self._outbox.storage.delete(
+                *(n for n, by in files if by < driver and n not in committed)
+            )
         if self.options.deliver == "run":
             from penstock.destination.webhooks.delivery.service import WebhookService
 
             self._service = WebhookService(self.options, self.pipeline, self._registry)
             self._service.start()
+
+    def come_from(self, source: SourceIdentity) -> None:
+        self._outbox = replace(self._outbox, source=source.tag)
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         for formats in self._formats.values():
@@ -131,14 +141,12 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
         return self._index.watermarks()
 
     def writer(self) -> OutboxWriter:
-        return OutboxWriter(self._storage, self._prefix, self._views())
+        return OutboxWriter(self._outbox, self._views())
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
-        told = [json.loads(receipt) for receipt in receipts]
-        files = [file for entry in told for file in files_from_json(entry["files"])]
+        written = [Written.from_json(json.loads(receipt)) for receipt in receipts]
         with self._committing:
-            self._set_aside(told)
-            self._index.commit(files, watermarks)
+            _tell(self._index.commit(written, watermarks))
         failpoint("webhooks.committed")
         if self._service is not None:
             self._service.wake()
@@ -157,12 +165,12 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
         for view in self._views():
             events = view.encoder.schema_change(change)
             if len(events):
-                file = ViewFile(self._storage, view.name, self._prefix)
+                file = ViewFile(self._outbox, view.name)
                 with _explained():
                     file.add(slim(events))
                     file.finish()
                 files += file.files
-        return [json.dumps({"files": files_to_json(files), "unfit": {}}).encode()]
+        return [json.dumps(Written(files, {}).to_json()).encode()]
 
     # -- copies --------------------------------------------------------------------------------
 
@@ -171,32 +179,33 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
         self._index.forget_chunks(table.qualified_name)
 
     def chunk_writer(self, table: TableDefinition, *, again: bool = False) -> OutboxChunkWriter:
-        return OutboxChunkWriter(self._storage, self._prefix, self._views())
+        return OutboxChunkWriter(self._outbox, self._views())
 
     def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
-        return {"prefix": self._prefix}
+        return {"prefix": self._outbox.prefix, "source": self._outbox.source}
 
     def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> OutboxChunkWriter:
-        self._prefix = ticket["prefix"]
+        self._outbox = replace(
+            self._outbox, prefix=ticket["prefix"], source=ticket.get("source", "")
+        )
         with _explained():
-            if self._storage.read_bytes(mark_of(int(self._prefix))) is None:
-                raise not_seen_here(self.name, self._storage.path)
+            if self._outbox.storage.read_bytes(mark_of(int(self._outbox.prefix))) is None:
+                raise not_seen_here(self.name, self._outbox.storage.path)
         for formats in self._formats.values():
             formats.know([table])
         return self.chunk_writer(table)
 
     def _mark(self, driver: int) -> None:
         # The next driver removes it with what is nobody's.
-        self._storage.write(mark_of(driver), b"", durable=True)
+        self._outbox.storage.write(mark_of(driver), b"", durable=True)
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         for receipt in receipts:
             told = json.loads(receipt.content)
-            files = files_from_json(told["files"])
             with self._committing:
-                self._set_aside([told])
                 # Files of one that stands already are removed by the next driver, if nobody's.
-                self._index.commit_chunk(told["table"], told["chunk"], files)
+                written = Written.from_json(told)
+                _tell(self._index.commit_chunk(told["table"], told["chunk"], written))
         if self._service is not None:
             self._service.wake()
 
@@ -211,8 +220,8 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
         self._database.forget()
         with _explained():
             # Also what no row tells of: a crash may have come between the two.
-            self._storage.delete_temporary()
-            self._storage.delete(*files_by_driver(self._storage))
+            self._outbox.storage.delete_temporary()
+            self._outbox.storage.delete(*files_by_driver(self._outbox.storage))
         return ["position, subscriptions and outbox"]
 
     def close(self) -> None:
@@ -241,16 +250,11 @@ class WebhooksDestination(AppendDestination, CopiedByWorkers, CountsByItself, Ke
         )
         return EventView(name, Filter(wanted), conditions, encoder)
 
-    def _set_aside(self, told: Sequence[Mapping[str, Mapping[str, str]]]) -> None:
-        """Subscriptions whose conditions do not suit a table: nothing was encoded for them."""
-        for entry in told:
-            for view, why in entry["unfit"].items():
-                _log.warning(
-                    "webhooks: subscriptions with a filter are disabled: %s",
-                    *(why,),
-                    extra={"event": "webhook_disabled"},
-                )
-                self._asked.disable(view, f"its filter does not suit the tables: {why}")
+
+def _tell(ended: Sequence[str]) -> None:
+    """Of subscriptions whose conditions do not suit a table: nothing more is encoded for them."""
+    for said in ended:
+        _log.warning("webhooks: a subscription ends: %s", *(said,), extra={"event": "webhook_ends"})
 
 
 @contextmanager

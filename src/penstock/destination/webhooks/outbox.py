@@ -24,6 +24,7 @@ from penstock.destination.webhooks.outbox_index import OutboxFile
 # A file is read whole by whoever delivers: small enough to hold some of them.
 FILE_BYTES = 4 * 2**20
 _SUFFIX = ".arrow"
+_SOURCE = b"penstock.source"
 _OURS = re.compile(r"(\d{8,})-(?:driver|[0-9a-f]{32}\.arrow)")
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
@@ -101,20 +102,33 @@ def _apart(events: pa.RecordBatch) -> pa.Array:
     return pa.array(found, pa.string())
 
 
-def message_id(commit_lsn: int, ordinal: int, part: int, apart: str) -> str:
-    """The same for the same event, whenever it is sent: receivers know by it what they have."""
+def message_id(source: str, commit_lsn: int, ordinal: int, part: int, apart: str) -> str:
+    """The same for the same event, whenever it is sent: receivers know by it what they have.
+    ``source`` is the tag of the source, whose positions another one may have, too.
+    """
+    begin = f"msg_{source}_{commit_lsn:x}" if source else f"msg_{commit_lsn:x}"
     if ordinal == READ_ORDINAL:
-        return f"msg_{commit_lsn:x}_r{apart}_{part}"
-    return f"msg_{commit_lsn:x}_{ordinal:x}_{part}" + (f"_{apart}" if apart else "")
+        return f"{begin}_r{apart}_{part}"
+    return f"{begin}_{ordinal:x}_{part}" + (f"_{apart}" if apart else "")
+
+
+@dataclass(frozen=True)
+class OpenOutbox:
+    """Where the tasks of one driver write: ``prefix`` is of that driver, ``source`` the tag of the
+    source that events are of.
+    """
+
+    storage: Storage
+    prefix: str = ""
+    source: str = ""
 
 
 class ViewFile:
     """Gathers the events of one view, and writes files of bounded size. One for each task."""
 
-    def __init__(self, storage: Storage, view: str, prefix: str) -> None:
-        self._storage = storage
+    def __init__(self, outbox: OpenOutbox, view: str) -> None:
+        self._outbox = outbox
         self._view = view
-        self._prefix = prefix
         self._held: list[pa.RecordBatch] = []
         self._size = 0
         self.files: list[OutboxFile] = []
@@ -133,19 +147,20 @@ class ViewFile:
     def finish(self) -> None:
         if not self._held:
             return
-        data = _packed(self._held)
+        data = _packed(self._held, self._outbox.source)
         rows = sum(map(len, self._held))
-        name = f"{self._prefix}-{uuid.uuid4().hex}{_SUFFIX}"
-        self._storage.write(name, data, durable=True)
+        name = f"{self._outbox.prefix}-{uuid.uuid4().hex}{_SUFFIX}"
+        self._outbox.storage.write(name, data, durable=True)
         self.files.append(OutboxFile(self._view, name, rows, len(data)))
         self._held, self._size = [], 0
 
 
-def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
+def _packed(batches: Sequence[pa.RecordBatch], source: str) -> bytes:
     table = pa.Table.from_batches(batches, SCHEMA).unify_dictionaries().combine_chunks()
+    table = table.replace_schema_metadata({_SOURCE: source})
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.ipc.new_stream(sink, SCHEMA, options=options) as stream:
+    with pa.ipc.new_stream(sink, table.schema, options=options) as stream:
         for batch in table.to_batches():
             stream.write_batch(batch)
     content: bytes = sink.getvalue().to_pybytes()
@@ -164,6 +179,12 @@ class OutboxSegment:
     number: int
     events: pa.Table
     rows_of: dict[Kind, Rows]
+
+    @property
+    def source(self) -> str:
+        """The tag of the source that its events are of."""
+        metadata: dict[bytes, bytes] = self.events.schema.metadata or {}
+        return metadata.get(_SOURCE, b"").decode()
 
     @property
     def size(self) -> int:

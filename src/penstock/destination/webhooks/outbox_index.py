@@ -24,12 +24,20 @@ class OutboxFile:
     bytes: int
 
 
-def files_to_json(files: Sequence[OutboxFile]) -> list[dict[str, Any]]:
-    return [asdict(file) for file in files]
+@dataclass(frozen=True)
+class Written:
+    """What one task has written."""
 
+    files: list[OutboxFile]
+    unfit: dict[str, str]
+    """Why the conditions of a view do not suit a table, from where on it alone gets nothing."""
 
-def files_from_json(value: Sequence[Mapping[str, Any]]) -> list[OutboxFile]:
-    return [OutboxFile(**entry) for entry in value]
+    def to_json(self) -> dict[str, Any]:
+        return {"files": [asdict(file) for file in self.files], "unfit": self.unfit}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Written:
+        return cls([OutboxFile(**entry) for entry in value["files"]], value["unfit"])
 
 
 class OutboxIndex:
@@ -73,18 +81,23 @@ class OutboxIndex:
             ).fetchall()
         return {file for (file,) in rows}
 
-    def commit(self, files: Sequence[OutboxFile], watermarks: Watermarks) -> None:
-        """Add segments, and move the position, in one step. Raises Fenced."""
+    def commit(self, written: Sequence[Written], watermarks: Watermarks) -> list[str]:
+        """Add segments, and move the position, in one step; which subscriptions end, and why.
+        Raises Fenced.
+        """
         with self._database.transaction("committing to the outbox") as conn:
-            self._add(conn, files)
+            ended = self._add(conn, written)
             kept = Watermarks(watermarks.frontier, source=watermarks.source)
             conn.execute(
                 "UPDATE penstock.webhook_pipeline SET watermarks = %s WHERE pipeline = %s",
                 [Json(kept.to_json()), self._database.pipeline],
             )
+        return ended
 
-    def commit_chunk(self, table: str, chunk: str, files: Sequence[OutboxFile]) -> None:
-        """Add the segments of a chunk, unless it is there already. Raises Fenced."""
+    def commit_chunk(self, table: str, chunk: str, written: Written) -> list[str]:
+        """Add the segments of a chunk, unless it is there already; which subscriptions end, and
+        why. Raises Fenced.
+        """
         with self._database.transaction("committing a chunk to the outbox") as conn:
             self._check_driver(conn)
             added = conn.execute(
@@ -92,8 +105,7 @@ class OutboxIndex:
                 " VALUES (%s, %s, %s) ON CONFLICT DO NOTHING",
                 [self._database.pipeline, table, chunk],
             )
-            if added.rowcount:
-                self._add(conn, files)
+            return self._add(conn, [written]) if added.rowcount else []
 
     def forget_chunks(self, table: str) -> None:
         with self._database.transaction("forgetting copied chunks") as conn:
@@ -125,11 +137,18 @@ class OutboxIndex:
                 remedy="stop this one, or the other; what this one did not commit is left to it",
             )
 
-    def _add(self, conn: Connection, files: Sequence[OutboxFile]) -> None:
-        """Number and add segments, under the lock of the pipeline's row."""
+    def _add(self, conn: Connection, written: Sequence[Written]) -> list[str]:
+        """Number and add segments, under the lock of the pipeline's row. Who waits for a view that
+        is unfit gets what was encoded before that, and ends there.
+        """
         self._check_driver(conn)
-        if not files:
-            return
+        files: list[OutboxFile] = []
+        unfit: dict[str, str] = {}
+        for each in written:
+            files += (file for file in each.files if file.view not in unfit)
+            unfit = {**each.unfit, **unfit}
+        if not files and not unfit:
+            return []
         pipeline = self._database.pipeline
         row = conn.execute(
             "UPDATE penstock.webhook_pipeline SET segments = segments + %s WHERE pipeline = %s"
@@ -137,12 +156,34 @@ class OutboxIndex:
             [len(files), pipeline],
         ).fetchone()
         assert row is not None  # noqa: S101 (locked above)
-        first = int(row[0]) - len(files) + 1
+        last = int(row[0])
         conn.cursor().executemany(
             "INSERT INTO penstock.webhook_segment (pipeline, number, view, file, rows, bytes)"
             " VALUES (%s, %s, %s, %s, %s, %s)",
             [
                 (pipeline, number, file.view, file.file, file.rows, file.bytes)
-                for number, file in enumerate(files, start=first)
+                for number, file in enumerate(files, start=last - len(files) + 1)
             ],
         )
+        return [
+            said
+            for view, why in unfit.items()
+            for said in self._end(
+                conn, view, last + 1, f"its filter does not suit the tables: {why}"
+            )
+        ]
+
+    def _end(self, conn: Connection, view: str, segment: int, why: str) -> list[str]:
+        """Let who waits for a view get nothing from a segment on."""
+        conn.execute(
+            "UPDATE penstock.webhook_pipeline SET subscriptions = subscriptions + 1"
+            " WHERE pipeline = %s",
+            [self._database.pipeline],
+        )
+        rows = conn.execute(
+            "UPDATE penstock.webhook_subscription SET ends = %s, ends_why = %s,"
+            " generation = generation + 1 WHERE pipeline = %s AND view = %s AND ends IS NULL"
+            " AND state <> 'disabled' RETURNING id",
+            [segment, why, self._database.pipeline, view],
+        ).fetchall()
+        return [f"{subscription}: {why}" for (subscription,) in rows]

@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from penstock.config.filter_config import OPERATIONS, FilterConfig, Operation, PatternText
@@ -81,6 +88,13 @@ class WebhookSubscription(BaseModel):
     on_refused: Literal["pause", "dead_letter"] = "pause"
     description: str = Field(default="", max_length=200)
 
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> Self:
+        texts = (self.description, *self.tables, *self.filter, *self.filter.values())
+        if any("\x00" in text for text in texts):
+            raise PydanticCustomError("nul", "The character NUL cannot be kept")
+        return self
+
     @property
     def view(self) -> str:
         """Which events of the outbox it reads: those of its format and its conditions."""
@@ -134,6 +148,9 @@ class Kept:
     last_error: str = ""
     created_at: datetime | None = None
     dead_letters: int = 0
+    ends: int | None = None
+    """From this segment of the outbox on nothing was encoded for it, because of ``ends_why``."""
+    ends_why: str = ""
     behind: int = field(default=0)
     """Bytes of the outbox that it has not passed yet."""
 
@@ -143,7 +160,7 @@ class Kept:
             "id": self.id,
             **self.wanted.model_dump(),
             "state": self.state,
-            "reason": self.reason,
+            "reason": "; ".join(dict.fromkeys(filter(None, (self.reason, self.ends_why)))),
             "secrets": len(self.secrets),
             "position": {"segment": self.place.segment, "row": self.place.row},
             "behind_bytes": self.behind,

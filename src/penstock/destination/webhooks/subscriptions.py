@@ -11,10 +11,12 @@ from typing import Any
 
 from psycopg.types.json import Json
 
+from penstock.config.row_condition_tree import column_names
 from penstock.config.table_patterns import parse_pattern, split_name
 from penstock.destination.webhooks.database import Connection, Database
 from penstock.destination.webhooks.subscription import Kept, OutboxPlace, WebhookSubscription
 from penstock.model.errors import ConfigError, DestinationError
+from penstock.transform.row_condition import RowCondition
 
 MOST = 10_000
 MOST_VIEWS = 100
@@ -22,7 +24,7 @@ MOST_VIEWS = 100
 
 _COLUMNS = (
     "id, wanted::text, secrets::text, state, reason, segment, row, generation, delivered,"
-    " failing_since, last_error, created_at"
+    " failing_since, last_error, created_at, ends, ends_why"
 )
 
 
@@ -37,7 +39,9 @@ class Subscriptions:
         self._database = database
 
     def add(self, wanted: WebhookSubscription, entry: Mapping[str, Any]) -> str:
-        """It begins with what is committed from now on. Raises ConfigError for unknown tables."""
+        """It begins with what is committed from now on. Raises ConfigError for unknown tables
+        and columns.
+        """
         made = f"sub_{secrets.token_hex(8)}"
         with self._database.transaction("adding a subscription") as conn:
             row = conn.execute(
@@ -169,7 +173,8 @@ class Subscriptions:
 
     def _skip(self, conn: Connection, subscription: str) -> None:
         conn.execute(
-            "UPDATE penstock.webhook_subscription SET row = 0, segment = 1 + (SELECT segments"
+            "UPDATE penstock.webhook_subscription SET row = 0, ends = NULL, ends_why = '',"
+            " segment = 1 + (SELECT segments"
             " FROM penstock.webhook_pipeline p WHERE p.pipeline = %(p)s)"
             " WHERE pipeline = %(p)s AND id = %(id)s AND state = 'disabled'",
             {"p": self._pipeline, "id": subscription},
@@ -201,30 +206,37 @@ class Subscriptions:
 
 
 def check_tables(wanted: WebhookSubscription, known: Mapping[str, Sequence[str]]) -> None:
-    """Raises ConfigError for tables that the pipeline does not know. Before its first run it knows
-    none, and everything is taken.
+    """Raises ConfigError for tables and columns that the pipeline does not know. Before its first
+    run it knows none, and everything is taken.
     """
     if not known:
         return
-    names = [split_name(name) for name in known]
+    columns = {split_name(name): has for name, has in known.items()}
     for text in wanted.tables:
         pattern = parse_pattern(text)
-        if not any(pattern.matches(*name) for name in names):
+        if not any(pattern.matches(*name) for name in columns):
             raise ConfigError(
                 f"tables: {text} is no table that the pipeline follows",
                 remedy="`penstock tables list FILE` shows which it follows",
             )
-    for text in wanted.filter:
-        if split_name(text) not in names:
+    for text, condition in wanted.filter.items():
+        has = columns.get(split_name(text))
+        if has is None:
             raise ConfigError(
                 f"filter: {text} is no table that the pipeline follows",
                 remedy="`penstock tables list FILE` shows which it follows",
             )
+        for name in column_names(RowCondition.parse(condition).tree):
+            if name not in has:
+                raise ConfigError(
+                    f"filter: table {text} has no column {name}",
+                    remedy=f"it has {', '.join(has)}",
+                )
 
 
 def _kept(row: tuple[Any, ...], letters: Mapping[str, int]) -> Kept:
     name, wanted, entries, state, reason, segment, place, generation, *rest = row
-    delivered, failing_since, last_error, created_at = rest
+    delivered, failing_since, last_error, created_at, ends, ends_why = rest
     return Kept(
         name,
         WebhookSubscription.model_validate_json(wanted),
@@ -238,6 +250,8 @@ def _kept(row: tuple[Any, ...], letters: Mapping[str, int]) -> Kept:
         last_error,
         created_at,
         letters.get(name, 0),
+        ends,
+        ends_why,
     )
 
 
@@ -255,4 +269,6 @@ class _Backlog:
     def behind(self, kept: Kept) -> int:
         view = kept.wanted.view
         sums = self._sums.get(view, [0])
-        return sums[-1] - sums[bisect_left(self._numbers.get(view, []), kept.place.segment)]
+        numbers = self._numbers.get(view, [])
+        end = len(numbers) if kept.ends is None else bisect_left(numbers, kept.ends)
+        return max(0, sums[end] - sums[bisect_left(numbers, kept.place.segment)])

@@ -21,7 +21,9 @@ class Asked:
 
 
 class AskedViews:
-    """Those of subscriptions that are active or paused; read anew when one has changed."""
+    """Those of subscriptions that are active or paused, and whose filters suit the tables; read
+    anew when one has changed.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -40,26 +42,12 @@ class AskedViews:
                 return self._views
             found = conn.execute(
                 "SELECT wanted::text FROM penstock.webhook_subscription"
-                " WHERE pipeline = %s AND state <> 'disabled'",
+                " WHERE pipeline = %s AND state <> 'disabled' AND ends IS NULL",
                 [self._database.pipeline],
             ).fetchall()
         self._views = _views([WebhookSubscription.model_validate_json(text) for (text,) in found])
         self._version = version
         return self._views
-
-    def disable(self, view: str, why: str) -> None:
-        """All subscriptions of a view."""
-        with self._database.transaction("disabling subscriptions") as conn:
-            conn.execute(
-                "UPDATE penstock.webhook_pipeline SET subscriptions = subscriptions + 1"
-                " WHERE pipeline = %s",
-                [self._database.pipeline],
-            )
-            conn.execute(
-                "UPDATE penstock.webhook_subscription SET state = 'disabled', reason = %s,"
-                " generation = generation + 1 WHERE pipeline = %s AND view = %s",
-                [why, self._database.pipeline, view],
-            )
 
 
 def _views(wanted: list[WebhookSubscription]) -> dict[str, Asked]:

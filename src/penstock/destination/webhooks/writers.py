@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.changelog.storage.contract import Storage
 from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
 from penstock.destination.families.queue.events import Encoder
-from penstock.destination.webhooks.outbox import ViewFile, slim
-from penstock.destination.webhooks.outbox_index import OutboxFile, files_to_json
+from penstock.destination.webhooks.outbox import OpenOutbox, ViewFile, slim
+from penstock.destination.webhooks.outbox_index import Written
 from penstock.failpoints import failpoint
 from penstock.model.errors import ConfigError
 from penstock.model.table_rows import ChunkReader, TableRows
@@ -45,21 +44,12 @@ class EventView:
         return None if passing is None else self.encoder.copied(passing)
 
 
-@dataclass(frozen=True)
-class _Written:
-    files: list[OutboxFile]
-    unfit: dict[str, str]
-    """Why the conditions of a view do not suit a table: it alone gets nothing."""
-
-    def to_json(self) -> dict[str, object]:
-        return {"files": files_to_json(self.files), "unfit": self.unfit}
-
-
 class _Views:
     """Files of all views, of one task."""
 
-    def __init__(self, storage: Storage, prefix: str, views: Sequence[EventView]) -> None:
-        self._views = [(view, ViewFile(storage, view.name, prefix)) for view in views]
+    def __init__(self, outbox: OpenOutbox, views: Sequence[EventView]) -> None:
+        self._storage = outbox.storage
+        self._views = [(view, ViewFile(outbox, view.name)) for view in views]
         self._unfit: dict[str, str] = {}
 
     def add(self, encode: Callable[[EventView], pa.RecordBatch | None]) -> int:
@@ -80,32 +70,31 @@ class _Views:
                 size += events.nbytes
         return size
 
-    def finish(self) -> _Written:
+    def finish(self) -> Written:
         for _, file in self._views:
             file.finish()
-        return _Written([made for _, file in self._views for made in file.files], self._unfit)
+        return Written([made for _, file in self._views for made in file.files], self._unfit)
 
-    def abandon(self, storage: Storage) -> None:
+    def abandon(self) -> None:
         for _, file in self._views:
-            storage.delete(*(made.file for made in file.files))
+            self._storage.delete(*(made.file for made in file.files))
 
 
 @dataclass(frozen=True)
 class OutboxWriter(TaskWriter):
     """Writes a task's share for each view; the receipt names the files."""
 
-    storage: Storage
-    prefix: str
+    outbox: OpenOutbox
     views: tuple[EventView, ...]
 
     def write(self, changes: Iterable[ChangeSet]) -> Receipt:
-        files = _Views(self.storage, self.prefix, self.views)
+        files = _Views(self.outbox, self.views)
         try:
             for some in changes:
                 files.add(lambda view, some=some: slim(view.events(some)))  # type: ignore[misc]
             written = files.finish()
         except BaseException:
-            files.abandon(self.storage)
+            files.abandon()
             raise
         failpoint("webhooks.staged")
         return json.dumps(written.to_json()).encode()
@@ -115,12 +104,11 @@ class OutboxWriter(TaskWriter):
 class OutboxChunkWriter(ChunkWriter):
     """The same for copied rows."""
 
-    storage: Storage
-    prefix: str
+    outbox: OpenOutbox
     views: tuple[EventView, ...]
 
     def write(self, rows: ChunkReader) -> ChunkReceipt:
-        files = _Views(self.storage, self.prefix, self.views)
+        files = _Views(self.outbox, self.views)
         table = f"{rows.table.schema}.{rows.table.name}"
         apart = hashlib.sha256(f"{table} {rows.chunk}".encode()).hexdigest()[:16]
         count = size = 0
@@ -137,7 +125,7 @@ class OutboxChunkWriter(ChunkWriter):
                 count += len(piece)
             written = files.finish()
         except BaseException:
-            files.abandon(self.storage)
+            files.abandon()
             raise
         content = {"table": table, "chunk": rows.chunk, **written.to_json()}
         return ChunkReceipt(count, size, json.dumps(content).encode())

@@ -147,7 +147,11 @@ class Deliverer:
                 self._hand_out(entry.view, segment)
             elif is_awaited:
                 for worker in self._workers.values():
-                    if not worker.is_behind and worker.kept.wanted.view == entry.view:
+                    if (
+                        not worker.is_behind
+                        and worker.kept.wanted.view == entry.view
+                        and worker.gets(entry.number)
+                    ):
                         _is_gone(worker, entry)
             self._newest = entry.number
 
@@ -170,7 +174,7 @@ class Deliverer:
         found: dict[Worker, list[Rows]] = {}
         for kind, rows in segment.rows_of.items():
             for worker in self._who_takes(view, kind):
-                if not worker.is_behind and worker.ended is None:
+                if not worker.is_behind and worker.ended is None and worker.gets(segment.number):
                     found.setdefault(worker, []).append(rows)
         for worker, some in found.items():
             worker.take(segment, in_order(some))
@@ -260,7 +264,7 @@ class Deliverer:
             await asyncio.sleep(0)
             entries = self._entries[view]
             at = bisect_left(entries, worker.read_at.segment, key=_number)
-            if at == len(entries):
+            if at == len(entries) or not worker.gets(entries[at].number):
                 worker.is_behind = False
                 return
             entry = entries[at]
@@ -304,6 +308,8 @@ class Deliverer:
         for name in self._workers if only is None else only:
             worker = self._workers[name]
             place = worker.position(self._newest)
+            if not worker.gets(place.segment):
+                worker.end("disabled", worker.kept.ends_why)
             ended = worker.ended if worker.ended and worker.ended[0] else None
             moved = (place, worker.last_error) != self._saved.get(name)
             if ended or worker.delivered or (moved and (everything or worker.last_error)):

@@ -57,6 +57,7 @@ _LAPSED = """
 UPDATE penstock.webhook_subscription SET state = 'disabled', reason = %s,
        generation = generation + 1
  WHERE pipeline = %s AND state <> 'disabled' AND segment <= %s
+       AND (ends IS NULL OR segment < ends)
 RETURNING id
 """
 
@@ -81,12 +82,13 @@ class DeliveryProgress:
     def news(self, after: int) -> News:
         """Segments behind ``after``, in order. Raises Fenced."""
         with self._database.transaction("looking for events") as conn:
-            version, driver = self._check(conn, locked=False)
+            # Before the version: whoever ends before one of them is known to.
             rows = conn.execute(
                 "SELECT number, view, file, bytes FROM penstock.webhook_segment"
                 " WHERE pipeline = %s AND number > %s ORDER BY number",
                 [self._pipeline, after],
             ).fetchall()
+            version, driver = self._check(conn, locked=False)
         return News(version, driver, [SegmentEntry(*row) for row in rows])
 
     def states(self) -> dict[str, int]:
@@ -149,7 +151,8 @@ class DeliveryProgress:
             rows = conn.execute(
                 "DELETE FROM penstock.webhook_segment WHERE pipeline = %(p)s AND number <"
                 " coalesce((SELECT min(segment) FROM penstock.webhook_subscription"
-                " WHERE pipeline = %(p)s AND state <> 'disabled'), 9223372036854775807)"
+                " WHERE pipeline = %(p)s AND state <> 'disabled'"
+                " AND (ends IS NULL OR segment < ends)), 9223372036854775807)"
                 " RETURNING file",
                 {"p": self._pipeline},
             ).fetchall()

@@ -100,6 +100,10 @@ class Worker:
             self._matching[kind] = found
         return found
 
+    def gets(self, segment: int) -> bool:
+        """Whether the outbox has anything for it from a segment on."""
+        return self.kept.ends is None or segment < self.kept.ends
+
     def rows(self, segment: OutboxSegment) -> list[int]:
         """The rows of a segment that are for it."""
         return in_order([rows for kind, rows in segment.rows_of.items() if self.wants(kind)])
@@ -141,11 +145,11 @@ class Worker:
             for name in ("commit_lsn", "ordinal", "part", "apart", "schema", "table", "lane_hash")
         ]
         values = some.column("value").to_pylist()
-        lanes = self.kept.wanted.concurrency
+        lanes, source = self.kept.wanted.concurrency, segment.source
         return [
             DueEvent(
                 OutboxPlace(segment.number, row),
-                message_id(lsn, ordinal, part, apart),
+                message_id(source, lsn, ordinal, part, apart),
                 f"{schema}.{table}",
                 hashed % lanes,
                 value.encode(),
