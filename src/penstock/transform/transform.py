@@ -19,6 +19,12 @@ from penstock.model.table_definition import ColumnDefinition, TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.transform.changed_chunk import ChangedChunkReader
+from penstock.transform.known_tables import (
+    KnownTable,
+    Versions,
+    expect_covered,
+    known_versions,
+)
 from penstock.transform.refusals import (
     absent_columns,
     bare_columns,
@@ -64,11 +70,38 @@ class Transform(Step):
         """Raises ConfigError where a rule's options or the key are wrong."""
         self.rules = Rules(config)
         self._plans: dict[TableSchema, list[BoundRule]] = {}
+        self._versions: Callable[[], Mapping[int, Versions]] | None = None
+        self._known: dict[int, tuple[KnownTable, ...]] = {}
+        self._made_of: dict[int, Versions] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"rules": self.rules, "_plans": {}}
+        """As executors get it for a job: with the tables as they are known when the job begins."""
+        self._look_up()
+        return {
+            "rules": self.rules,
+            "_plans": {},
+            "_versions": None,
+            "_known": {oid: known for oid, known in self._known.items() if known},
+            "_made_of": {},
+        }
 
     # -- on the driver
+
+    def compare_with(self, versions: Callable[[], Mapping[int, Versions]]) -> None:
+        """Let executors compare tables with what is known of them: ``versions`` is asked before
+        every job, by the thread that begins it.
+        """
+        self._versions = versions
+
+    def _look_up(self) -> None:
+        if self._versions is None:
+            return
+        known = {}
+        versions = self._versions()
+        for oid, found in versions.items():
+            is_same = self._made_of.get(oid) == found and oid in self._known
+            known[oid] = self._known[oid] if is_same else known_versions(found, self.covered)
+        self._known, self._made_of = known, dict(versions)
 
     def definition(self, table: TableDefinition) -> TableDefinition:
         """The table with the mark of its rules, and without what shows values of its columns."""
@@ -193,13 +226,24 @@ class Transform(Step):
     # -- on executors
 
     def apply(self, changes: ChangeSet) -> ChangeSet:
-        """Raises TableRefused where a rule does not suit a table, or does not take a value."""
+        """Raises TableRefused where a rule does not suit a table, or does not take a value, and
+        TableChanged where a table has changed so that values may leave as they are.
+        """
+        for table in changes.tables:
+            self._expect(table)
         messages = changes.messages if self.rules.config.messages == "pass" else ()
         return ChangeSet(
             tuple(self._changed(table) for table in changes.tables),
             changes.truncates,
             messages,
         )
+
+    def _expect(self, changes: TableChanges) -> None:
+        table = changes.table
+        if (known := self._known.get(table.oid)) and len(changes):
+            changing = {bound.column for bound in self.plan(table)}
+            bare = {column.name for column in table.columns} - changing
+            expect_covered(table, bare, known, int(changes.commit_lsn[0]))
 
     def copied(self, reader: ChunkReader) -> ChunkReader:
         if not self.plan(reader.table):
