@@ -29,6 +29,7 @@ STOPPED: list[type[PenstockError]] = [
     errors.SparkLost,
     errors.StoreError,
     errors.PipelineBusy,
+    errors.RowsRefused,
     errors.UnknownTable,
     errors.UnknownLetter,
     errors.UnknownSubscription,

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from penstock.config.filter_config import FilterConfig
 from penstock.config.transform_config import TransformConfig
 from penstock.decode.changes import ChangeSet, TableChanges
-from penstock.model.errors import ConfigError, TableChanged, TableRefused
+from penstock.model.errors import (
+    ConfigError,
+    DecodeError,
+    RowsRefused,
+    TableChanged,
+    TableRefused,
+)
 from penstock.model.lsn import Frontier
-from penstock.model.table_definition import ConstraintDefinition, IndexDefinition, TableDefinition
+from penstock.model.table_definition import (
+    ConstraintDefinition,
+    IndexDefinition,
+    TableDefinition,
+    TypeName,
+)
 from penstock.model.table_rows import TableRows
 from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from penstock.testing.contract.chunk_rows import ChunkRows
 from penstock.testing.contract.deliveries import definition
+from penstock.transform.filter import Filter
 from penstock.transform.transform import Transform
 from penstock.transform.transform_check import check_rules
 
@@ -102,6 +117,36 @@ def test_a_condition_that_is_not_known_to_be_false_transforms() -> None:
         builder.update(PEOPLE, "2", "b", "US")
     made = one(transform({"email": rule}, mode="relaxed").apply(builder.cut()))
     assert made.new_text(1).to_pylist() == ["X", "b"]
+
+
+def test_a_condition_over_a_column_that_was_not_sent_stops_its_table() -> None:
+    """Whether the value at the destination is the raw one hangs on what the row was before."""
+    rule = {"use": "hash", "when": "note = 'DE'"}
+    hiding = transform({"email": rule}, mode="relaxed")
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(PEOPLE, "1", UNSET, "DE")
+    with pytest.raises(TableRefused, match=r"did not send it, because.*REPLICA IDENTITY FULL"):
+        hiding.apply(builder.cut())
+    # Under FULL the old row has it.
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(FULL, "1", UNSET, "DE", full=("1", "anna@shop.de", "FR"))
+        builder.update(FULL, "1", UNSET, "FR", full=("1", "anna@shop.de", "DE"))
+    found = one(hiding.apply(builder.cut()))
+    ((_, made, _),) = texts(rows(hiding, ("1", "anna@shop.de", "DE")))
+    assert found.new_text(1).to_pylist() == [made, "anna@shop.de"]
+    # What the key alone decides is as it was, unless the key is another one.
+    of_key = transform({"email": {"use": "hash", "when": "id > 5"}}, mode="relaxed")
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(PEOPLE, "7", UNSET, "DE")
+    assert one(of_key.apply(builder.cut())).new_unset(1).all()
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(PEOPLE, "7", UNSET, "DE", key=("1", None, None))
+    with pytest.raises(TableRefused, match="did not send it"):
+        of_key.apply(builder.cut())
 
 
 TEMPLATE = {"email": {"use": "template", "template": "{note|upper}@x.de", "missing": "nobody"}}
@@ -305,6 +350,46 @@ def test_an_error_shows_no_value() -> None:
     nulls = transform({"email": {"use": "token", "errors": "null"}}, mode="relaxed")
     assert texts(rows(nulls, ("1", "pl4nted", "x"), ("2", "1234567", "x")))[0][1] is None
     assert texts(rows(nulls, ("1", "pl4nted", "x"), ("2", "1234567", "x")))[1][1] is not None
+
+
+class Refused(ChunkRows):
+    """A chunk that the source does not give, and says why."""
+
+    def texts(self) -> Iterator[TableRows]:
+        raise RowsRefused('invalid input syntax for type integer: "pl4nted"', sqlstate="22P02")
+
+
+def test_what_the_source_says_of_a_row_is_not_shown() -> None:
+    chunk = HIDING.copied(Refused(PEOPLE, "0", []))
+    with pytest.raises(RowsRefused, match="SQLSTATE 22P02") as refused:
+        list(chunk.texts())
+    assert "pl4nted" not in "".join(traceback.format_exception(refused.value))
+    plain = HIDING.copied(Refused(table("other", ID), "0", []))
+    with pytest.raises(RowsRefused, match="pl4nted"):
+        list(plain.texts())
+
+
+def test_a_filter_before_rules_shows_no_value() -> None:
+    """What is no value of its type stops the filter's condition first."""
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(table("people", ID, Column("code", "int4")), "1", "pl4nted")
+    changes = builder.cut()
+    copied = TableRows(
+        one(changes).table,
+        (pa.array(["1"], pa.string()), pa.array(["pl4nted"], pa.string())),
+        1,
+        Frontier(1, 1),
+    )
+    config = FilterConfig.model_validate({"rows": {"people": "code > 5"}})
+    hiding = Filter(config, hides=HIDING.rules.covers)
+    hiding = pickle.loads(pickle.dumps(hiding))  # noqa: S301 (our own)
+    for attempt in (partial(hiding.apply, changes), partial(hiding.apply_rows, copied)):
+        with pytest.raises(DecodeError, match="it is not shown") as raised:
+            attempt()
+        assert "pl4nted" not in "".join(traceback.format_exception(raised.value))
+    with pytest.raises(DecodeError, match="pl4nted"):
+        Filter(config).apply(changes)
 
 
 def test_messages_are_dropped_unless_asked_for() -> None:
@@ -548,7 +633,7 @@ def test_conditions_and_nulls_can_cost_uniqueness(rule: Any, why: str) -> None:
 
 def test_a_condition_names_columns_of_the_table() -> None:
     def found(when: str, **told: Any) -> str:
-        return email_findings({"use": "null", "when": when}, **told)
+        return email_findings({"use": "null", "when": when}, replica_identity="f", **told)
 
     assert "names note2, which is no column" in found("note = 'DE' AND nOte2 = 'id'")
     assert "names no column" in found("'note' = 'email'")
@@ -562,6 +647,21 @@ def test_a_condition_names_columns_of_the_table() -> None:
     # One that the pipeline leaves out does not come.
     left_out = (*typed[:2], replace(typed[2], ignored=True))
     assert "names note, which is no column" in found("note = 'x'", columns=left_out)
+
+
+def test_a_condition_over_a_large_column_asks_for_whole_old_rows() -> None:
+    def found(identity: Any = "d", when: str | None = None, **told: Any) -> str:
+        return email_findings({"use": "hash", "when": when}, replica_identity=identity, **told)
+
+    assert found(when="note = 'DE'").startswith("warning: has a condition")
+    assert found() == found("f", when="note = 'DE'") == found(when="id > 5") == ""
+    columns = tuple(
+        replace(c, type=TypeName("pg_catalog", "character varying", "(100)"))
+        if c.name == "email"
+        else c
+        for c in definition(PEOPLE).columns
+    )
+    assert found(when="note = 'DE'", columns=columns) == ""
 
 
 def test_types_lengths_keys_and_names_are_checked() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import NoReturn, cast
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.config.row_condition_tree import column_names
 from penstock.config.transform_config import TransformConfig
 from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.decode.given_image import GivenColumn, Values
@@ -28,9 +30,11 @@ from penstock.transform.known_tables import (
 from penstock.transform.refusals import (
     absent_columns,
     bare_columns,
+    source_unquoted,
     uncovered_columns,
     unfit_rule,
 )
+from penstock.transform.row_condition import RowCondition
 from penstock.transform.row_condition_evaluation import ConditionRows
 from penstock.transform.rules import BoundRule, Rules, facts_of, in_order
 from penstock.transform.shown_definition import mentions, shown_definition
@@ -45,13 +49,15 @@ Known = Mask | None
 @dataclass(frozen=True)
 class _Images:
     """New or old images of a table's changes, or copied rows. ``text`` gives a column and where it
-    is known; null where not. ``are_old``: what is not known is not missed.
+    is known; null where not. ``are_old``: what is not known is not missed. ``moved`` are those new
+    ones of which an old one came, too: what they lack has another key there.
     """
 
     table: TableSchema
     count: int
     text: Callable[[int], tuple[pa.Array, Known]]
     are_old: bool = False
+    moved: Known = None
 
     def condition_rows(self) -> ConditionRows:
         def text(column: int) -> tuple[pa.Array, Mask | None]:
@@ -220,6 +226,11 @@ class Transform(Step):
                 raise unfit_rule(table.qualified_name, name, error.why, table.oid) from None
         return list(zip(*columns, strict=True))
 
+    def reading(self, table: TableSchema | TableDefinition) -> AbstractContextManager[None]:
+        if self.rules.covers(table.schema, table.name):
+            return source_unquoted(table.qualified_name)
+        return nullcontext()
+
     def read_again(self, rows: TableRows) -> TableRows:
         return self.apply_rows(rows)
 
@@ -248,7 +259,7 @@ class Transform(Step):
     def copied(self, reader: ChunkReader) -> ChunkReader:
         if not self.plan(reader.table):
             return reader
-        return ChangedChunkReader(reader, reader.table, self.apply_rows)
+        return _HiddenChunkReader(reader, reader.table, self.apply_rows)
 
     def apply_rows(self, rows: TableRows) -> TableRows:
         """Copied rows, changed."""
@@ -338,6 +349,14 @@ class Transform(Step):
         return made
 
 
+class _HiddenChunkReader(ChangedChunkReader):
+    """Whose errors show no value either."""
+
+    def texts(self) -> Iterator[TableRows]:
+        with source_unquoted(self.table.qualified_name):
+            yield from super().texts()
+
+
 class _Column:
     """One rule over some images."""
 
@@ -361,6 +380,7 @@ class _Column:
         known = self._known_inputs(own) if bound.transformer.made_inputs else own
         chosen = np.ones(len(values), bool) if known is None else known.copy()
         if bound.condition is not None:
+            self._expect_sent(bound.condition, own)
             chosen &= bound.condition.not_false(self._images.condition_rows())
         source = values
         if bound.rule.nulls == "transform":
@@ -378,6 +398,24 @@ class _Column:
         rows = pa.array(np.flatnonzero(chosen))
         some = self._applied(source.take(rows), rows)
         return pc.replace_with_mask(values.cast(pa.string()), pa.array(chosen), some), known
+
+    def _expect_sent(self, condition: RowCondition, own: Known) -> None:
+        """Raises ValueRefusedError where a row whose value was not sent may have become one that
+        the condition holds for, or does not hold for any more: what the destination has of it would
+        stay.
+        """
+        if own is None or self._images.are_old:
+            return
+        unsure, moved = ~own, self._images.moved
+        key = {column.name for column in self._images.table.columns if column.is_key}
+        if key.issuperset(column_names(condition.tree)):
+            unsure = unsure & (False if moved is None else moved)
+        if unsure.any():
+            raise ValueRefusedError(
+                "it has a condition, and an update did not send it, because it is large and did "
+                "not change: nobody knows what the condition said of the row before (REPLICA "
+                "IDENTITY FULL lets Postgres send it)"
+            )
 
     def _known_inputs(self, own: Known) -> Known:
         """Where what the rule needs was sent: all of it, or none. Raises ValueRefusedError where
@@ -472,7 +510,7 @@ def _new_images(changes: TableChanges) -> _Images:
         left = unset & ~filled
         return texts, ~left if left.any() else None
 
-    return _Images(changes.table, len(changes.new_rows), text)
+    return _Images(changes.table, len(changes.new_rows), text, moved=has_old)
 
 
 def _old_images(changes: TableChanges) -> _Images:
