@@ -682,6 +682,13 @@ def test_types_lengths_keys_and_names_are_checked() -> None:
     assert "NOT NULL" in findings(nulled, columns=columns)["public.people.note"]
 
 
+def test_each_name_of_a_list_has_to_be_a_table() -> None:
+    found = findings({"table": ["people", "oders", "x*"], "keep": ["*"]})
+    assert found["oders"].startswith("failed: transform.rules[0] matches no table")
+    assert found["x*"].startswith("warning")
+    assert len(found) == 2
+
+
 def test_a_check_constraint_over_a_changed_column_is_told_of() -> None:
     check = ConstraintDefinition("c", "check", "CHECK (email LIKE '%@%')")
     found = findings({"table": "people", "columns": {"email": "hash"}}, constraints=(check,))

@@ -347,14 +347,15 @@ def _parted(bound: BoundRule, is_nullable: bool) -> str | None:
 
 def _unmatched(transform: Transform, tables: Sequence[TableDefinition]) -> Iterator[RuleFinding]:
     for place, rule in enumerate(transform.rules.config.rules):
-        patterns = rule.patterns
-        if not any(patterns.matches(table.schema, table.name) for table in tables):
+        for text, pattern in zip(rule.table, rule.patterns.include, strict=True):
+            if any(pattern.matches(table.schema, table.name) for table in tables):
+                continue
             yield RuleFinding(
-                "failed" if rule.names_one else "warning",
-                ", ".join(rule.table),
+                "warning" if pattern.has_wildcard else "failed",
+                text,
                 "",
                 f"transform.rules[{place}] matches no table that the pipeline follows",
-                "Correct the name, or remove the rule.",
+                "Correct the name, or remove it.",
             )
 
 
