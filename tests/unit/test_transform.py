@@ -35,7 +35,7 @@ from penstock.testing.contract.chunk_rows import ChunkRows
 from penstock.testing.contract.deliveries import definition
 from penstock.transform.filter import Filter
 from penstock.transform.transform import Transform
-from penstock.transform.transform_check import check_rules
+from penstock.transform.transform_check import check_rules, require_rules
 
 KEY = "a key of the tests, of which nobody makes use"
 ID = Column("id", "int4", key=True)
@@ -313,6 +313,24 @@ def test_a_table_with_rules_under_both_names_is_followed_over_a_rename() -> None
         builder.insert(replace(MOVED, oid=PEOPLE.oid), "1", "anna@shop.de", "x")
     (made,) = pickle.loads(pickle.dumps(hiding)).apply(builder.cut()).tables  # noqa: S301
     assert made.new_text(1).to_pylist() != ["anna@shop.de"]
+
+
+def test_what_a_filter_leaves_out_needs_no_rule() -> None:
+    """Also of destinations that keep every change, whose tables come with all columns."""
+    said = {"columns": {"people": {"exclude": ["note"]}}, "tables": {"exclude": ["orders"]}}
+    wanted = Filter(FilterConfig.model_validate(said))
+    rules = [{"table": "*", "columns": {"id": "integer_key", "email": "hash"}}]
+    config = TransformConfig.model_validate({"key": KEY, "rules": rules})
+    strict, told = Transform(config, wanted), [definition(PEOPLE), definition(ORDERS)]
+    require_rules(strict, strict.seen(told), merges=False)
+    with pytest.raises(ConfigError, match=r"people\.note: has no rule"):
+        require_rules(strict, told, merges=False)
+    for each in told:
+        assert strict.refused(each, each) is None
+    more = definition(replace(PEOPLE, columns=(*PEOPLE.columns, Column("phone", "text"))))
+    refused = strict.refused(told[0], more)
+    assert refused is not None
+    assert "without a rule: phone" in refused.message
 
 
 def _schema(of: Table) -> Any:

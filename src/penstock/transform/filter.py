@@ -119,14 +119,24 @@ class Filter(Step):
             if table.replica_identity != "f":
                 raise _without_old_rows(table.qualified_name)
             table = self.marked(table)
-        rule = self._columns.get((table.schema, table.name))
-        if rule is None:
+        passing = self._passing_names(table)
+        if passing is not None:
+            _check_key(table.qualified_name, passing, table.merge_key)
+        return self.narrowed(table)
+
+    def narrowed(self, table: TableDefinition) -> TableDefinition:
+        """The same for those who do not look for rows by their key."""
+        passing = self._passing_names(table)
+        if passing is None:
             return table
-        names = [column.name for column in table.columns]
-        passing = _passing(table.qualified_name, names, rule)
-        _check_key(table.qualified_name, passing, table.merge_key)
         columns = (replace(c, ignored=c.ignored or c.name not in passing) for c in table.columns)
         return replace(table, columns=tuple(columns))
+
+    def _passing_names(self, table: TableDefinition) -> Collection[str] | None:
+        """The columns that pass; None for all."""
+        rule = self._columns.get((table.schema, table.name))
+        names = [column.name for column in table.columns]
+        return None if rule is None else _passing(table.qualified_name, names, rule)
 
     def marked(self, table: TableDefinition) -> TableDefinition:
         if not self._narrows_rows(table):

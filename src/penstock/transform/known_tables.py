@@ -35,9 +35,8 @@ def known_versions(
     """What executors need to know of a table; nothing where no rule ever changed it."""
     found: list[KnownTable] = []
     for lsn, table in versions:
-        delivered = frozenset(c.name for c in table.columns if c.is_delivered)
         names = tuple(column.name for column in table.columns)
-        new = KnownTable(lsn, names, delivered.intersection(covered(table)))
+        new = KnownTable(lsn, names, frozenset(covered(table)))
         if not found or (found[-1].columns, found[-1].covered) != (new.columns, new.covered):
             found.append(new)
     return tuple(found) if any(each.covered for each in found) else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import NoReturn, cast
@@ -21,6 +21,7 @@ from penstock.model.table_definition import ColumnDefinition, TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.transform.changed_chunk import ChangedChunkReader
+from penstock.transform.filter import Filter
 from penstock.transform.known_tables import (
     KnownTable,
     Versions,
@@ -72,9 +73,13 @@ class Transform(Step):
 
     is_slow = True
 
-    def __init__(self, config: TransformConfig) -> None:
-        """Raises ConfigError where a rule's options or the key are wrong."""
+    def __init__(self, config: TransformConfig, wanted: Filter | None = None) -> None:
+        """``wanted`` comes first: what it leaves out needs no rule.
+
+        Raises ConfigError where a rule's options or the key are wrong.
+        """
         self.rules = Rules(config)
+        self._filter = wanted
         self._plans: dict[TableSchema, list[BoundRule]] = {}
         self._versions: Callable[[], Mapping[int, Versions]] | None = None
         self._known: dict[int, tuple[KnownTable, ...]] = {}
@@ -85,6 +90,7 @@ class Transform(Step):
         self._look_up()
         return {
             "rules": self.rules,
+            "_filter": None,
             "_plans": {},
             "_versions": None,
             "_known": {oid: known for oid, known in self._known.items() if known},
@@ -98,6 +104,13 @@ class Transform(Step):
         every job, by the thread that begins it.
         """
         self._versions = versions
+
+    def seen(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
+        """The tables that the filter lets pass, with the columns that it does."""
+        if self._filter is None:
+            return list(tables)
+        passing = (t for t in tables if self._filter.passes_table(t.schema, t.name))
+        return list(map(self._filter.narrowed, passing))
 
     def _look_up(self) -> None:
         if self._versions is None:
@@ -168,6 +181,9 @@ class Transform(Step):
         self, before: TableDefinition | None, after: TableDefinition
     ) -> TableRefused | None:
         """Why a table that was changed cannot be followed under the rules; None where it can."""
+        if not (found := self.seen([after])):
+            return None
+        (after,) = found
         schema, name = after.schema, after.name
         facts = facts_of(after)
         if uncovered := self.rules.uncovered(schema, name, list(facts)):

@@ -35,7 +35,7 @@ def pipeline_filter(config: PipelineConfig, *, holds_rows: bool) -> Filter | Non
 
 def pipeline_transform(config: PipelineConfig) -> Transform | None:
     """None where values leave as they are. Raises ConfigError where rules or key are wrong."""
-    return None if config.transform is None else Transform(config.transform)
+    return None if config.transform is None else Transform(config.transform, Filter(config.filter))
 
 
 def seen_by(
