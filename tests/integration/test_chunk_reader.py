@@ -13,6 +13,7 @@ from psycopg import sql
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import (
     PenstockError,
+    RowsRefused,
     SnapshotGone,
     SourceError,
     SourceUnavailable,
@@ -287,7 +288,7 @@ def test_what_the_source_refuses_is_no_rewrite(conn: Connection, copy_of: Copies
         for read in (copy.reader().typed, lambda c=copy: c.reader().raw(binary=True)):
             with pytest.raises(SourceError, match=told) as caught:
                 list(read())
-            assert type(caught.value) is SourceError
+            assert type(caught.value) is RowsRefused
             assert "where" in caught.value.remedy
 
 

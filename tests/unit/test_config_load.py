@@ -123,9 +123,7 @@ spark: {master: "spark://host:7077", conf: {spark.ui.enabled: false, spark.task.
         "restart",
         "truncate",
     )
-    assert copy.condition("public", "orders") == "placed > '2025-01-01'"
-    assert copy.condition("My Shop", "a.b") == "id > 7"
-    assert copy.condition("shop", "orders") is None
+    assert copy.conditions == {"public.orders": "placed > '2025-01-01'", "My Shop.a.b": "id > 7"}
     assert config.change_log.path == str(tmp_path / "here" / "log")
     assert config.change_log.segment_bytes == 65536
     assert config.change_log.grace == 0

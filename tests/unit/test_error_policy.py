@@ -30,6 +30,7 @@ STOPPED: list[type[PenstockError]] = [
     errors.SparkLost,
     errors.StoreError,
     errors.PipelineBusy,
+    errors.RowsRefused,
     errors.UnknownTable,
     errors.UnknownLetter,
     errors.UnknownSubscription,

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from penstock.config.filter_config import FilterConfig
 from penstock.config.transform_config import TransformConfig
 from penstock.decode.changes import ChangeSet, TableChanges
-from penstock.model.errors import ConfigError, TableRefused
+from penstock.model.errors import (
+    ConfigError,
+    DecodeError,
+    RowsRefused,
+    TableChanged,
+    TableRefused,
+)
 from penstock.model.lsn import Frontier
-from penstock.model.table_definition import ConstraintDefinition, IndexDefinition, TableDefinition
+from penstock.model.table_definition import (
+    ConstraintDefinition,
+    IndexDefinition,
+    TableDefinition,
+    TypeName,
+)
 from penstock.model.table_rows import TableRows
 from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
 from penstock.testing.contract.chunk_rows import ChunkRows
 from penstock.testing.contract.deliveries import definition
+from penstock.transform.filter import Filter
 from penstock.transform.transform import Transform
-from penstock.transform.transform_check import check_rules
+from penstock.transform.transform_check import check_rules, require_rules
 
 KEY = "a key of the tests, of which nobody makes use"
 ID = Column("id", "int4", key=True)
@@ -102,6 +117,36 @@ def test_a_condition_that_is_not_known_to_be_false_transforms() -> None:
         builder.update(PEOPLE, "2", "b", "US")
     made = one(transform({"email": rule}, mode="relaxed").apply(builder.cut()))
     assert made.new_text(1).to_pylist() == ["X", "b"]
+
+
+def test_a_condition_over_a_column_that_was_not_sent_stops_its_table() -> None:
+    """Whether the value at the destination is the raw one hangs on what the row was before."""
+    rule = {"use": "hash", "when": "note = 'DE'"}
+    hiding = transform({"email": rule}, mode="relaxed")
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(PEOPLE, "1", UNSET, "DE")
+    with pytest.raises(TableRefused, match=r"did not send it, because.*REPLICA IDENTITY FULL"):
+        hiding.apply(builder.cut())
+    # Under FULL the old row has it.
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(FULL, "1", UNSET, "DE", full=("1", "anna@shop.de", "FR"))
+        builder.update(FULL, "1", UNSET, "FR", full=("1", "anna@shop.de", "DE"))
+    found = one(hiding.apply(builder.cut()))
+    ((_, made, _),) = texts(rows(hiding, ("1", "anna@shop.de", "DE")))
+    assert found.new_text(1).to_pylist() == [made, "anna@shop.de"]
+    # What the key alone decides is as it was, unless the key is another one.
+    of_key = transform({"email": {"use": "hash", "when": "id > 5"}}, mode="relaxed")
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(PEOPLE, "7", UNSET, "DE")
+    assert one(of_key.apply(builder.cut())).new_unset(1).all()
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.update(PEOPLE, "7", UNSET, "DE", key=("1", None, None))
+    with pytest.raises(TableRefused, match="did not send it"):
+        of_key.apply(builder.cut())
 
 
 TEMPLATE = {"email": {"use": "template", "template": "{note|upper}@x.de", "missing": "nobody"}}
@@ -210,6 +255,84 @@ def test_a_partition_brings_its_rows_under_no_weaker_rules() -> None:
     assert same.refused_partition(part, root) is None
 
 
+MOVED = replace(PEOPLE, name="persons")
+CONTACT = table("people", ID, Column("contact", "text"), Column("note", "text"))
+ADDED = replace(PEOPLE, columns=(*PEOPLE.columns, Column("more", "text")))
+LAST = replace(PEOPLE, columns=(ID, PEOPLE.columns[2], PEOPLE.columns[1]))
+SHIFTED = replace(
+    PEOPLE, columns=(ID, Column("old", "text"), replace(PEOPLE.columns[1], name="email"))
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "lost"),
+    [
+        (MOVED, "email"),
+        (replace(PEOPLE, schema="old"), "email"),
+        (CONTACT, "contact"),
+        # email is called old now, and note email.
+        (SHIFTED, "old"),
+        # email and note have each other's name.
+        (LAST, "id, note"),
+        (ADDED, ""),
+        (replace(PEOPLE, columns=PEOPLE.columns[:2]), ""),
+        (PEOPLE, ""),
+    ],
+    ids=["name", "schema", "column", "shifted", "swapped", "added", "dropped", "same"],
+)
+def test_executors_notice_what_left_its_rule_though_nothing_told(seen: Table, lost: str) -> None:
+    """Renamed without event triggers: no value leaves before the driver has looked."""
+    hiding = transform({"*mail*": "hash"}, mode="relaxed", table="public.people*", rule=KEEPING)
+    seen = replace(seen, oid=PEOPLE.oid)
+    held = [(0, definition(PEOPLE))]
+    hiding.compare_with(lambda: {PEOPLE.oid: held})
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(seen, "1", *("anna@shop.de" for _ in seen.columns[1:]))
+    changes = builder.cut()
+    executor = pickle.loads(pickle.dumps(hiding))  # noqa: S301 (our own)
+    if not lost:
+        executor.apply(changes)
+        return
+    with pytest.raises(TableChanged, match=f"no rule changes column {lost},? ") as raised:
+        executor.apply(changes)
+    assert raised.value.table == PEOPLE.oid
+    assert raised.value.commit_lsn == one(changes).commit_lsn[0]
+    # Once the driver knows of it, and judged it, the rows behind it come.
+    after = [*held, (raised.value.commit_lsn - 1, definition(seen))]
+    hiding.compare_with(lambda: {PEOPLE.oid: after})
+    if seen.columns != LAST.columns:
+        pickle.loads(pickle.dumps(hiding)).apply(changes)  # noqa: S301 (our own)
+
+
+def test_a_table_with_rules_under_both_names_is_followed_over_a_rename() -> None:
+    hiding = transform({"email": "hash"}, mode="relaxed", table=["people", "persons"])
+    hiding.compare_with(lambda: {PEOPLE.oid: [(0, definition(PEOPLE))]})
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(replace(MOVED, oid=PEOPLE.oid), "1", "anna@shop.de", "x")
+    (made,) = pickle.loads(pickle.dumps(hiding)).apply(builder.cut()).tables  # noqa: S301
+    assert made.new_text(1).to_pylist() != ["anna@shop.de"]
+
+
+def test_what_a_filter_leaves_out_needs_no_rule() -> None:
+    """Also of destinations that keep every change, whose tables come with all columns."""
+    said = {"columns": {"people": {"exclude": ["note"]}}, "tables": {"exclude": ["orders"]}}
+    wanted = Filter(FilterConfig.model_validate(said))
+    rules = [{"table": "*", "columns": {"id": "integer_key", "email": "hash"}}]
+    config = TransformConfig.model_validate({"key": KEY, "rules": rules})
+    strict, told = Transform(config, wanted), [definition(PEOPLE), definition(ORDERS)]
+    require_rules(strict, strict.seen(told), merges=False)
+    with pytest.raises(ConfigError, match=r"people\.note: has no rule"):
+        require_rules(strict, told, merges=False)
+    for each in told:
+        assert strict.refused(each, each) is None
+    more = definition(replace(PEOPLE, columns=(*PEOPLE.columns, Column("phone", "text"))))
+    refused = strict.refused(told[0], more)
+    assert refused is not None
+    assert "without a rule: phone" in refused.message
+
+
 def _schema(of: Table) -> Any:
     builder = ChangeBuilder()
     with builder.transaction():
@@ -245,6 +368,46 @@ def test_an_error_shows_no_value() -> None:
     nulls = transform({"email": {"use": "token", "errors": "null"}}, mode="relaxed")
     assert texts(rows(nulls, ("1", "pl4nted", "x"), ("2", "1234567", "x")))[0][1] is None
     assert texts(rows(nulls, ("1", "pl4nted", "x"), ("2", "1234567", "x")))[1][1] is not None
+
+
+class Refused(ChunkRows):
+    """A chunk that the source does not give, and says why."""
+
+    def texts(self) -> Iterator[TableRows]:
+        raise RowsRefused('invalid input syntax for type integer: "pl4nted"', sqlstate="22P02")
+
+
+def test_what_the_source_says_of_a_row_is_not_shown() -> None:
+    chunk = HIDING.copied(Refused(PEOPLE, "0", []))
+    with pytest.raises(RowsRefused, match="SQLSTATE 22P02") as refused:
+        list(chunk.texts())
+    assert "pl4nted" not in "".join(traceback.format_exception(refused.value))
+    plain = HIDING.copied(Refused(table("other", ID), "0", []))
+    with pytest.raises(RowsRefused, match="pl4nted"):
+        list(plain.texts())
+
+
+def test_a_filter_before_rules_shows_no_value() -> None:
+    """What is no value of its type stops the filter's condition first."""
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(table("people", ID, Column("code", "int4")), "1", "pl4nted")
+    changes = builder.cut()
+    copied = TableRows(
+        one(changes).table,
+        (pa.array(["1"], pa.string()), pa.array(["pl4nted"], pa.string())),
+        1,
+        Frontier(1, 1),
+    )
+    config = FilterConfig.model_validate({"rows": {"people": "code > 5"}})
+    hiding = Filter(config, hides=HIDING.rules.covers)
+    hiding = pickle.loads(pickle.dumps(hiding))  # noqa: S301 (our own)
+    for attempt in (partial(hiding.apply, changes), partial(hiding.apply_rows, copied)):
+        with pytest.raises(DecodeError, match="it is not shown") as raised:
+            attempt()
+        assert "pl4nted" not in "".join(traceback.format_exception(raised.value))
+    with pytest.raises(DecodeError, match="pl4nted"):
+        Filter(config).apply(changes)
 
 
 def test_messages_are_dropped_unless_asked_for() -> None:
@@ -488,7 +651,7 @@ def test_conditions_and_nulls_can_cost_uniqueness(rule: Any, why: str) -> None:
 
 def test_a_condition_names_columns_of_the_table() -> None:
     def found(when: str, **told: Any) -> str:
-        return email_findings({"use": "null", "when": when}, **told)
+        return email_findings({"use": "null", "when": when}, replica_identity="f", **told)
 
     assert "names note2, which is no column" in found("note = 'DE' AND nOte2 = 'id'")
     assert "names no column" in found("'note' = 'email'")
@@ -502,6 +665,21 @@ def test_a_condition_names_columns_of_the_table() -> None:
     # One that the pipeline leaves out does not come.
     left_out = (*typed[:2], replace(typed[2], ignored=True))
     assert "names note, which is no column" in found("note = 'x'", columns=left_out)
+
+
+def test_a_condition_over_a_large_column_asks_for_whole_old_rows() -> None:
+    def found(identity: Any = "d", when: str | None = None, **told: Any) -> str:
+        return email_findings({"use": "hash", "when": when}, replica_identity=identity, **told)
+
+    assert found(when="note = 'DE'").startswith("warning: has a condition")
+    assert found() == found("f", when="note = 'DE'") == found(when="id > 5") == ""
+    columns = tuple(
+        replace(c, type=TypeName("pg_catalog", "character varying", "(100)"))
+        if c.name == "email"
+        else c
+        for c in definition(PEOPLE).columns
+    )
+    assert found(when="note = 'DE'", columns=columns) == ""
 
 
 def test_types_lengths_keys_and_names_are_checked() -> None:
@@ -520,6 +698,13 @@ def test_types_lengths_keys_and_names_are_checked() -> None:
     nulled = {"table": "people", "columns": {"note": "null"}}
     columns = tuple(replace(c, not_null=True) for c in definition(PEOPLE).columns)
     assert "NOT NULL" in findings(nulled, columns=columns)["public.people.note"]
+
+
+def test_each_name_of_a_list_has_to_be_a_table() -> None:
+    found = findings({"table": ["people", "oders", "x*"], "keep": ["*"]})
+    assert found["oders"].startswith("failed: transform.rules[0] matches no table")
+    assert found["x*"].startswith("warning")
+    assert len(found) == 2
 
 
 def test_a_check_constraint_over_a_changed_column_is_told_of() -> None:

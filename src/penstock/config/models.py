@@ -159,12 +159,10 @@ class CopyConfig(_Model):
     existing_rows: Literal["refuse", "truncate"] = "refuse"
     workers: Literal["optional", "required"] = "optional"
 
-    def condition(self, schema: str, table: str) -> str | None:
-        """The SQL condition that rows of the table have to meet; None for all rows."""
-        for text, condition in self.where.items():
-            if split_name(text) == (schema, table):
-                return condition
-        return None
+    @property
+    def conditions(self) -> dict[str, str]:
+        """The SQL condition that rows of a table have to meet, by schema and name of the table."""
+        return {".".join(split_name(text)): condition for text, condition in self.where.items()}
 
 
 class SourceConfig(_Model):

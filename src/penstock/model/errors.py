@@ -8,6 +8,7 @@ PenstockError
 │   ├── PipelineBusy       another process is at it, and lives
 │   ├── SnapshotGone       the snapshot of a copy ended: a new one is taken
 │   ├── TableRewritten     blocks mean something else now: the table's copy starts again
+│   ├── RowsRefused        it does not give rows of a table: what it says may quote one
 │   ├── SlotError          slot missing, invalidated, moved or busy: never worth a loop
 │   └── IdentityChanged    another source than positions are of, or one that went back
 ├── LogError               the change log cannot be trusted or written
@@ -87,6 +88,16 @@ class TableRewritten(SourceError):
     def __init__(self, message: str, *, remedy: str = "", table: int = 0) -> None:
         super().__init__(message, remedy=remedy)
         self.table = table
+
+
+class RowsRefused(SourceError):
+    """The source did not give rows of a table, with this ``sqlstate``: what it said may show values
+    of them.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "", sqlstate: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.sqlstate = sqlstate
 
 
 class SlotError(SourceError):

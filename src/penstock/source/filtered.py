@@ -149,7 +149,8 @@ class _FilteredCopies(CopySource):
 
             def read(table: TableDefinition, keys: Keys) -> TableRows:
                 asked = self._filter.source_keys(table, keys)
-                return self._filter.read_again(read_keys(table, asked))
+                with self._filter.reading(table):
+                    return self._filter.read_again(read_keys(table, asked))
 
             yield point, read
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,8 +27,9 @@ from penstock.decode.changes import (
     take_rows,
 )
 from penstock.decode.given_image import GivenColumn, Values
+from penstock.decode.image import Mask
 from penstock.decode.row_values import RowValues
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, DecodeError
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
@@ -62,10 +64,19 @@ class Filter(Step):
 
     ``holds_rows``: the destination holds the rows that meet the conditions. It is told of one that
     begins to meet its condition as inserted, and of one that ceases to as deleted.
+
+    ``hides`` tells of a table whether its values must not show in errors; it can be pickled.
     """
 
-    def __init__(self, config: FilterConfig, *, holds_rows: bool = False) -> None:
+    def __init__(
+        self,
+        config: FilterConfig,
+        *,
+        holds_rows: bool = False,
+        hides: Callable[[str, str], bool] | None = None,
+    ) -> None:
         self._holds_rows = holds_rows
+        self._hides = hides
         self._patterns = config.tables.patterns
         self._operations = config.operations.passing
         self._columns = {split_name(table): rule for table, rule in config.columns.items()}
@@ -108,14 +119,24 @@ class Filter(Step):
             if table.replica_identity != "f":
                 raise _without_old_rows(table.qualified_name)
             table = self.marked(table)
-        rule = self._columns.get((table.schema, table.name))
-        if rule is None:
+        passing = self._passing_names(table)
+        if passing is not None:
+            _check_key(table.qualified_name, passing, table.merge_key)
+        return self.narrowed(table)
+
+    def narrowed(self, table: TableDefinition) -> TableDefinition:
+        """The same for those who do not look for rows by their key."""
+        passing = self._passing_names(table)
+        if passing is None:
             return table
-        names = [column.name for column in table.columns]
-        passing = _passing(table.qualified_name, names, rule)
-        _check_key(table.qualified_name, passing, table.merge_key)
         columns = (replace(c, ignored=c.ignored or c.name not in passing) for c in table.columns)
         return replace(table, columns=tuple(columns))
+
+    def _passing_names(self, table: TableDefinition) -> Collection[str] | None:
+        """The columns that pass; None for all."""
+        rule = self._columns.get((table.schema, table.name))
+        names = [column.name for column in table.columns]
+        return None if rule is None else _passing(table.qualified_name, names, rule)
 
     def marked(self, table: TableDefinition) -> TableDefinition:
         if not self._narrows_rows(table):
@@ -173,7 +194,7 @@ class Filter(Step):
         if "read" not in self._operations:
             self._keep_out(rows.table, "operation", len(rows))
             return None
-        if plan.condition is not None and not (passing := plan.condition.passing_rows(rows)).all():
+        if (passing := self._passing_rows(rows, plan.condition)) is not None and not passing.all():
             mask, count = pa.array(passing), int(np.count_nonzero(passing))
             self._keep_out(rows.table, "row", len(rows) - count)
             columns = tuple(column.filter(mask) for column in rows.columns)
@@ -185,6 +206,29 @@ class Filter(Step):
                 columns=tuple(rows.columns[column] for column in plan.columns),
             )
         return rows if len(rows) else None
+
+    def _passing_rows(self, rows: TableRows, condition: RowCondition | None) -> Mask | None:
+        if condition is None:
+            return None
+        with self._shown(rows.table):
+            return condition.passing_rows(rows)
+
+    @contextmanager
+    def _shown(self, table: TableSchema) -> Iterator[None]:
+        """A condition is asked inside of the block. Raises DecodeError, without the value that is
+        none of its type where the table's are to be hidden.
+        """
+        try:
+            yield
+        except (DecodeError, pa.ArrowInvalid) as error:
+            if self._hides is None or not self._hides(table.schema, table.name):
+                raise
+            raise DecodeError(
+                f"table {table.qualified_name}: its condition in filter.rows meets a value that is "
+                "not what Postgres writes for the column's type; it is not shown, since rules "
+                "change values of the table",
+                remedy=getattr(error, "remedy", "") or "Correct the condition.",
+            ) from None
 
     def _tables(self, tables: tuple[TableChanges, ...]) -> tuple[TableChanges, ...]:
         kept = take_rows(tables, [self._wanted(changes) for changes in tables])
@@ -213,7 +257,8 @@ class Filter(Step):
         condition = self._plan(changes.table).condition
         if condition is None:
             return None
-        rows = np.flatnonzero(condition.passing(changes))
+        with self._shown(changes.table):
+            rows = np.flatnonzero(condition.passing(changes))
         self._keep_out(changes.table, "row", len(changes) - len(rows))
         return None if len(rows) == len(changes) else rows
 
@@ -226,7 +271,8 @@ class Filter(Step):
         has_old[changes.old_rows] = changes.old_is_full
         if not has_old[changes.op != tuples.INSERT].all():
             raise _without_old_rows(changes.table.qualified_name)
-        was_in, is_in = condition.membership(changes)
+        with self._shown(changes.table):
+            was_in, is_in = condition.membership(changes)
         rows = np.flatnonzero(was_in | is_in)
         self._keep_out(changes.table, "row", len(changes) - len(rows))
         came = was_in[rows] < is_in[rows]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.model.errors import TableRefused
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from penstock.model.errors import RowsRefused, TableRefused
 from penstock.model.table_definition import TableDefinition
 
 
@@ -49,3 +52,20 @@ def bare_columns(table: TableDefinition, columns: list[str]) -> TableRefused:
         f"`penstock run` again, and run `penstock tables retry` for {table.qualified_name}",
         table=table.oid,
     )
+
+
+@contextmanager
+def source_unquoted(table: str) -> Iterator[None]:
+    """Rows of a table with rules are read inside of the block. What the source says of one that it
+    refuses may quote a value (`invalid input syntax for type integer: "…"`), so it is left out.
+    """
+    try:
+        yield
+    except RowsRefused as error:
+        raise RowsRefused(
+            f"While reading table {table}, the source refused with SQLSTATE {error.sqlstate}; what "
+            "it said is not shown, since it may quote a value that rules change.",
+            remedy="Look into the source's own log. It is a right that the role lacks (42501), or "
+            "a `where` of the pipeline file that does not fit this table.",
+            sqlstate=error.sqlstate,
+        ) from None

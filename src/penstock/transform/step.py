@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from penstock.decode.changes import ChangeSet
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
+from penstock.model.table_schema import TableSchema
 
 
 class Step(ABC):
@@ -56,6 +58,10 @@ class Step(ABC):
         The driver asks for rows by them that a replay could not complete.
         """
         return keys
+
+    def reading(self, table: TableSchema | TableDefinition) -> AbstractContextManager[None]:
+        """Around whatever reads rows of a table from the source, for its errors."""
+        return nullcontext()
 
     def read_again(self, rows: TableRows) -> TableRows:
         """What becomes of such rows, on the driver: the same as of copied ones."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import NoReturn, cast
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.config.row_condition_tree import column_names
 from penstock.config.transform_config import TransformConfig
 from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.decode.given_image import GivenColumn, Values
@@ -19,12 +21,21 @@ from penstock.model.table_definition import ColumnDefinition, TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
 from penstock.transform.changed_chunk import ChangedChunkReader
+from penstock.transform.filter import Filter
+from penstock.transform.known_tables import (
+    KnownTable,
+    Versions,
+    expect_covered,
+    known_versions,
+)
 from penstock.transform.refusals import (
     absent_columns,
     bare_columns,
+    source_unquoted,
     uncovered_columns,
     unfit_rule,
 )
+from penstock.transform.row_condition import RowCondition
 from penstock.transform.row_condition_evaluation import ConditionRows
 from penstock.transform.rules import BoundRule, Rules, facts_of, in_order
 from penstock.transform.shown_definition import mentions, shown_definition
@@ -39,13 +50,15 @@ Known = Mask | None
 @dataclass(frozen=True)
 class _Images:
     """New or old images of a table's changes, or copied rows. ``text`` gives a column and where it
-    is known; null where not. ``are_old``: what is not known is not missed.
+    is known; null where not. ``are_old``: what is not known is not missed. ``moved`` are those new
+    ones of which an old one came, too: what they lack has another key there.
     """
 
     table: TableSchema
     count: int
     text: Callable[[int], tuple[pa.Array, Known]]
     are_old: bool = False
+    moved: Known = None
 
     def condition_rows(self) -> ConditionRows:
         def text(column: int) -> tuple[pa.Array, Mask | None]:
@@ -60,15 +73,54 @@ class Transform(Step):
 
     is_slow = True
 
-    def __init__(self, config: TransformConfig) -> None:
-        """Raises ConfigError where a rule's options or the key are wrong."""
+    def __init__(self, config: TransformConfig, wanted: Filter | None = None) -> None:
+        """``wanted`` comes first: what it leaves out needs no rule.
+
+        Raises ConfigError where a rule's options or the key are wrong.
+        """
         self.rules = Rules(config)
+        self._filter = wanted
         self._plans: dict[TableSchema, list[BoundRule]] = {}
+        self._versions: Callable[[], Mapping[int, Versions]] | None = None
+        self._known: dict[int, tuple[KnownTable, ...]] = {}
+        self._made_of: dict[int, Versions] = {}
 
     def __getstate__(self) -> dict[str, object]:
-        return {"rules": self.rules, "_plans": {}}
+        """As executors get it for a job: with the tables as they are known when the job begins."""
+        self._look_up()
+        return {
+            "rules": self.rules,
+            "_filter": None,
+            "_plans": {},
+            "_versions": None,
+            "_known": {oid: known for oid, known in self._known.items() if known},
+            "_made_of": {},
+        }
 
     # -- on the driver
+
+    def compare_with(self, versions: Callable[[], Mapping[int, Versions]]) -> None:
+        """Let executors compare tables with what is known of them: ``versions`` is asked before
+        every job, by the thread that begins it.
+        """
+        self._versions = versions
+
+    def seen(self, tables: Iterable[TableDefinition]) -> list[TableDefinition]:
+        """The tables that the filter lets pass, with the columns that it does."""
+        if self._filter is None:
+            return list(tables)
+        passing = (t for t in tables if self._filter.passes_table(t.schema, t.name))
+        return list(map(self._filter.narrowed, passing))
+
+    def _look_up(self) -> None:
+        if self._versions is None:
+            return
+        known = {}
+        versions = self._versions()
+        for oid, found in versions.items():
+            is_same = self._made_of.get(oid) == found and oid in self._known
+            known[oid] = self._known[oid] if is_same else known_versions(found, self.covered)
+        self._known, self._made_of = known, dict(versions)
 
     def definition(self, table: TableDefinition) -> TableDefinition:
         """The table with the mark of its rules, and without what shows values of its columns."""
@@ -129,6 +181,9 @@ class Transform(Step):
         self, before: TableDefinition | None, after: TableDefinition
     ) -> TableRefused | None:
         """Why a table that was changed cannot be followed under the rules; None where it can."""
+        if not (found := self.seen([after])):
+            return None
+        (after,) = found
         schema, name = after.schema, after.name
         facts = facts_of(after)
         if uncovered := self.rules.uncovered(schema, name, list(facts)):
@@ -187,13 +242,22 @@ class Transform(Step):
                 raise unfit_rule(table.qualified_name, name, error.why, table.oid) from None
         return list(zip(*columns, strict=True))
 
+    def reading(self, table: TableSchema | TableDefinition) -> AbstractContextManager[None]:
+        if self.rules.covers(table.schema, table.name):
+            return source_unquoted(table.qualified_name)
+        return nullcontext()
+
     def read_again(self, rows: TableRows) -> TableRows:
         return self.apply_rows(rows)
 
     # -- on executors
 
     def apply(self, changes: ChangeSet) -> ChangeSet:
-        """Raises TableRefused where a rule does not suit a table, or does not take a value."""
+        """Raises TableRefused where a rule does not suit a table, or does not take a value, and
+        TableChanged where a table has changed so that values may leave as they are.
+        """
+        for table in changes.tables:
+            self._expect(table)
         messages = changes.messages if self.rules.config.messages == "pass" else ()
         return ChangeSet(
             tuple(self._changed(table) for table in changes.tables),
@@ -201,10 +265,17 @@ class Transform(Step):
             messages,
         )
 
+    def _expect(self, changes: TableChanges) -> None:
+        table = changes.table
+        if (known := self._known.get(table.oid)) and len(changes):
+            changing = {bound.column for bound in self.plan(table)}
+            bare = {column.name for column in table.columns} - changing
+            expect_covered(table, bare, known, int(changes.commit_lsn[0]))
+
     def copied(self, reader: ChunkReader) -> ChunkReader:
         if not self.plan(reader.table):
             return reader
-        return ChangedChunkReader(reader, reader.table, self.apply_rows)
+        return _HiddenChunkReader(reader, reader.table, self.apply_rows)
 
     def apply_rows(self, rows: TableRows) -> TableRows:
         """Copied rows, changed."""
@@ -294,6 +365,14 @@ class Transform(Step):
         return made
 
 
+class _HiddenChunkReader(ChangedChunkReader):
+    """Whose errors show no value either."""
+
+    def texts(self) -> Iterator[TableRows]:
+        with source_unquoted(self.table.qualified_name):
+            yield from super().texts()
+
+
 class _Column:
     """One rule over some images."""
 
@@ -317,6 +396,7 @@ class _Column:
         known = self._known_inputs(own) if bound.transformer.made_inputs else own
         chosen = np.ones(len(values), bool) if known is None else known.copy()
         if bound.condition is not None:
+            self._expect_sent(bound.condition, own)
             chosen &= bound.condition.not_false(self._images.condition_rows())
         source = values
         if bound.rule.nulls == "transform":
@@ -334,6 +414,24 @@ class _Column:
         rows = pa.array(np.flatnonzero(chosen))
         some = self._applied(source.take(rows), rows)
         return pc.replace_with_mask(values.cast(pa.string()), pa.array(chosen), some), known
+
+    def _expect_sent(self, condition: RowCondition, own: Known) -> None:
+        """Raises ValueRefusedError where a row whose value was not sent may have become one that
+        the condition holds for, or does not hold for any more: what the destination has of it would
+        stay.
+        """
+        if own is None or self._images.are_old:
+            return
+        unsure, moved = ~own, self._images.moved
+        key = {column.name for column in self._images.table.columns if column.is_key}
+        if key.issuperset(column_names(condition.tree)):
+            unsure = unsure & (False if moved is None else moved)
+        if unsure.any():
+            raise ValueRefusedError(
+                "it has a condition, and an update did not send it, because it is large and did "
+                "not change: nobody knows what the condition said of the row before (REPLICA "
+                "IDENTITY FULL lets Postgres send it)"
+            )
 
     def _known_inputs(self, own: Known) -> Known:
         """Where what the rule needs was sent: all of it, or none. Raises ValueRefusedError where
@@ -428,7 +526,7 @@ def _new_images(changes: TableChanges) -> _Images:
         left = unset & ~filled
         return texts, ~left if left.any() else None
 
-    return _Images(changes.table, len(changes.new_rows), text)
+    return _Images(changes.table, len(changes.new_rows), text, moved=has_old)
 
 
 def _old_images(changes: TableChanges) -> _Images:

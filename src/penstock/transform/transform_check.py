@@ -20,6 +20,13 @@ from penstock.transform.transformers.contract import UnfitError, Uniqueness
 Status = Literal["passed", "warning", "failed"]
 
 
+_NEVER_LARGE = frozenset(
+    ("boolean", "date", "enum", "float", "integer", "ip", "numeric", "point", "time", "timestamp")
+) | frozenset(("uuid",))
+_SHORT = 100
+"""Characters of which Postgres hardly ever keeps a value apart from its row."""
+
+
 @dataclass(frozen=True)
 class RuleFinding:
     """What was found of a table and, where it is about one, of a column."""
@@ -137,6 +144,25 @@ class _TableCheck:
                 bound.condition.check(schema)
             except ConfigError as error:
                 yield self._finding("failed", column, error.message, error.remedy or "Correct it.")
+        if not names - self._facts.keys():
+            yield from self._large(column, names)
+
+    def _large(self, column: str, names: set[str]) -> Iterator[RuleFinding]:
+        """A value that Postgres may not send, with a condition on what an update may change."""
+        facts = self._facts[column]
+        if self.table.replica_identity == "f" or facts.family in _NEVER_LARGE:
+            return
+        if facts.length is not None and facts.length <= _SHORT:
+            return
+        if names and not names.issubset(self.table.merge_key):
+            yield self._finding(
+                "warning",
+                column,
+                "has a condition, and its values may be large: an update that does not send such a "
+                "value puts the table aside",
+                f"ALTER TABLE {self.table.qualified_name} REPLICA IDENTITY FULL, or take the "
+                "condition away.",
+            )
 
     def _announced(self, names: set[str]) -> TableSchema | None:
         """These columns as the stream will announce them; None where one has a type that Postgres
@@ -321,14 +347,15 @@ def _parted(bound: BoundRule, is_nullable: bool) -> str | None:
 
 def _unmatched(transform: Transform, tables: Sequence[TableDefinition]) -> Iterator[RuleFinding]:
     for place, rule in enumerate(transform.rules.config.rules):
-        patterns = rule.patterns
-        if not any(patterns.matches(table.schema, table.name) for table in tables):
+        for text, pattern in zip(rule.table, rule.patterns.include, strict=True):
+            if any(pattern.matches(table.schema, table.name) for table in tables):
+                continue
             yield RuleFinding(
-                "failed" if rule.names_one else "warning",
-                ", ".join(rule.table),
+                "warning" if pattern.has_wildcard else "failed",
+                text,
                 "",
                 f"transform.rules[{place}] matches no table that the pipeline follows",
-                "Correct the name, or remove the rule.",
+                "Correct the name, or remove it.",
             )
 
 

@@ -48,6 +48,45 @@ BREAKS: tuple[Break, ...] = (
         ),
     ),
     Break(
+        name="a-rename-that-nothing-told-of",
+        guarantee=_STAYS,
+        without="A table that is renamed while no event trigger tells of it leaves as it is.",
+        file="transform/transform.py",
+        edits=(("            self._expect(table)\n", "            pass\n"),),
+        noticed_by=(
+            (
+                "unit/test_transform.py",
+                "test_executors_notice_what_left_its_rule_though_nothing_told",
+            ),
+        ),
+    ),
+    Break(
+        name="a-condition-that-an-update-changes",
+        guarantee=_STAYS,
+        without="A large value that was not sent stays raw, though its condition holds now.",
+        file="transform/transform.py",
+        edits=(("if unsure.any():", "if False:"),),
+        noticed_by=(
+            (
+                "unit/test_transform.py",
+                "test_a_condition_over_a_column_that_was_not_sent_stops_its_table",
+            ),
+        ),
+    ),
+    Break(
+        name="the-source-quotes-a-value",
+        guarantee=_STAYS,
+        without="What the source says of a row that it refuses is logged, value and all.",
+        file="transform/transform.py",
+        edits=(
+            (
+                "        with source_unquoted(self.table.qualified_name):",
+                "        with nullcontext():",
+            ),
+        ),
+        noticed_by=(("unit/test_transform.py", "test_what_the_source_says_of_a_row_is_not_shown"),),
+    ),
+    Break(
         name="a-copy-takes-a-renamed-column",
         guarantee=_STAYS,
         without="A copy does not look whether a column was renamed away from its rule.",

@@ -12,6 +12,7 @@ from penstock.model.errors import ConfigError
 from penstock.source.contract import Source, SourceSession
 from penstock.source.filtered import FilteredSession, FilteredSource
 from penstock.transform.filter import Filter
+from penstock.transform.rules import Rules
 from penstock.transform.transform import Transform
 
 _WRONG_WITHOUT: Final[Mapping[Operation, str]] = {
@@ -28,12 +29,13 @@ def pipeline_filter(config: PipelineConfig, *, holds_rows: bool) -> Filter | Non
     """None where everything passes. ``holds_rows``: as the destination merges."""
     if config.filter == FilterConfig():
         return None
-    return Filter(config.filter, holds_rows=holds_rows)
+    hides = None if config.transform is None else Rules(config.transform).covers
+    return Filter(config.filter, holds_rows=holds_rows, hides=hides)
 
 
 def pipeline_transform(config: PipelineConfig) -> Transform | None:
     """None where values leave as they are. Raises ConfigError where rules or key are wrong."""
-    return None if config.transform is None else Transform(config.transform)
+    return None if config.transform is None else Transform(config.transform, Filter(config.filter))
 
 
 def seen_by(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from penstock.changelog.changelog import ChangeLog
@@ -13,6 +14,7 @@ from penstock.destination.contract import Destination
 from penstock.destination.protocols import CountsByItself, NamesSource
 from penstock.destination.registry import make_destination
 from penstock.metrics.pipeline_metrics import Metrics
+from penstock.model.table_definition import TableDefinition
 from penstock.pipeline.copy.schema_copy import check_schema
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.run.engine import MakeEngine
@@ -83,6 +85,8 @@ def opened_context(
     ):
         wanted = pipeline_filter(config, holds_rows=destination.capabilities.merges)
         seen, asked = seen_by(destination, wanted, transform, source, session)
+        if transform is not None:
+            transform.compare_with(partial(_known_versions, store))
         yield RunContext(
             config,
             file,
@@ -97,6 +101,13 @@ def opened_context(
             told,
             transform,
         )
+
+
+def _known_versions(store: Store) -> dict[int, list[tuple[int, TableDefinition]]]:
+    return {
+        oid: [(version.lsn, version.definition) for version in store.get_schema_versions(oid)]
+        for oid in store.get_table_schemas()
+    }
 
 
 def name_source(context: RunContext) -> None:

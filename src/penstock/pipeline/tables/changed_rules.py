@@ -27,9 +27,8 @@ def heed_rules(context: RunContext, tables: TableRegistry) -> None:
     known = store.get_table_schemas()
     if transform is not None:
         asked = context.session.definitions_of(list(known))
-        require_rules(
-            transform, list(asked.values()), merges=context.destination.capabilities.merges
-        )
+        seen = transform.seen(asked.values())
+        require_rules(transform, seen, merges=context.destination.capabilities.merges)
     others = changed_tables(store, steps)
     if not others:
         return

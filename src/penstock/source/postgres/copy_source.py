@@ -79,7 +79,7 @@ class PostgresCopySource(CopySource):
         with connect(self._config.source.url, application_name=self._application) as conn:
             subscription = find_subscription(conn, self._config.name)
             publications = subscription.publications if subscription else ()
-            sources = read_relations(conn, tables, publications, self._copy.where)
+            sources = read_relations(conn, tables, publications, self._copy.conditions)
         with self._lock:
             self._known |= sources.found
         size = self._copy.chunk_bytes

@@ -35,7 +35,7 @@ def sampled_rows(
 ) -> Iterator[TableRows]:
     """Some rows of each table, as texts. Raises SourceError."""
     with connect(config.source.url, application_name=f"penstock {config.name} preview") as conn:
-        where = config.source.copy_rows.where if config.source.copy_rows else {}
+        where = config.source.copy_rows.conditions if config.source.copy_rows else {}
         layouts = read_relations(conn, tables, (), where).found
         with source_errors("reading some rows"):
             for setting in VALUE_SETTINGS:

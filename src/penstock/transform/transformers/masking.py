@@ -48,6 +48,7 @@ class Mask(Transformer):
 
     options_model = MaskOptions
     is_keyed = False
+    version = 2
 
     def check(self) -> None:
         options = self.options
@@ -85,8 +86,8 @@ class Mask(Transformer):
         return self.cut(_ends(values, *ends, stars))
 
     def _email(self, values: pa.Array, stars: str) -> pa.Array:
-        """First letter and domain stay; what has no domain is masked whole."""
-        has_one = pc.greater_equal(pc.find_substring(values, "@"), 1)
+        """First letter and domain stay; what is no address is masked whole: it may be anything."""
+        has_one = pc.match_substring_regex(values, r"\A[^@\s]+@[A-Za-z0-9.-]+\z")
         # Something behind each text, so that every one has two parts.
         parts = pc.split_pattern(joined(values, "@"), "@", max_splits=1)
         first = _ends(pc.utf8_slice_codeunits(values, 0, 2), 1, 0, stars)
@@ -136,7 +137,7 @@ def _ends(values: pa.Array, first: int, last: int, stars: str) -> pa.Array:
 
 def _url(values: pa.Array, stars: str) -> pa.Array:
     """Scheme and host stay; what is no URL is masked whole."""
-    form = r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]+).*$"
+    form = r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@\s]+).*$"
     masked = pc.replace_substring_regex(values, form, r"\1\2/" + stars.replace("\\", "\\\\"))
     return pc.if_else(pc.match_substring_regex(values, form), masked, stars)
 

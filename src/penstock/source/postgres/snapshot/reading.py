@@ -9,7 +9,7 @@ from typing import TypeVar
 from psycopg import sql
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.model.errors import SnapshotGone, SourceError, SourceUnavailable, TableRewritten
+from penstock.model.errors import RowsRefused, SnapshotGone, SourceUnavailable, TableRewritten
 from penstock.model.table_schema import TableSchema
 from penstock.source.postgres.snapshot.source_session import (
     ReadSession,
@@ -67,10 +67,11 @@ def reading(
                 f"{doing}, the connection to the source was lost: {said}.",
                 remedy="Check that the server is up; what was not read is read again.",
             ) from error
-        raise SourceError(
+        raise RowsRefused(
             f"{doing}, the source refused: {said}.",
             remedy="The message says what it refused: a right that the role lacks, or a `where` of "
             "the pipeline file that does not fit this table.",
+            sqlstate=code,
         ) from error
 
 
