@@ -114,6 +114,21 @@ def test_what_is_undone_leaves_nothing(pieces: Pieces) -> None:
     pieces.expect(1, 2)
 
 
+def test_pieces_of_a_batch_that_was_left_hold_up_no_other_one(pieces: Pieces) -> None:
+    """The driver would wait for itself."""
+    pieces.add(1, 2)
+    left, pieces.receipts = pieces.receipts, []
+    assert left
+    pieces.writer = pieces.destination.writer()
+    with pieces.builder.transaction():
+        for number in (1, 2):
+            pieces.builder.insert(ITEMS, str(number), "a")
+            pieces.builder.insert(LOOSE, f"loose {number}")
+    pieces.write(take=False)
+    pieces.commit()
+    pieces.expect(1, 2)
+
+
 def test_a_piece_with_changes_and_all_behind_it_wait_for_the_commit(pieces: Pieces) -> None:
     pieces.add(1, 2)
     with pieces.builder.transaction():

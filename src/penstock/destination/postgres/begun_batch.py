@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from penstock.destination.contract import Receipt
 from penstock.destination.postgres.merging.batch_merge import copy_handed
@@ -60,10 +61,11 @@ class BegunBatch:
 
     def rest(self, receipts: Sequence[Receipt]) -> tuple[Connection, StagedBatch] | None:
         """What is left to do of a batch, and on which session, in the transaction that is open
-        there; None where nothing of it was taken.
+        there; None where nothing of it was taken. What was taken of another one is undone.
         """
         count = len(self._taken)
         if not count or self._conn is None or [*receipts[:count]] != self._taken:
+            self.undo()
             return None
         batch, left = StagedBatch.from_bytes(receipts), StagedBatch.from_bytes(receipts[count:])
         return self._conn, replace(left, lane=batch.lane)
@@ -76,10 +78,11 @@ class BegunBatch:
 
     def undo(self) -> None:
         """Nothing of a batch is taken; the next one begins."""
-        is_open, self._taken, self._is_full, self.tasks = bool(self._taken), [], False, 0
-        if is_open and self._conn is not None:
+        self._taken, self._is_full, self.tasks = [], False, 0
+        conn = self._conn
+        if conn is not None and conn.info.transaction_status != TransactionStatus.IDLE:
             try:
-                self._conn.execute("ROLLBACK")
+                conn.execute("ROLLBACK")
             except psycopg.Error:
                 self.close()
 

@@ -286,7 +286,8 @@ class PostgresDestination(
         batch = StagedBatch.from_bytes(receipts)
         progress = Progress(self._held.epoch, watermarks)
         stages, was_handed = self._stages[batch.lane], batch.is_handed
-        tasks, begun = self._begun.tasks or len(receipts), self._begun.rest(receipts)
+        tasks = self._begun.tasks or len(receipts)
+        begun = self._begun.rest(receipts)
 
         def merge(conn: Connection, thorough: bool) -> None:
             self._merge(conn, stages, batch, progress, thorough=thorough)

@@ -201,7 +201,8 @@ class Commits:
             self._under_way.result()
 
     def end(self) -> None:
-        """Wait until nothing is being committed."""
+        """Wait until nothing is being committed, and nothing is taken of what is not."""
+        self.undo()
         self._pool.shutdown(wait=True)
 
     def _run(self, job: JobResult, frontier: Frontier, taken: Sequence[Future[None]]) -> None:
