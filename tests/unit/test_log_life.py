@@ -114,6 +114,8 @@ COME = [("expire", 0), ("arrive", 0)]
     build([ONE_INSERT] * 4),
     [*GO_ON, *GO_ON, *READ, *DIE, *DIE, ("begin anew", 0), *GO_ON, COME[1], *GO_ON, *READ],
 )
+# It comes to a log without segments, and the next writer has written nothing yet.
+@example(build([ONE_INSERT]), [*DIE, COME[1], ("read", 1)])
 # It stands right before what holds the same.
 @example(
     build([ONE_INSERT] * 2),
@@ -171,6 +173,8 @@ def test_what_arrives_late_is_never_read_and_stops_nobody(
                 session.writer.remove(passed)
         for reader in readers:
             assert reader.changes == history.committed_up_to(reader.frontier.commit_lsn)
+        # Who follows the log as a pipeline does never gets ahead of who fills it.
+        assert is_another or readers[1].frontier <= (session.writer.frontier or START)
     session.finish()
     expect_everything_read(readers, history)
 

@@ -234,6 +234,10 @@ class ChangeLog:
         """The epoch of the last writer that opened the log; 0 before the first."""
         return max((int(n) for n, _size in self.epochs.list() if n.isdigit()), default=0)
 
+    def is_replaced(self, epoch: int) -> bool:
+        """Whether another writer has opened the log since this one did."""
+        return not self.epochs.exists(epoch_name(epoch)) and self.newest_epoch() > epoch
+
     def read(self, name: str) -> Segment:
         """A segment's rows, checked against the checksum in its name."""
         # Not above: who only looks at the log's folder does without Arrow.
@@ -342,6 +346,11 @@ class ChangeLog:
             return json.loads(data)
         except ValueError as error:
             raise _torn(storage.full(name), str(error), remedy) from None
+
+
+def epoch_name(epoch: int) -> str:
+    """The name of the file that says whose it is."""
+    return f"{epoch:06d}"
 
 
 def _sum(value: Mapping[str, Any]) -> str:

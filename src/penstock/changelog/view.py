@@ -61,10 +61,10 @@ class LogView:
         if known is not None and now < due and _reaches(known, at_least):
             return known
         if known is None or now >= self._whole_at:
-            self._known = self._log.list()
+            self._known = self._settled(self._log.list())
             self._whole_at = now + (_WHOLE_SHARED_SECONDS if self._is_shared else _WHOLE_SECONDS)
         else:
-            self._known = self._with_new(known)
+            self._known = self._settled(self._with_new(known))
         if before is None or self._known.segments != before.segments:
             self._found_at = now
         self._next, self.listed_at = now + self._pause(now), now
@@ -107,6 +107,20 @@ class LogView:
             self._next = max(self._next, seen.at + self._seen_pace)
             self._is_shared = True
         return True
+
+    def _settled(self, listing: Listing) -> Listing:
+        """Without its last segment, where a write can come late and this one may have: its writer
+        was replaced by one that has written nothing yet, and may not have seen it. What stands
+        before it that writer had looked after, and what is known already was looked at here.
+        """
+        last = listing.segments[-1] if listing.segments else None
+        if last is None or not self._log.segments.has_late_writes:
+            return listing
+        is_known = self._known is not None and last in self._known.sizes
+        if is_known or not self._log.is_replaced(last.epoch):
+            return listing
+        sizes = {name: size for name, size in listing.sizes.items() if name != last}
+        return Listing(listing.segments[:-1], sizes, listing.barriers)
 
     def _with_new(self, known: Listing) -> Listing:
         """What is there from the last segment on that a new writer keeps; everything where one has

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from penstock.changelog.changelog import ChangeLog, Listing
+from penstock.changelog.changelog import ChangeLog, Listing, epoch_name
 from penstock.changelog.segment_name import SegmentName
 from penstock.model.errors import Fenced, LogError
 from penstock.model.lsn import Frontier
@@ -130,14 +130,14 @@ class LogWriter:
         body = {"writer": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
         epoch = self._next_epoch()
         while True:
-            if epochs.create(_epoch_name(epoch), json.dumps(body).encode()):
+            if epochs.create(epoch_name(epoch), json.dumps(body).encode()):
                 found = [int(name) for name, _size in epochs.list() if name.isdigit()]
                 if max(found, default=0) <= epoch:
                     break
                 # Somebody had this number, and a later one has removed it since.
-                epochs.delete(_epoch_name(epoch))
+                epochs.delete(epoch_name(epoch))
             epoch += 1
-        epochs.delete(*(_epoch_name(number) for number in found if number < epoch))
+        epochs.delete(*(epoch_name(number) for number in found if number < epoch))
         return epoch
 
     def _next_epoch(self) -> int:
@@ -160,7 +160,7 @@ class LogWriter:
         if at < self._next_look and not now:
             return
         self._next_look = at + self._log.epochs.pace.fence
-        if not self._log.epochs.exists(_epoch_name(self.epoch)):
+        if not self._log.epochs.exists(epoch_name(self.epoch)):
             raise Fenced(
                 f"another capture process has taken over the change log {self._log.root.path}",
                 remedy="let one capture process run for each pipeline; this one stops",
@@ -177,7 +177,3 @@ class LogWriter:
         while segments and segments[-1].is_unfinished:
             dropped.append(segments.pop())
         self._log.segments.delete(*map(str, dropped))
-
-
-def _epoch_name(epoch: int) -> str:
-    return f"{epoch:06d}"

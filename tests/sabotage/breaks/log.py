@@ -102,6 +102,18 @@ BREAKS = (
         ),
     ),
     Break(
+        name="late-write-read-before-it-is-replaced",
+        guarantee="The same on object storage",
+        without="A segment that arrives late is read before the next writer's takes its place,"
+        " which may hold other messages of the same topics.",
+        file="changelog/view.py",
+        edits=(("if is_known or not self._log.is_replaced(last.epoch):", "if not is_known:"),),
+        noticed_by=(
+            ("unit/test_kafka_takeover.py", "test_what_the_next_one_has_not_seen_is_not_read"),
+            ("unit/test_log_life.py", "test_what_arrives_late_is_never_read_and_stops_nobody"),
+        ),
+    ),
+    Break(
         name="late-write-from-an-earlier-log",
         guarantee="The same on object storage",
         without="What was sent to a log that was deleted hides the whole one that took its place.",
@@ -273,7 +285,7 @@ BREAKS = (
         guarantee="One writer",
         without="A capture process that was replaced goes on publishing segments.",
         file="changelog/writer.py",
-        edits=(("if not self._log.epochs.exists(_epoch_name(self.epoch)):", "if self.epoch < 0:"),),
+        edits=(("if not self._log.epochs.exists(epoch_name(self.epoch)):", "if self.epoch < 0:"),),
         noticed_by=(("unit/test_changelog.py", "test_a_new_writer_fences_the_old_one"),),
     ),
     Break(

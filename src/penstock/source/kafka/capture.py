@@ -55,7 +55,7 @@ def _run_session(
         _expect_own_group(brokers, identity)
         log.claim_identity(LogIdentity(cluster, 1, DATABASE, group))
         writer = LogWriter(log)
-        offsets = stored_offsets(log)
+        offsets = stored_offsets(log, writer.listing)
         _expect_readers(config, log, identity, offsets)
         if writer.frontier is None:
             writer.start_at(START)

@@ -6,7 +6,7 @@ import json
 import uuid
 from dataclasses import asdict, dataclass, replace
 
-from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.changelog import ChangeLog, Listing
 from penstock.model.errors import IdentityChanged, LogError
 from penstock.source.kafka.offsets import Offsets
 
@@ -84,9 +84,11 @@ def read(log: ChangeLog) -> TopicsIdentity | None:
         ) from None
 
 
-def stored_offsets(log: ChangeLog) -> Offsets | None:
-    """Where the log's last segment stands; None for a log without segments."""
-    listing = log.list()
+def stored_offsets(log: ChangeLog, listing: Listing | None = None) -> Offsets | None:
+    """Where the log's last segment stands; None for a log without segments. Who goes on there says
+    what it has listed: what a dead writer sent may have arrived since.
+    """
+    listing = listing or log.list()
     for name in reversed(listing.segments):
         source = log.read(str(name)).source
         if source:
