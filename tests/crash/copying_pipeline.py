@@ -24,24 +24,28 @@ KEEPING_STEPS = {
 }
 
 
+def table_phases(url: str, pipeline: str) -> dict[str, str]:
+    """Each table with its phase; none before there is a store."""
+    with psycopg.connect(url, autocommit=True) as conn:
+        try:
+            rows = conn.execute(
+                """SELECT DISTINCT ON (table_oid) c.relname, state ->> 'phase'
+                     FROM penstock.table_state s JOIN pg_class c ON c.oid = s.table_oid
+                    WHERE pipeline = %s ORDER BY table_oid, step DESC""",
+                [pipeline],
+            ).fetchall()
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+            return {}
+    return dict(rows)
+
+
 class CopyingPipeline(IntoPostgres):
     """What all seeds share in which tables are copied under load."""
 
     failpoints = passed_failpoints("postgres", copies=True)
 
     def phases(self) -> dict[str, str]:
-        """Each table with its phase; none before there is a store."""
-        with psycopg.connect(self.url, autocommit=True) as conn:
-            try:
-                rows = conn.execute(
-                    """SELECT DISTINCT ON (table_oid) c.relname, state ->> 'phase'
-                         FROM penstock.table_state s JOIN pg_class c ON c.oid = s.table_oid
-                        WHERE pipeline = %s ORDER BY table_oid, step DESC""",
-                    [self.pipeline.name],
-                ).fetchall()
-            except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-                return {}
-        return dict(rows)
+        return table_phases(self.url, self.pipeline.name)
 
     def copy_states(self) -> dict[str, CopyState]:
         return copy_states(self.url, self.pipeline.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from penstock.destination.iceberg.options import IcebergOptions
 from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.catalogue_faults import through
 from tests.crash.injured_pipeline import SMALL_SEGMENTS
-from tests.crash.into_lake import IntoLake
+from tests.crash.into_lake import IntoLake, copy_of
 from tests.crash.passed_failpoints import passed_failpoints
 from tests.lake_rows import IcebergReader
 from tests.tcp_proxy import TcpProxy
@@ -29,8 +30,12 @@ class IntoIceberg(IntoLake):
         seed: int,
         catalogue: EmbeddedPostgres | None = None,
         network: TcpProxy | None = None,
+        *,
+        copied: Sequence[str] = (),
     ) -> None:
+        """``copied`` are tables that are full already, in place of the load's own."""
         super().__init__(server, folder, seed)
+        self._tables = copied or [*TABLES]
         root = self.pipeline.folder / "iceberg"
         # The load writes infinity, which no type of Iceberg holds.
         options: dict[str, Any] = {
@@ -47,14 +52,18 @@ class IntoIceberg(IntoLake):
         self._options = IcebergOptions.model_validate(options)
         self._destination = IcebergDestination(self._options, self.pipeline.name)
         self.pipeline.configure(
-            destination={"type": "iceberg", **options}, batch={"max_age": "1s"}, **SMALL_SEGMENTS
+            destination={"type": "iceberg", **options},
+            batch={"max_age": "1s"},
+            **copy_of(copied),
+            **SMALL_SEGMENTS,
         )
         self.rewrite()
-        self.pipeline.subscribe()
+        if not copied:
+            self.pipeline.subscribe()
 
     def check_tables(self) -> int:
         reader = IcebergReader(self._options)
         try:
-            return sum(reader.expect_same(self.url, table, unfit=True) for table in TABLES)
+            return sum(reader.expect_same(self.url, table, unfit=True) for table in self._tables)
         finally:
             reader.close()

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from penstock.destination.contract import Destination
 from penstock.model.errors import DestinationError
 from penstock.model.lsn import Frontier
 from tests.crash.injured_pipeline import InjuredPipeline
+
+# Many small chunks, of which several are under way: they come again in another order.
+_COPY: dict[str, Any] = {"chunk_bytes": "256KiB", "parallelism": 3}
+
+
+def copy_of(tables: Sequence[str]) -> dict[str, Any]:
+    """Parts of the pipeline file that copy these tables and no others, if there are any."""
+    if not tables:
+        return {}
+    return {"include": tuple(f"public.{table}" for table in tables), "copy": _COPY}
 
 
 class IntoLake(InjuredPipeline):
