@@ -6,12 +6,15 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 import psycopg
 import pytest
 
+from penstock.embedded.postgres import EmbeddedPostgres
 from tests.crash.penstock_run import WITHOUT_SPARK, Part, PenstockRun
-from tests.fix_pipeline import PipelineUnderTest, wait_until
+from tests.fix_pipeline import MakePipeline, PipelineUnderTest, wait_until
+from tests.fix_postgres import FreshServer
 from tests.kafka_server import KafkaServer
 from tests.kafka_source_pipelines import TABLES, TopicsInBetween
 from tests.threads_engine import Threads
@@ -22,11 +25,19 @@ _PLACES = (
 )
 
 
-class Load:
-    """Writes to the first database until it is stopped."""
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+_MOST_COLUMNS = 4
 
-    def __init__(self, url: str, seed: int) -> None:
+
+class Load:
+    """Writes to the first database until it is stopped, and goes on when that is back. Its columns
+    come and go; ``truncates``: its rows do, too.
+    """
+
+    def __init__(self, url: str, seed: int, *, truncates: bool) -> None:
         self._url = url
+        self._truncates = truncates
+        self._columns = 0
         self._chance = random.Random(seed)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -42,15 +53,23 @@ class Load:
             self._thread.join()
 
     def _run(self) -> None:
-        with psycopg.connect(self._url, autocommit=True) as conn:
-            while not self._stop.wait(0.01):
-                for statement in self._statements():
-                    with suppress(psycopg.errors.UniqueViolation):
-                        conn.execute(statement.encode())
-                self.written += 1
+        while not self._stop.wait(0.01):
+            with suppress(*_LOST), psycopg.connect(self._url, autocommit=True) as conn:
+                self._write(conn)
+
+    def _write(self, conn: psycopg.Connection) -> None:
+        while not self._stop.wait(0.01):
+            for statement in self._statements():
+                with suppress(psycopg.errors.UniqueViolation):
+                    conn.execute(statement.encode())
+            self.written += 1
 
     def _statements(self) -> list[str]:
         low = self._chance.randint(1, 230)
+        if self.written % 60 == 59 and self._columns < _MOST_COLUMNS:
+            return self._next_column()
+        if self._truncates and self.written % 70 == 69:
+            return ["TRUNCATE places"]
         match self._chance.randrange(6):
             case 0:
                 return [f"DELETE FROM items WHERE id BETWEEN {low} AND {low + 5}"]  # noqa: S608
@@ -64,18 +83,41 @@ class Load:
             case _:
                 return [f"UPDATE items SET name = '{low}' WHERE id BETWEEN {low} AND {low + 9}"]  # noqa: S608
 
+    def _next_column(self) -> list[str]:
+        """Statement by statement: rows under either set of columns stand side by side."""
+        self._columns += 1
+        name = f"extra_{self._columns}"
+        last = f"ALTER TABLE items DROP COLUMN IF EXISTS extra_{self._columns - 1}"
+        return [
+            f"ALTER TABLE items ADD COLUMN IF NOT EXISTS {name} text",
+            f"UPDATE items SET {name} = 'of ' || id WHERE id % 2 = 0",  # noqa: S608
+            last,
+        ]
 
-def kill_and_compare(topics: TopicsInBetween, threads: Threads, seed: int, kills: int) -> None:
+
+@dataclass(frozen=True)
+class Databases:
+    """The servers that the first pipeline reads, and the second writes to."""
+
+    source: EmbeddedPostgres
+    target: EmbeddedPostgres
+
+
+def kill_and_compare(
+    topics: TopicsInBetween, threads: Threads, databases: Databases, load: Load, seed: int
+) -> None:
     chance = random.Random(seed)
+    parts: list[Part | str] = [*("capture", "driver", "broker", "first", "source", "target")]
+    chance.shuffle(parts)
     first = PenstockRun(topics.first.file, environment=WITHOUT_SPARK)
     second = PenstockRun(topics.file, environment=WITHOUT_SPARK)
-    load = Load(topics.first.url, seed)
     try:
         with load.running():
-            for number in range(kills):
+            for number, part in enumerate(parts):
                 before = load.written
                 wait_until(lambda at=before: load.written > at + 40, "something was written")  # type: ignore[misc]
-                part: Part | str = chance.choice(("capture", "driver", "broker", "first"))
+                if first.exit_code is not None:
+                    first = PenstockRun(topics.first.file, environment=WITHOUT_SPARK)
                 if second.exit_code is not None:
                     second = PenstockRun(topics.file, environment=WITHOUT_SPARK)
                 if part == "capture":
@@ -83,6 +125,10 @@ def kill_and_compare(topics: TopicsInBetween, threads: Threads, seed: int, kills
                 elif part == "broker":
                     topics.kafka.kill()
                     topics.kafka.start()
+                elif part in ("source", "target"):
+                    server: EmbeddedPostgres = getattr(databases, part)
+                    server.kill()
+                    server.start()
                 elif part == "driver":
                     second.kill_driver()
                     second.wait_gone()
@@ -134,12 +180,23 @@ def test_capture_and_driver_die_at_every_place(
 @pytest.mark.release
 @pytest.mark.parametrize("seed", range(10))
 def test_everything_is_killed_under_load(
-    pipeline: PipelineUnderTest, target_url: str, threads: Threads, seed: int
+    fresh_server: FreshServer, make_pipeline: MakePipeline, threads: Threads, seed: int
 ) -> None:
+    databases = Databases(fresh_server(), fresh_server())
+    pipeline = make_pipeline(databases.source.create_database("shop"))
     pipeline.execute(*TABLES)
+    # A TRUNCATE is in order with rows where a table is one lane.
+    truncates = seed % 4 < 2
+    lanes = {"by": "table" if truncates else "key", "count": 2}
     with KafkaServer() as kafka:
         topics = TopicsInBetween(
-            pipeline, kafka, target_url, partitions=1 + seed % 3, transactional=seed % 2 == 1
+            pipeline,
+            kafka,
+            databases.target.create_database("back"),
+            partitions=1 + seed % 3,
+            transactional=seed % 2 == 1,
+            lanes=lanes,
         )
         topics.write(threads)
-        kill_and_compare(topics, threads, seed, kills=6)
+        load = Load(pipeline.url, seed, truncates=truncates)
+        kill_and_compare(topics, threads, databases, load, seed)
