@@ -468,6 +468,39 @@ def test_a_definition_shows_no_values() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rule", "missing", "again"),
+    [
+        ("hash", '{"anna"}', False),
+        ("hash", None, False),
+        ({"use": "hash", "when": "note = 'x'"}, '{"anna"}', True),
+        ({"use": "hash", "when": "note = 'x'"}, None, False),
+        ({"use": "template", "template": "{note}"}, '{"anna"}', True),
+        ({"use": "email", "random": True}, '{"anna"}', True),
+        ({"use": "token"}, '{"anna"}', True),
+        ({"use": "email", "nulls": "transform"}, None, True),
+    ],
+    ids=str,
+)
+def test_older_rows_of_a_column_that_came_later(
+    rule: Any, missing: str | None, again: bool
+) -> None:
+    """They have what a copy would give them, or the table is copied anew."""
+    hiding = transform({"email": rule}, mode="relaxed")
+    after = definition(PEOPLE)
+    email = replace(after.columns[1], missing=missing)
+    after = replace(after, columns=(after.columns[0], email, after.columns[2]))
+    before = replace(after, columns=(after.columns[0], after.columns[2]))
+    told = hiding.definition(after)
+    assert hiding.asks_for_copy(before, told) == again
+    assert not hiding.asks_for_copy(told, told)
+    if again or missing is None:
+        assert told.columns[1].missing in (None, "{NULL}")
+    else:
+        ((_, made, _),) = texts(rows(hiding, ("1", "anna", "x")))
+        assert told.columns[1].missing == f'{{"{made}"}}'
+
+
+@pytest.mark.parametrize(
     ("definition_sql", "shows"),
     [
         ("USING btree (id) WHERE (email = 'anna')", True),
