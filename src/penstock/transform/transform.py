@@ -186,18 +186,32 @@ class Transform(Step):
 
     def asks_for_copy(self, before: TableDefinition, after: TableDefinition) -> bool:
         """Whether rows that are older than a column of ``after`` (as ``definition`` gives it) have
-        values in it that only a copy tells.
+        values in it that only a copy tells, or have others than newer ones would.
         """
-        known = {column.attnum for column in before.columns}
+        known = {column.attnum: column.name for column in before.columns}
         covered = self.covered(after)
+        was, now = self._signatures(before), self._signatures(after)
         for column in after.columns:
-            if column.attnum in known or column.name not in covered or not column.is_delivered:
+            if column.name not in covered or not column.is_delivered:
+                continue
+            if column.attnum in known:
+                # Another type, length or name, and so another output for the same value.
+                signature = was.get(known[column.attnum])
+                if signature not in (None, now.get(column.name)):
+                    return True
                 continue
             rule = self.rules.rule(after.schema, after.name, column.name)
             fills = rule is not None and rule.nulls == "transform"
             if column.missing == _NULL or (column.missing is None and fills):
                 return True
         return False
+
+    def _signatures(self, table: TableDefinition) -> dict[str, str]:
+        return {
+            column: bound.signature
+            for column, bound in self.rules.bound(table.schema, table.name, facts_of(table))
+            if isinstance(bound, BoundRule)
+        }
 
     def refused(
         self, before: TableDefinition | None, after: TableDefinition
