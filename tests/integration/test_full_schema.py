@@ -131,12 +131,18 @@ def test_what_cannot_be_made_is_listed(
             "CREATE TABLE public.plain (id integer PRIMARY KEY)",
             f"ALTER TABLE public.plain OWNER TO {owner}",
             "INSERT INTO public.plain VALUES (1), (2)",
+            "CREATE FOREIGN DATA WRAPPER elsewhere",
+            "CREATE SERVER far FOREIGN DATA WRAPPER elsewhere",
+            f"CREATE USER MAPPING FOR {owner} SERVER far OPTIONS (password 's3cret')",
         ),
     )
     copied.target_url = fresh_server().url("not_yet")
     configure(copied, owner=True, create_database=True)
     report = snapshot(copied, spark)
     titles = [each.title for each in report.unrestored]
+    (mapping,) = (each for each in report.unrestored if each.title.startswith("user mapping"))
+    titles.remove(mapping.title)
+    assert "password '***'" in mapping.statement
     assert set(titles) == {
         "extension nowhere",
         "table public.needs",
@@ -149,8 +155,10 @@ def test_what_cannot_be_made_is_listed(
     ]
     assert list(report.refused) == ["public.needs"]
     assert copied.is_equal("public.plain")
-    status = json.loads(copied.command("status", str(copied.pipeline.file), "--json"))
-    assert [each["title"] for each in status["tables"]["unrestored"]] == titles
+    shown = copied.command("status", str(copied.pipeline.file), "--json")
+    assert "s3cret" not in "\n".join((shown, *copied.said))
+    told = [each["title"] for each in json.loads(shown)["tables"]["unrestored"]]
+    assert sorted(told) == sorted((*titles, mapping.title))
     # Once the source can do without it, all of it comes.
     execute(copied.pipeline.url, ("ALTER EXTENSION nowhere DROP TYPE public.odd",))
     execute(copied.pipeline.url, ("INSERT INTO public.needs VALUES (1, 'a')",))
@@ -159,4 +167,5 @@ def test_what_cannot_be_made_is_listed(
     assert {each.title for each in report.unrestored} == {
         "extension nowhere",
         "owner of table public.plain",
+        mapping.title,
     }

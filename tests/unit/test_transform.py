@@ -24,6 +24,7 @@ from penstock.model.errors import (
 )
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import (
+    ColumnDefinition,
     ConstraintDefinition,
     IndexDefinition,
     TableDefinition,
@@ -36,6 +37,10 @@ from penstock.testing.contract.deliveries import definition
 from penstock.transform.filter import Filter
 from penstock.transform.transform import Transform
 from penstock.transform.transform_check import check_rules, require_rules
+from penstock.transform.transformers.column_facts import ColumnFacts
+from penstock.transform.transformers.contract import Inputs
+from penstock.transform.transformers.keys import Keys
+from penstock.transform.transformers.registry import transformer_class
 
 KEY = "a key of the tests, of which nobody makes use"
 ID = Column("id", "int4", key=True)
@@ -468,6 +473,39 @@ def test_a_definition_shows_no_values() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rule", "missing", "again"),
+    [
+        ("hash", '{"anna"}', False),
+        ("hash", None, False),
+        ({"use": "hash", "when": "note = 'x'"}, '{"anna"}', True),
+        ({"use": "hash", "when": "note = 'x'"}, None, False),
+        ({"use": "template", "template": "{note}"}, '{"anna"}', True),
+        ({"use": "email", "random": True}, '{"anna"}', True),
+        ({"use": "token"}, '{"anna"}', True),
+        ({"use": "email", "nulls": "transform"}, None, True),
+    ],
+    ids=str,
+)
+def test_older_rows_of_a_column_that_came_later(
+    rule: Any, missing: str | None, again: bool
+) -> None:
+    """They have what a copy would give them, or the table is copied anew."""
+    hiding = transform({"email": rule}, mode="relaxed")
+    after = definition(PEOPLE)
+    email = replace(after.columns[1], missing=missing)
+    after = replace(after, columns=(after.columns[0], email, after.columns[2]))
+    before = replace(after, columns=(after.columns[0], after.columns[2]))
+    told = hiding.definition(after)
+    assert hiding.asks_for_copy(before, told) == again
+    assert not hiding.asks_for_copy(told, told)
+    if again or missing is None:
+        assert told.columns[1].missing in (None, "{NULL}")
+    else:
+        ((_, made, _),) = texts(rows(hiding, ("1", "anna", "x")))
+        assert told.columns[1].missing == f'{{"{made}"}}'
+
+
+@pytest.mark.parametrize(
     ("definition_sql", "shows"),
     [
         ("USING btree (id) WHERE (email = 'anna')", True),
@@ -591,6 +629,68 @@ def test_what_refers_needs_the_same_rule() -> None:
     assert "has not" in findings(same)["public.orders.person"]
 
 
+BY_MAIL = replace(
+    REFERS, definition="FOREIGN KEY (note) REFERENCES public.people(email)", name="by_mail"
+)
+
+
+def typed(email: TypeName, note: TypeName) -> tuple[ColumnDefinition, ...]:
+    key, first, last = definition(PEOPLE).columns
+    return key, replace(first, type=email), replace(last, type=note)
+
+
+def test_what_refers_needs_a_column_of_the_same_length_where_the_rule_cuts() -> None:
+    text = TypeName("pg_catalog", "text")
+    short = TypeName("pg_catalog", "character varying", "(34)")
+    rules = {"table": "people", "columns": {"email": "email", "note": "email"}}
+    found = findings(rules, constraints=(BY_MAIL,), columns=typed(text, short))
+    assert "another length" in found["public.people.note"]
+    long = TypeName("pg_catalog", "character varying", "(90)")
+    assert findings(rules, constraints=(BY_MAIL,), columns=typed(text, long)) == {}
+    # What depends on no length takes any.
+    rules = {"table": "people", "columns": {"email": "hash", "note": "hash"}}
+    assert findings(rules, constraints=(BY_MAIL,), columns=typed(text, short)) == {}
+    # And where the length changes, so does what is told of the table: it is copied anew.
+    hiding = transform({"email": "email", "note": "keep"}, mode="relaxed")
+    tables = [replace(definition(PEOPLE), columns=typed(t, text)) for t in (text, long, short)]
+    assert [hiding.asks_for_copy(tables[0], t) for t in tables] == [False, False, True]
+    assert len({hiding.rules.fingerprint(t) for t in tables}) == 2
+
+
+@pytest.mark.parametrize(
+    ("use", "passes"),
+    [("hash", True), ("email", True), ("uuid", True), ("encrypt", False), ("token", False)],
+)
+def test_what_refers_in_any_case_needs_a_rule_that_tells_no_case(use: str, passes: bool) -> None:
+    citext = TypeName("public", "citext", extension="citext")
+    rules = {"table": "people", "columns": {"email": use, "note": use}}
+    found = findings(rules, constraints=(BY_MAIL,), columns=typed(citext, citext))
+    assert ("tells upper from lower case" in str(found)) != passes
+    kind = transformer_class(use)
+    made = kind(kind.options_model(), Keys(KEY.encode()), ColumnFacts("c", "text", "citext"))
+    if passes:
+        same = made.apply(pa.array(["Anna@Shop.de", "anna@shop.de"]), Inputs())
+        assert len(same.unique()) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "lost"),
+    [
+        ({"use": "token", "alphabet": "alphanumeric"}, True),
+        ({"use": "token", "alphabet": "hex"}, True),
+        ({"use": "token", "short": "hash"}, True),
+        ({"use": "token", "short": "null"}, False),
+    ],
+    ids=str,
+)
+def test_what_surely_meets_is_lost(rule: Any, lost: bool) -> None:
+    index = IndexDefinition("people_email", True, "USING btree (email)", ("email",))
+    short = TypeName("pg_catalog", "character varying", "(8)")
+    columns = typed(short, TypeName("pg_catalog", "text"))
+    found = email_findings(rule, indexes=(index,), columns=columns)
+    assert found.startswith("failed" if lost else "warning")
+
+
 @pytest.mark.parametrize(
     ("rule", "why"),
     [
@@ -603,11 +703,8 @@ def test_what_refers_needs_the_same_rule() -> None:
     ids=str,
 )
 def test_the_same_rule_is_not_enough_where_it_depends_on_more(rule: Any, why: str) -> None:
-    by_mail = replace(
-        REFERS, definition="FOREIGN KEY (note) REFERENCES public.people(email)", name="by_mail"
-    )
     rules = {"table": "people", "columns": {"email": rule, "note": rule}}
-    found = findings(rules, constraints=(by_mail,)).get("public.people.note", "")
+    found = findings(rules, constraints=(BY_MAIL,)).get("public.people.note", "")
     assert (why in found) if why else not found
 
 

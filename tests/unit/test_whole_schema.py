@@ -40,6 +40,15 @@ def entry(number: int, kind: str, name: str, **others: object) -> Entry:
     return replace(plain, **others)  # type: ignore[arg-type]
 
 
+def test_passwords_of_other_servers_are_not_shown() -> None:
+    said = "CREATE USER MAPPING FOR app SERVER far OPTIONS (password 's3c''ret', \"user\" 'me');"
+    shown = entry(1, "USER MAPPING", "app", statement=said).shown
+    assert shown == (
+        "CREATE USER MAPPING FOR app SERVER far OPTIONS (password '***', \"user\" '***');"
+    )
+    assert entry(1, "VIEW", "v", statement=" SELECT 's3cret' ").shown == "SELECT 's3cret'"
+
+
 # -- archives ------------------------------------------------------------------------------------
 
 

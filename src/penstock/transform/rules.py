@@ -57,6 +57,10 @@ class BoundRule:
     def signature(self) -> str:
         """The same for rules that give the same output for the same input, in any column."""
         said = {**self.rule.model_dump(mode="json"), "version": self.transformer.version}
+        if self.transformer.limit is not None:
+            said["length"] = self.transformer.limit
+        if self.transformer.folds_case:
+            said["folded"] = True
         return json.dumps([said, self.transformer.vocabulary], sort_keys=True, default=str)
 
 

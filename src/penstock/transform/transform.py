@@ -47,6 +47,9 @@ Known = Mask | None
 """Where a value was sent; None: everywhere."""
 
 
+_NULL = "{NULL}"
+
+
 @dataclass(frozen=True)
 class _Images:
     """New or old images of a table's changes, or copied rows. ``text`` gives a column and where it
@@ -154,7 +157,9 @@ class Transform(Step):
         }
 
     def _missing(self, table: TableDefinition, column: ColumnDefinition) -> str | None:
-        """What rows have that are older than the column: a value like all others."""
+        """What rows have that are older than the column: a value like all others; null where that
+        is not the same for all of them (``asks_for_copy``).
+        """
         if column.missing is None:
             return None
         from penstock.decode.types.array_text import split_array
@@ -167,15 +172,46 @@ class Transform(Step):
         try:
             (value,) = split_array(column.missing).elements
             bound = self.rules.bind(rule, facts, f"{table.qualified_name}.{column.name}")
-            if bound.inputs or bound.transformer.is_random or value is None:
+            if value is None:
                 return None
+            if bound.inputs or bound.transformer.is_random or bound.condition is not None:
+                return _NULL
             made = bound.transformer.apply(pa.array([value], pa.string()), Inputs())[0].as_py()
         except (MalformedTextError, UnfitError, ValueRefusedError, ValueError, pa.ArrowInvalid):
-            return None
+            return _NULL
         if made is None:
-            return "{NULL}"
+            return _NULL
         quoted = made.replace("\\", "\\\\").replace('"', '\\"')
         return f'{{"{quoted}"}}'
+
+    def asks_for_copy(self, before: TableDefinition, after: TableDefinition) -> bool:
+        """Whether rows that are older than a column of ``after`` (as ``definition`` gives it) have
+        values in it that only a copy tells, or have others than newer ones would.
+        """
+        known = {column.attnum: column.name for column in before.columns}
+        covered = self.covered(after)
+        was, now = self._signatures(before), self._signatures(after)
+        for column in after.columns:
+            if column.name not in covered or not column.is_delivered:
+                continue
+            if column.attnum in known:
+                # Another type, length or name, and so another output for the same value.
+                signature = was.get(known[column.attnum])
+                if signature not in (None, now.get(column.name)):
+                    return True
+                continue
+            rule = self.rules.rule(after.schema, after.name, column.name)
+            fills = rule is not None and rule.nulls == "transform"
+            if column.missing == _NULL or (column.missing is None and fills):
+                return True
+        return False
+
+    def _signatures(self, table: TableDefinition) -> dict[str, str]:
+        return {
+            column: bound.signature
+            for column, bound in self.rules.bound(table.schema, table.name, facts_of(table))
+            if isinstance(bound, BoundRule)
+        }
 
     def refused(
         self, before: TableDefinition | None, after: TableDefinition

@@ -321,7 +321,7 @@ def _foreign_key(
             own,
             f"refers to {where} (constraint {constraint.name}), but has "
             + (
-                "another rule"
+                _other_rule(mine, its)
                 if mine and its
                 else "a rule that the other has not"
                 if mine
@@ -332,8 +332,16 @@ def _foreign_key(
         )
 
 
+def _other_rule(mine: BoundRule, its: BoundRule) -> str:
+    if mine.rule == its.rule and mine.transformer.limit != its.transformer.limit:
+        return "another length, which the rule's output hangs on"
+    return "another rule"
+
+
 def _parted(bound: BoundRule, is_nullable: bool) -> str | None:
     """Why the same rule gives a value and what refers to it another output; None: it does not."""
+    if bound.transformer.facts.type_name == "citext" and not bound.transformer.folds_case:
+        return f"{bound.rule.use} tells upper from lower case, which the column's type does not"
     if bound.transformer.is_random:
         return "the rule draws at random, another value each time"
     if bound.condition is not None:

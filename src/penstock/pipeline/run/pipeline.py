@@ -33,7 +33,7 @@ from penstock.pipeline.run.stream import Stream, StreamParts
 from penstock.pipeline.run.supervisor import Stopping, Supervisor
 from penstock.pipeline.run.watched import Watched
 from penstock.pipeline.schema.schema_follower import SchemaFollower
-from penstock.pipeline.tables.changed_rules import heed_rules
+from penstock.pipeline.tables.changed_rules import check_rules_at_start, heed_rules
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.subscribed_tables import SubscribedTables
 from penstock.source.capture_elsewhere import CaptureElsewhere, CaptureShared
@@ -116,6 +116,7 @@ class Pipeline:
         committer = BatchCommitter(context, wanted_lsn=target, observe=self._observers.delivered)
         subscribed = SubscribedTables(context, tables, committer)
         joins = CurrentJoins()
+        check_rules_at_start(context, subscription)
         subscribed.enrol(subscription, begin)
         heed_rules(context, tables)
         committer.resume(begin, tables)

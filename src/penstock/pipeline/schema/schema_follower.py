@@ -170,6 +170,9 @@ class SchemaFollower:
         follows = isinstance(self._destination, FollowsSchema) or change.before is None
         if not follows and (step := self._policy.shapes_rows(change)):
             raise _not_followed(change, step, position, self._destination.name)
+        if self._transform is not None and change.before is not None and change.after is not None:
+            again = self._transform.asks_for_copy(change.before, change.after)
+            change = replace(change, is_rewrite=change.is_rewrite or again)
         return change
 
     def _refused_parts(

@@ -10,6 +10,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.table_state import Errored, Init
 from penstock.pipeline.run.context import RunContext
 from penstock.pipeline.tables.registry import TableRegistry
+from penstock.source.contract import Subscription
 from penstock.store import Store
 from penstock.transform.step import Step, marked_by
 from penstock.transform.transform_check import require_rules
@@ -17,18 +18,26 @@ from penstock.transform.transform_check import require_rules
 _log = logging.getLogger(__name__)
 
 
-def heed_rules(context: RunContext, tables: TableRegistry) -> None:
-    """At the start, before anything is delivered: rules have to suit the tables, and a table whose
-    rows came under others is copied anew. Raises ConfigError where rules do not suit, or tables
-    are not copied.
+def check_rules_at_start(context: RunContext, subscription: Subscription) -> None:
+    """Before anything is made at the destination: rules have to suit the tables that are published,
+    and those that were followed before. Raises ConfigError where they do not.
     """
-    transform, store = context.transform, context.store
-    steps = (context.filter, transform)
-    known = store.get_table_schemas()
-    if transform is not None:
-        asked = context.session.definitions_of(list(known))
-        seen = transform.seen(asked.values())
-        require_rules(transform, seen, merges=context.destination.capabilities.merges)
+    transform, session = context.transform, context.session
+    if transform is None:
+        return
+    asked = {table.oid: table for table in session.definitions(list(subscription.tables))}
+    asked |= session.definitions_of(
+        [o for o in context.store.get_table_schemas() if o not in asked]
+    )
+    seen = transform.seen(asked.values())
+    require_rules(transform, seen, merges=context.destination.capabilities.merges)
+
+
+def heed_rules(context: RunContext, tables: TableRegistry) -> None:
+    """At the start, before anything is delivered: a table whose rows came under other rules is
+    copied anew. Raises ConfigError where tables are not copied.
+    """
+    store, steps = context.store, (context.filter, context.transform)
     others = changed_tables(store, steps)
     if not others:
         return

@@ -48,14 +48,20 @@ class SiblingSchemas:
                 "it without a filter",
                 remedy="begin with a copy: leave `from: log` of this destination out",
             )
-        found = [
-            self._version(table.oid, begin.end_lsn) if table.oid in self._versions else table
-            for table in tables
-        ]
-        wanted = self._context.filter
-        if wanted is not None and self._context.destination.capabilities.merges:
-            return wanted.definitions(found)
+        found: list[TableDefinition] = []
+        for table in tables:
+            if table.oid in self._versions:
+                found += self._told(self._version(table.oid, begin.end_lsn))
+            else:
+                found.append(table)
         return found
+
+    def _told(self, table: TableDefinition) -> list[TableDefinition]:
+        """A table as this destination is told of it, as the source's own are (``seen_by``)."""
+        context, found = self._context, [table]
+        if context.filter is not None and context.destination.capabilities.merges:
+            found = context.filter.definitions(found)
+        return found if context.transform is None else context.transform.definitions(found)
 
     def _version(self, oid: int, lsn: int) -> TableDefinition:
         versions = self._versions[oid]

@@ -126,6 +126,8 @@ class String(Transformer):
 
     options_model = StringOptions
     takes_nulls = True
+    is_folding = True
+    limit = None
 
     @property
     def uniqueness(self) -> Uniqueness:

@@ -72,13 +72,14 @@ class Transformer(ABC):
 
     ``families`` are the kinds of columns that it suits; None for all. ``is_keyed``: it needs the
     pipeline's key unless it draws at random. ``takes_nulls``: an empty text in place of a null
-    gives something sensible.
+    gives something sensible. ``is_folding``: all that it makes of a value is ``drawn``.
     """
 
     options_model: ClassVar[type[NoOptions]] = NoOptions
     families: ClassVar[frozenset[str] | None] = frozenset({"text"})
     is_keyed: ClassVar[bool] = True
     takes_nulls: ClassVar[bool] = False
+    is_folding: ClassVar[bool] = False
     version: ClassVar[int] = 1
     """Counted up where the same input gives another output than before."""
 
@@ -122,6 +123,16 @@ class Transformer(ABC):
         """A digest of the words that it chooses from; empty where it has none."""
         return ""
 
+    @property
+    def limit(self) -> int | None:
+        """The column's length where what it gives hangs on it; None where it does not."""
+        return self.facts.length
+
+    @property
+    def folds_case(self) -> bool:
+        """Whether it gives the same for values that the column takes for equal (citext)."""
+        return self.is_folding and self.facts.type_name == "citext"
+
     def check(self) -> None:  # noqa: B027 (most take every option that their model takes)
         """Raise UnfitError where options and column do not go together."""
 
@@ -141,6 +152,8 @@ class Transformer(ABC):
     def drawn(self, values: pa.Array) -> Drawn:
         """128 bits for each value: the same for the same, or random ones."""
         assert self._draws is not None  # noqa: S101 (is_keyed says so)
+        if self.folds_case:
+            values = pa.compute.utf8_lower(values)
         return self._draws.of(values)
 
     def cut(self, texts: pa.Array) -> pa.Array:

@@ -64,6 +64,12 @@ class _Words(Transformer):
     def vocabulary(self) -> str:
         return digest(self._vocabulary)
 
+    @property
+    def limit(self) -> int | None:
+        length = self.facts.length
+        longest = pc.max(pc.utf8_length(self._vocabulary)).as_py()
+        return None if length is None or longest <= length else length
+
     def apply(self, values: pa.Array, inputs: Inputs) -> pa.Array:
         return self.cut(words(self.drawn(values), self._vocabulary))
 
@@ -242,10 +248,24 @@ class Email(Transformer):
 
     options_model = EmailOptions
     takes_nulls = True
+    is_folding = True
 
     @property
     def uniqueness(self) -> Uniqueness:
-        return "not promised" if self.facts.length is None or self.facts.length >= 60 else "lost"
+        length = self.facts.length
+        room = max(60, 17 + len(self.options.host))
+        return "not promised" if length is None or length >= room else "lost"
+
+    @property
+    def limit(self) -> int | None:
+        length = self.facts.length
+        if length is None or self.options.keep_domain:
+            return length
+        name = 0
+        if self.options.name == "person":
+            names = _plain_names(self.options.locale)
+            name = pc.max(pc.utf8_length(names)).as_py() + 1
+        return None if name + 17 + len(self.options.host) <= length else length
 
     @property
     def vocabulary(self) -> str:
@@ -264,6 +284,8 @@ class Email(Transformer):
             raise UnfitError(f"the column has {self.facts.length} characters, too few for emails")
 
     def apply(self, values: pa.Array, inputs: Inputs) -> pa.Array:
+        if self.folds_case:
+            values = pc.utf8_lower(values)
         drawn = self.drawn(values)
         bits = hexadecimal(np.ascontiguousarray(drawn[:, 1:]).view(np.uint8).reshape(-1, 8))
         if self.options.name == "person":
@@ -285,7 +307,9 @@ class Email(Transformer):
         made = joined(local, domain)
         if self.facts.length is None:
             return made
-        short = joined(pc.utf8_slice_codeunits(bits, 0, 12), "@", self.options.host)
+        # 64 bits where they have room.
+        kept = 16 if self.facts.length > 16 + len(self.options.host) else 12
+        short = joined(pc.utf8_slice_codeunits(bits, 0, kept), "@", self.options.host)
         fits = pc.less_equal(pc.utf8_length(made), self.facts.length)
         return self.cut(pc.if_else(fits, made, short))
 

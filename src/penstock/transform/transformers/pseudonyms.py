@@ -42,6 +42,8 @@ class Hash(Transformer):
     options_model = HashOptions
     families = frozenset({"text", "bytea"})
     takes_nulls = True
+    is_folding = True
+    limit = None
 
     @property
     def uniqueness(self) -> Uniqueness:
@@ -79,6 +81,8 @@ class Uuid(Transformer):
     options_model = UuidOptions
     families = frozenset({"uuid", "text"})
     takes_nulls = True
+    is_folding = True
+    limit = None
 
     @property
     def uniqueness(self) -> Uniqueness:
@@ -212,6 +216,10 @@ _ALPHABETS = {
 }
 
 
+_HASH_DIGITS = 16
+"""Of a hash in hexadecimal: 64 bits."""
+
+
 class TokenOptions(NoOptions):
     """``alphabet``: the characters that are replaced by others of it; all else stays in its place.
     ``short``: what becomes of texts with so few of them that there are fewer than a million such.
@@ -231,8 +239,15 @@ class Token(Transformer):
     @property
     def uniqueness(self) -> Uniqueness:
         # Upper and lower case come out alike.
-        is_whole = self.options.alphabet == "digits" and self.options.short == "refuse"
-        return "kept" if is_whole else "not promised"
+        if self.options.alphabet != "digits":
+            return "lost"
+        if self.options.short == "hash" and self.limit is not None:
+            return "not promised" if self.limit >= _HASH_DIGITS else "lost"
+        return "kept" if self.options.short == "refuse" else "not promised"
+
+    @property
+    def limit(self) -> int | None:
+        return self.facts.length if self.options.short == "hash" else None
 
     def apply(self, values: pa.Array, inputs: Inputs) -> pa.Array:
         return self._made(values, back=False)
@@ -315,6 +330,7 @@ class Encrypt(Transformer):
     """AES-SIV (RFC 5297), which can be undone with the key; in URL-safe base64."""
 
     families = frozenset({"text", "bytea"})
+    limit = None
 
     @property
     def uniqueness(self) -> Uniqueness:

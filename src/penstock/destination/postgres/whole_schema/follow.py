@@ -177,9 +177,7 @@ class _Making:
     def _make(self, entry: Entry, former: Entry | None) -> None:
         if entry.kind == "TABLE" and former is not None:
             why = "it is another one at the source by now, and not followed"
-            self.refused.append(
-                Unrestored(entry.title, entry.statement.strip(), why, is_older=True)
-            )
+            self.refused.append(Unrestored(entry.title, entry.shown, why, is_older=True))
             return
         script = self._scripts.of([entry])
         is_replaced = former is not None and self._is_replaced(entry, script)

@@ -104,7 +104,7 @@ def restore(conn: Connection, scripts: Scripts, entries: Sequence[Entry]) -> lis
 
 
 def unrestored(entry: Entry, error: psycopg.Error) -> Unrestored:
-    return Unrestored(entry.title, entry.statement.strip(), said(error))
+    return Unrestored(entry.title, entry.shown, said(error))
 
 
 def attempt(conn: Connection, script: str) -> psycopg.Error | None:

@@ -358,9 +358,7 @@ def _without_firing(entries: Sequence[Entry]) -> tuple[list[Entry], list[Unresto
     """What can be made while triggers stay on, and the rest."""
     why = "it would act while rows are applied, since the role may not switch triggers off"
     return [entry for entry in entries if entry.kind not in _FIRING], [
-        Unrestored(entry.title, entry.statement.strip(), why)
-        for entry in entries
-        if entry.kind in _FIRING
+        Unrestored(entry.title, entry.shown, why) for entry in entries if entry.kind in _FIRING
     ]
 
 

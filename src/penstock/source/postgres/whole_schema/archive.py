@@ -6,6 +6,7 @@ are a sign byte and bytes from the lowest on, texts a length and bytes, -1 for n
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,11 @@ _MAGIC = b"PGDMP"
 _CUSTOM = 1
 _SECTIONS: dict[int, Section] = {2: "pre", 3: "data", 4: "post"}
 _OLDEST, _NEWEST = (1, 14), (1, 16)
+
+
+# Their options hold what it takes to get into another server.
+_WITH_SECRETS = {"FOREIGN DATA WRAPPER", "SERVER", "SUBSCRIPTION", "USER MAPPING"}
+_LITERAL = re.compile(r"'(?:[^']|'')*'")
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,12 @@ class Entry:
         """What to call it in a list."""
         where = f"{self.schema}." if self.schema else ""
         return f"{self.kind.lower()} {where}{self.name}"
+
+    @property
+    def shown(self) -> str:
+        """The statement for logs and lists: passwords of other servers are blank in it."""
+        said = self.statement.strip()
+        return _LITERAL.sub("'***'", said) if self.kind in _WITH_SECRETS else said
 
 
 def read_entries(archive: bytes) -> list[Entry]:
