@@ -30,7 +30,12 @@ from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, Row, TableName, frozen
 from penstock.testing.change_builder import ChangeBuilder
-from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
+from penstock.testing.contract.chunk_rows import (
+    ChunkRows,
+    copy_chunks,
+    write_chunks,
+    write_elsewhere,
+)
 from penstock.testing.contract.deliveries import (
     ITEMS,
     assert_delivered,
@@ -224,4 +229,33 @@ def test_rows_that_went_unseen_are_not_left_after_another_copy(tmp_path: Path) -
     destination.truncate_table(table)
     copy_chunks(destination, ChunkRows(ITEMS, "0", [], Frontier(0x30, 0x30)))
     assert not adapter.rows(name)
+    adapter.close()
+
+
+def test_another_catalogue_with_the_same_data_path_leaves_the_rows_of_the_first(
+    tmp_path: Path,
+) -> None:
+    """Both are of pipelines with the same name. Files that a driver left behind go from its own."""
+    adapter = DucklakeAdapter(tmp_path)
+    destination = opened(adapter)
+    assert isinstance(destination, DucklakeDestination)
+    destination.truncate_table(definition(ITEMS))
+    rows = [("1", "a"), ("2", "b")]
+    copy_chunks(destination, ChunkRows(ITEMS, "0", rows, Frontier(1, 1)))
+    write_chunks(destination, ChunkRows(ITEMS, "1", [("3", "c")], Frontier(1, 1)))
+    worker = adapter.make()
+    assert isinstance(worker, DucklakeDestination)
+    write_elsewhere(destination, worker, ChunkRows(ITEMS, "2", [("4", "d")], Frontier(1, 1)))
+    destination.close()
+    copied = set((tmp_path / "data" / "penstock-copies").rglob("*.parquet"))
+    assert len(copied) == 3
+    other = {"catalog_file": str(tmp_path / "other.ducklake"), "data_path": str(tmp_path / "data")}
+    another = DucklakeDestination(DucklakeOptions.model_validate(other), PIPELINE)
+    another.open()
+    another.close()
+    assert set((tmp_path / "data" / "penstock-copies").rglob("*.parquet")) == copied
+    opened(adapter)
+    assert len(set((tmp_path / "data" / "penstock-copies").rglob("*.parquet"))) == 1
+    left: list[Row] = [dict(zip(("id", "name"), row, strict=True)) for row in rows]
+    assert adapter.rows((ITEMS.schema, ITEMS.name)) == Counter(map(frozen, left))
     adapter.close()

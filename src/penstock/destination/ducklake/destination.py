@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -37,9 +38,10 @@ from penstock.destination.families.staged_merge.destination import StagedMergeDe
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark, MergeBatch, StagedChunk
 from penstock.destination.families.staged_merge.stage import FolderStage
+from penstock.destination.families.staged_merge.task_writer import StagedChunkWriter
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
-from penstock.destination.protocols import CopiedByWorkers, TableSum, Verifiable
+from penstock.destination.protocols import CopiedByWorkers, TableSum, Ticket, Verifiable
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, refused_alone
 from penstock.model.schema_change import TableChange
@@ -47,6 +49,8 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
 
 _MANY_TABLES = 20
+_COPIES = "copies"
+"""The note with the name of the folder for copied rows."""
 _ONE_PROCESS = (
     "destination ducklake: a catalogue that is a file can be open in one process only: who reads "
     "the lake keeps the pipeline waiting, and the other way round; one in Postgres has no such "
@@ -70,6 +74,7 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._lake = Lake(options)
         self._there: Mapping[tuple[str, str], Columns] | None = None
+        self._copies_name = ""
         self.typing = ColumnTyping(TYPES, options.unfit)
         every = options.maintenance.every
         self.maintenance_every = math.inf if every == "never" else every
@@ -94,12 +99,23 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         self._lake.may_create = True
         with self._lock, self._lake.session() as session:
             super().open()
+            self._copies_name = self._named_copies()
             catalogue = f"__ducklake_metadata_{self._lake.name}"
             known = session.execute(
                 f"SELECT path FROM {catalogue}.ducklake_data_file UNION ALL"
                 f" SELECT path FROM {catalogue}.ducklake_files_scheduled_for_deletion"
             ).fetchall()
         remove_strays(self._copies, [path for (path,) in known])
+
+    def _named_copies(self) -> str:
+        """Of this ledger alone: another catalogue may have the same data path and a pipeline of the
+        same name, and this one does not know the files of that.
+        """
+        name = self.ledger.read(_COPIES).get(_COPIES)
+        if name is None:
+            name = uuid.uuid4().hex
+            self.ledger.write(self._driver, {_COPIES: name})
+        return name
 
     def committed(self) -> Watermarks | None:
         with suppress(NoLakeError), self._lake.session():
@@ -186,10 +202,18 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     @property
     def _copies(self) -> Path:
-        return Path(self.options.data_path).absolute() / "penstock-copies" / self.pipeline
+        root = Path(self.options.data_path).absolute() / "penstock-copies"
+        return root / self.pipeline / self._copies_name
 
     def chunk_stage(self, target: Target) -> DuckLakeChunkFiles:
         return DuckLakeChunkFiles(str(self._copies), target)
+
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        return {**super().chunk_ticket(table, again=again), _COPIES: self._copies_name}
+
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> StagedChunkWriter:
+        self._copies_name = ticket[_COPIES]
+        return super().ticket_writer(table, ticket)
 
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:
