@@ -36,7 +36,13 @@ from tests.lake_drivers import items_with
 from tests.objects_server import ObjectServer
 from tests.snowflake_stand_in import STAGE, SnowflakeStandIn, stand_in_module
 from tests.warehouse_adapter import WarehouseAdapter, WarehouseChanges, WarehouseLatest
-from tests.warehouse_drivers import expect_none_lost_at_failpoints, expect_rows_left
+from tests.warehouse_drivers import (
+    expect_names_handed_on,
+    expect_none_lost_at_failpoints,
+    expect_rows_left,
+    expect_table_taken_back,
+    expect_tables_recreated,
+)
 
 
 class StandInAdapter(WarehouseAdapter):
@@ -109,6 +115,21 @@ def test_every_change_stands_once_whatever_the_driver_dies_at(
     adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect_none_lost_at_failpoints(adapter, "snowflake", monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "made", [StandInAdapter, StandInChanges], ids=["merge", "append"], indirect=True
+)
+def test_a_table_takes_the_name_of_one_that_stayed(adapter: StandInAdapter) -> None:
+    expect_tables_recreated(adapter)
+
+
+def test_a_table_that_stayed_is_taken_back(adapter: StandInAdapter) -> None:
+    expect_table_taken_back(adapter)
+
+
+def test_a_name_is_handed_on_in_one_transaction(adapter: StandInAdapter) -> None:
+    expect_names_handed_on(adapter)
 
 
 def test_a_batch_is_one_transaction_with_one_merge_a_table(adapter: StandInAdapter) -> None:

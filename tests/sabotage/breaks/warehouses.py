@@ -167,6 +167,24 @@ BREAKS = (
         ),
     ),
     Break(
+        name="a-name-that-is-not-free",
+        guarantee="Once, in warehouses",
+        without="A table cannot have the name of one that stayed when it was followed no longer.",
+        file="destination/families/kept_tables.py",
+        edits=(('                notes[f"table/{table.oid}"] = None\n', ""),),
+        noticed_by=(
+            ("contract/test_snowflake.py", "test_a_table_takes_the_name_of_one_that_stayed"),
+        ),
+    ),
+    Break(
+        name="a-name-that-is-handed-on",
+        guarantee="Once, in warehouses",
+        without="What a transaction made of a table does not count before it is committed.",
+        file="destination/families/warehouse/destination.py",
+        edits=(("(self._known() | self._made)", "self._known()"),),
+        noticed_by=(("contract/test_snowflake.py", "test_a_name_is_handed_on_in_one_transaction"),),
+    ),
+    Break(
         name="blanks-at-the-end-of-a-key",
         guarantee="Once, in warehouses",
         without="Two rows whose keys differ in blanks at their ends are one to Redshift.",

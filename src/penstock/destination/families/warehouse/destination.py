@@ -237,9 +237,10 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def _expect_own_name(self, target: Target) -> None:
         """Raise TableRefused where another table of the pipeline has the same name there."""
-        named = self.dialect.table(target)
-        for other in (*self._known().values(), *self._made.values()):
-            if other.oid != target.oid and self.dialect.table(other) == named:
+        named = self._place(target)
+        # What this transaction has made of a table is newer than what the ledger says.
+        for other in (self._known() | self._made).values():
+            if other.oid != target.oid and self._place(other) == named:
                 raise TableRefused(
                     f"table {target.qualified_name} and table {other.qualified_name} have the same "
                     f"name in {self.name}, {named}",
@@ -248,6 +249,9 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
                     table=target.oid,
                 )
         self._made[target.oid] = target
+
+    def _place(self, target: Target) -> str:
+        return self.dialect.table(target)
 
     def empty(self, target: Target) -> None:
         """Not by TRUNCATE, which would commit what stands before it."""
