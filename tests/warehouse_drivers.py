@@ -14,7 +14,7 @@ from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.families.warehouse.destination import WarehouseDestination
 from penstock.destination.protocols import TakesCopies
-from penstock.model.errors import Fenced
+from penstock.model.errors import Fenced, TableRefused
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.watermarks import Watermarks
@@ -153,6 +153,24 @@ def expect_names_handed_on(adapter: Adapter) -> None:
     destination.commit_sections([rows, *changes], Watermarks(builder.frontier))
     assert [row["name"] for row in map(dict, adapter.rows(("public", "items_old")))] == ["former"]
     assert [row["name"] for row in map(dict, adapter.rows(("public", "items")))] == ["new"]
+
+
+def expect_rename_refused(adapter: Adapter) -> None:
+    """A table is to have the name of one that was let go and stayed, with the same columns."""
+    former, renamed = table("items_old", *ITEMS.columns), replace(ITEMS, name="items_old")
+    destination, builder = opened(adapter, former), ChangeBuilder()
+    assert isinstance(destination, WarehouseDestination)
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "live")
+        builder.insert(former, "2", "former")
+    deliver(destination, builder.frontier, [builder.cut()])
+    destination.let_go(definition(former))
+    change = TableChange(definition(ITEMS), definition(renamed))
+    renames = SchemaChange(Position(1, 1), 0, "ALTER TABLE", (change,))
+    with pytest.raises(TableRefused, match="items_old already") as refused:
+        destination.commit_sections([renames], Watermarks(Frontier(2**40, 2**40)))
+    assert refused.value.table == ITEMS.oid
+    assert [row["name"] for row in map(dict, adapter.rows(("public", "items")))] == ["live"]
 
 
 def every_kind_of_change(builder: ChangeBuilder) -> ChangeSet:

@@ -185,6 +185,41 @@ BREAKS = (
         noticed_by=(("contract/test_snowflake.py", "test_a_name_is_handed_on_in_one_transaction"),),
     ),
     Break(
+        name="a-table-in-the-place-of-another",
+        guarantee="Once, in warehouses",
+        without="A table that is renamed is dropped where another one has the name and columns.",
+        file="destination/families/warehouse/tables.py",
+        edits=(("            self._expect_own(session, mark)\n", ""),),
+        noticed_by=(
+            (
+                "contract/test_snowflake.py",
+                "test_a_table_does_not_take_the_place_of_one_that_stayed",
+            ),
+            (
+                "contract/test_bigquery.py",
+                "test_a_table_does_not_take_the_place_of_one_that_stayed",
+            ),
+        ),
+    ),
+    Break(
+        name="a-driver-that-slept-in-a-schema-change",
+        guarantee="Once, in warehouses",
+        without="A driver that another one has replaced drops the table of that one.",
+        file="destination/families/warehouse/destination.py",
+        edits=(
+            (
+                "        in_transaction = self.session.in_transaction\n",
+                "        in_transaction = True\n",
+            ),
+        ),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_a_driver_that_slept_in_a_schema_change_drops_no_table_of_the_next_one",
+            ),
+        ),
+    ),
+    Break(
         name="blanks-at-the-end-of-a-key",
         guarantee="Once, in warehouses",
         without="Two rows whose keys differ in blanks at their ends are one to Redshift.",

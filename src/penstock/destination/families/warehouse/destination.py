@@ -170,6 +170,15 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         with self.session.outside():
             yield
 
+    def _run_as_driver(self, statement: str) -> None:
+        """Execute what changes a table. Outside of a transaction nothing else keeps out a driver
+        that slept until the next one was done: it looks right before the statement.
+        """
+        in_transaction = self.session.in_transaction
+        if not in_transaction and not self.ledger.is_current(self._driver):
+            raise fenced(self.name, self.pipeline)
+        self.session.run(statement)
+
     def held(self, target: Target) -> Mark | None:
         name = f"held/{target.oid}"
         note = self.ledger.read(name).get(name)
@@ -196,7 +205,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
     def drop(self, target: Target) -> None:
         with self._changing_tables():
             self._drop_view(target)
-            self.session.run(self.dialect.drop_table(self.dialect.table(target)))
+            self._run_as_driver(self.dialect.drop_table(self.dialect.table(target)))
             one_each(self.dialect.drop_staging(target), self.session)
 
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
@@ -218,7 +227,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         with self.session.alone(after.oid), self._changing_tables():
             there = warehouse_tables(self.session, self.dialect)
             mark = f"penstock {self.pipeline} {self._commits + 1}/{self._alters}"
-            alteration.resume(self.session, there, mark)
+            alteration.resume(self.session, self._run_as_driver, there, mark)
             one_each(self.dialect.staging_table(after), self.session)
             self._make_view(after)
             if view_of(self.dialect, after) != view_name(self.dialect, before):
