@@ -391,6 +391,7 @@ def test_a_driver_that_slept_in_a_schema_change_drops_no_table_of_the_next_one(
         found = run(statement)
         if "penstock_swapped" in statement and statement.startswith("CREATE") and not others:
             others.append(opened(adapter))
+            assert isinstance(others[0], BigQueryDestination)
             others[0].commit_sections([altered], at)
         return found
 

@@ -23,11 +23,13 @@ from penstock.destination.ducklake.tables import lake_tables
 from penstock.destination.families.change_tables.latest import WindowedLatest, latest_query
 from penstock.destination.families.change_tables.task_writer import source_of
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.object_stage import stage_owner
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
 from penstock.model.errors import DestinationError, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
+from penstock.objects.bucket import Bucket
 from penstock.testing import Adapter, DestinationContract, FrozenRow, Row, TableName, frozen
 from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.chunk_rows import (
@@ -46,6 +48,8 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from tests.lake_changes import ChangeTables, Keeps
+from tests.lake_drivers import expect_staged_in_a_bucket
+from tests.objects_server import ObjectServer
 
 PIPELINE = "shop"
 
@@ -65,10 +69,12 @@ class DucklakeAdapter(Adapter):
     keeps_messages = False
     follows_columns = False
 
-    def __init__(self, folder: Path, catalog: str | None = None, mode: str = "merge") -> None:
+    def __init__(
+        self, folder: Path, catalog: str | None = None, mode: str = "merge", **more: Any
+    ) -> None:
         place = {"catalog": catalog} if catalog else {"catalog_file": str(folder / "meta.ducklake")}
         options = {"data_path": str(folder / "data"), "maintenance": {"every": "never"}}
-        self.options = DucklakeOptions.model_validate({**place, **options, "mode": mode})
+        self.options = DucklakeOptions.model_validate({**place, **options, "mode": mode, **more})
         self._made: list[Destination] = []
         self._reader = Lake(self.options)
 
@@ -162,6 +168,15 @@ def test_another_driver_takes_over_in_the_middle_of_a_commit(
     (current,) = others
     deliver(current, builder.frontier, [changes])
     assert_delivered(adapter, reference(changes))
+    adapter.close()
+
+
+def test_a_stage_in_an_object_store(object_server: ObjectServer, tmp_path: Path) -> None:
+    stage, options = object_server.place(), object_server.direct_options
+    adapter = DucklakeAdapter(tmp_path, stage=stage, stage_options=options)
+    owner = stage_owner("ducklake")
+    expect_staged_in_a_bucket(adapter, Bucket(f"{stage}/{PIPELINE}", options, owner))
+    assert not (tmp_path / "data-stage").exists()
     adapter.close()
 
 

@@ -36,7 +36,7 @@ BREAKS = (
         name="blank-lines",
         guarantee="Once, in warehouses",
         without="Nothing stands for null in files: a row without values is a blank line.",
-        file="destination/families/warehouse/object_stage.py",
+        file="destination/families/warehouse/loaded_files.py",
         edits=(("        null = own_null(path.name)\n", '        null = ""\n'),),
         noticed_by=(("contract/test_snowflake.py", "test_rows_without_a_value"),),
     ),

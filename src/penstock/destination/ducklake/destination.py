@@ -36,8 +36,9 @@ from penstock.destination.families.kept_tables import Notes
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.object_stage import chosen_stage
 from penstock.destination.families.staged_merge.receipt import Mark, MergeBatch, StagedChunk
-from penstock.destination.families.staged_merge.stage import FolderStage
+from penstock.destination.families.staged_merge.stage import FileStage
 from penstock.destination.families.staged_merge.task_writer import StagedChunkWriter
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
@@ -80,9 +81,10 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         self.maintenance_every = math.inf if every == "never" else every
 
     @cached_property
-    def stage(self) -> FolderStage:
-        folder = self.options.stage or str(Path(self.options.data_path).absolute()) + "-stage"
-        return FolderStage(str(Path(folder).absolute() / self.pipeline))
+    def stage(self) -> FileStage:
+        folder = Path(self.options.data_path).absolute()
+        beside = folder.with_name(f"{folder.name}-stage")
+        return chosen_stage(self.name, self.options, beside, self.pipeline)
 
     @cached_property
     def ledger(self) -> LakeLedger:
@@ -91,8 +93,8 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def check(self) -> Sequence[str]:
         with suppress(NoLakeError), self._lake.session() as session:
             session.execute("FROM ducklake_options(?)", [self._lake.name]).fetchall()
-        folders = Path(self.options.data_path).absolute(), Path(self.stage.path)
-        durable.expect_writable(self.name, *folders)
+        durable.expect_writable(self.name, Path(self.options.data_path).absolute())
+        self.stage.expect_writable(self.name)
         return [_ONE_PROCESS] if self.options.catalog is None else []
 
     def open(self) -> None:

@@ -18,6 +18,7 @@ from penstock.destination.families.kept_tables import Key, Notes, parked_note
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.object_stage import ObjectStage, stage_owner
 from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
@@ -29,12 +30,8 @@ from penstock.destination.families.warehouse.latest_view import (
     view_of,
 )
 from penstock.destination.families.warehouse.ledger import WarehouseLedger
+from penstock.destination.families.warehouse.loaded_files import LoadedFiles
 from penstock.destination.families.warehouse.merging import WarehouseMerge
-from penstock.destination.families.warehouse.object_stage import (
-    LoadedFiles,
-    ObjectStage,
-    stage_owner,
-)
 from penstock.destination.families.warehouse.options import WarehouseOptions
 from penstock.destination.families.warehouse.session import WarehouseSession, one_each
 from penstock.destination.families.warehouse.staged_rows import ROW
@@ -51,8 +48,6 @@ from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.objects.bucket import Bucket
-
-_PROBE = "check"
 
 
 class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
@@ -110,8 +105,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def check(self) -> Sequence[str]:
         """The stage every time, the warehouse once: an idle pipeline must not keep it awake."""
-        self.bucket.put(_PROBE, b"")
-        self.bucket.delete(_PROBE)
+        self.stage.expect_writable(self.name)
         if self._was_checked:
             return ()
         found = self.look()
