@@ -9,9 +9,12 @@ from penstock.model.table_definition import TableDefinition
 
 
 class KeptTables(HoldsTables):
-    """Goes beside a real destination; ``dropped`` are the oids of tables that were removed."""
+    """Goes beside a real destination; ``dropped`` are the oids of tables that were removed, and
+    ``let_go_of`` of those that stay.
+    """
 
     dropped: list[int]
+    let_go_of: list[int]
 
     def has_foreign_rows(self, table: TableDefinition) -> bool:
         return False
@@ -24,6 +27,9 @@ class KeptTables(HoldsTables):
 
     def drop_table(self, table: TableDefinition) -> None:
         self.dropped.append(table.oid)
+
+    def let_go(self, table: TableDefinition) -> None:
+        self.let_go_of.append(table.oid)
 
     def notes(self, table: int) -> Sequence[str]:
         return ()

@@ -16,6 +16,7 @@ from penstock.model.errors import DestinationUnavailable
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.watermarks import Watermarks
+from penstock.objects.bucket import Bucket
 from penstock.testing import Adapter
 from penstock.testing.change_builder import UNSET, ChangeBuilder
 from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
@@ -31,6 +32,24 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from penstock.transform.floors import Floors
+
+
+def expect_staged_in_a_bucket(adapter: Adapter, stage: Bucket) -> None:
+    """What tasks write goes there, and is gone once it was merged, or at the next start; a commit
+    without rows is remembered there.
+    """
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    changes = insert_items(builder, 0, 2)
+    destination.writer().write([changes])  # nobody comes for it
+    deliver(destination, builder.frontier, [changes])
+    assert [each.name.endswith(".arrow") for each in stage.list()].count(True) == 2  # of two tables
+    opened(adapter).close()
+    assert [each.name for each in stage.list()] == ["notes/2.note.json"]
+    destination = opened(adapter)
+    later = Frontier(2**40, 2**40)
+    deliver(destination, later, [])
+    assert adapter.make().committed() == Watermarks(later)
+    assert_delivered(adapter, reference(changes))
 
 
 class DriverDiedError(Exception):

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from penstock.destination.families.warehouse.object_stage import stage_owner
+from penstock.destination.families.staged_merge.object_stage import stage_owner
 from penstock.objects.bucket import Bucket
 from tests.integration.fake_pooler import FakePooler
 from tests.redshift_lint import complaints

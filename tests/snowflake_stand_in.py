@@ -21,7 +21,7 @@ import duckdb
 import sqlglot
 from snowflake.connector import errors
 
-from penstock.destination.families.warehouse.object_stage import stage_owner
+from penstock.destination.families.staged_merge.object_stage import stage_owner
 from penstock.objects.bucket import Bucket
 
 csv.field_size_limit(2**27)

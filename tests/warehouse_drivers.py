@@ -5,15 +5,18 @@ family.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from penstock import failpoints
 from penstock.decode.changes import ChangeSet
+from penstock.destination.contract import Rows, SchemaChange
 from penstock.destination.families.warehouse.destination import WarehouseDestination
 from penstock.destination.protocols import TakesCopies
-from penstock.model.errors import Fenced
-from penstock.model.lsn import Frontier
+from penstock.model.errors import Fenced, TableRefused
+from penstock.model.lsn import Frontier, Position
+from penstock.model.schema_change import TableChange
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter
 from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, table
@@ -81,6 +84,93 @@ def expect_stale_driver_refused(adapter: Adapter) -> None:
         stale.commit([receipt], Watermarks(builder.frontier))
     deliver(current, builder.frontier, [changes])
     assert_delivered(adapter, reference(changes))
+
+
+def expect_tables_recreated(adapter: Adapter) -> None:
+    """The source drops a table and makes another one of its name, with a column more. Rows that
+    were kept are somebody else's to it; history goes on.
+    """
+    destination, builder, name = opened(adapter), ChangeBuilder(), (ITEMS.schema, ITEMS.name)
+    assert isinstance(destination, WarehouseDestination)
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "former")
+    deliver(destination, builder.frontier, [builder.cut()])
+    merges = destination.capabilities.merges
+    again = replace(ITEMS, oid=ITEMS.oid + 1)
+    if not merges:
+        again = replace(again, columns=(*ITEMS.columns, Column("more", "text")))
+    destination.let_go(definition(ITEMS))
+    destination.fit_table(definition(again), [])
+    destination.prepare([definition(again)])
+    assert destination.has_foreign_rows(definition(again)) == merges
+    with builder.transaction():
+        builder.insert(again, *(["9", "new", "more"][: len(again.columns)]))
+    deliver(destination, builder.frontier, [builder.cut()])
+    rows = [dict(row) for row in adapter.rows(name).elements()]
+    assert sorted(row["name"] or "" for row in rows) == ["former", "new"]
+    assert [row.get("more") for row in rows if row["name"] == "new"] == [None if merges else "more"]
+    # What it was is of no account any more.
+    destination.prepare([definition(replace(ITEMS, name="other"))])
+    assert not adapter.rows((ITEMS.schema, "other"))
+    assert adapter.rows(name).total() == 2
+
+
+def expect_table_taken_back(adapter: Adapter) -> None:
+    """One that was removed, and stayed, is added again: its rows are the pipeline's own."""
+    destination, builder, table = opened(adapter), ChangeBuilder(), definition(ITEMS)
+    assert isinstance(destination, WarehouseDestination)
+    destination.truncate_table(table)
+    first = insert_items(builder, 0, 2)
+    deliver(destination, builder.frontier, [first])
+    destination.let_go(table)
+    destination = opened(adapter, NOTES)
+    assert isinstance(destination, WarehouseDestination)
+    destination.fit_table(table, [])
+    destination.prepare([table])
+    assert not destination.has_foreign_rows(table)
+    second = insert_items(builder, 2, 1)
+    deliver(destination, builder.frontier, [second])
+    assert_delivered(adapter, reference(first, second))
+
+
+def expect_names_handed_on(adapter: Adapter) -> None:
+    """In one transaction a table gives its name up, and another one takes it."""
+    former, other = replace(ITEMS, name="items_old"), table("items_new", *ITEMS.columns)
+    taken, builder = replace(other, name="items"), ChangeBuilder()
+    destination = opened(adapter, other)
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "former")
+        builder.insert(other, "2", "new")
+    rows = Rows((destination.writer().write([builder.cut()]),))
+    changes = [
+        SchemaChange(Position(1, number), 0, "ALTER TABLE", (change,))
+        for number, change in enumerate(
+            TableChange(definition(before), definition(after))
+            for before, after in ((ITEMS, former), (other, taken))
+        )
+    ]
+    assert isinstance(destination, WarehouseDestination)
+    destination.commit_sections([rows, *changes], Watermarks(builder.frontier))
+    assert [row["name"] for row in map(dict, adapter.rows(("public", "items_old")))] == ["former"]
+    assert [row["name"] for row in map(dict, adapter.rows(("public", "items")))] == ["new"]
+
+
+def expect_rename_refused(adapter: Adapter) -> None:
+    """A table is to have the name of one that was let go and stayed, with the same columns."""
+    former, renamed = table("items_old", *ITEMS.columns), replace(ITEMS, name="items_old")
+    destination, builder = opened(adapter, former), ChangeBuilder()
+    assert isinstance(destination, WarehouseDestination)
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "live")
+        builder.insert(former, "2", "former")
+    deliver(destination, builder.frontier, [builder.cut()])
+    destination.let_go(definition(former))
+    change = TableChange(definition(ITEMS), definition(renamed))
+    renames = SchemaChange(Position(1, 1), 0, "ALTER TABLE", (change,))
+    with pytest.raises(TableRefused, match="items_old already") as refused:
+        destination.commit_sections([renames], Watermarks(Frontier(2**40, 2**40)))
+    assert refused.value.table == ITEMS.oid
+    assert [row["name"] for row in map(dict, adapter.rows(("public", "items")))] == ["live"]
 
 
 def every_kind_of_change(builder: ChangeBuilder) -> ChangeSet:

@@ -14,11 +14,12 @@ import pytest
 from penstock.destination.bigquery import session
 from penstock.destination.bigquery.destination import BigQueryDestination
 from penstock.destination.bigquery.options import BigQueryOptions
-from penstock.destination.contract import Rows, SchemaChange
+from penstock.destination.contract import Destination, Rows, SchemaChange
 from penstock.model.errors import (
     BatchAgain,
     DestinationError,
     DestinationUnavailable,
+    Fenced,
     TableRefused,
 )
 from penstock.model.lsn import Frontier, Position
@@ -43,6 +44,7 @@ from tests.warehouse_adapter import WarehouseAdapter, WarehouseChanges, Warehous
 from tests.warehouse_drivers import (
     every_kind_of_change,
     expect_none_lost_at_failpoints,
+    expect_rename_refused,
     expect_rows_left,
     expect_stale_driver_refused,
 )
@@ -363,6 +365,41 @@ def test_a_driver_dies_at_every_job_around_a_schema_change(adapter: StandInAdapt
     assert died > 8
     _, found = adapter.stand_in.read("SELECT key, name, b FROM public.items")
     assert found == [(1, "x", "a")]
+
+
+def test_a_table_does_not_take_the_place_of_one_that_stayed(adapter: StandInAdapter) -> None:
+    expect_rename_refused(adapter)
+
+
+def test_a_driver_that_slept_in_a_schema_change_drops_no_table_of_the_next_one(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes between the table that it made and the drop of the one before, whose name the next
+    driver's has by then.
+    """
+    after = items_with((1, "id", NUMBER, None), (2, "name", NUMBER, None), name="items")
+    change = TableChange(definition(ITEMS), after)
+    altered = SchemaChange(Position(1, 1), 0, "ALTER TABLE", (change,))
+    stale, builder = opened(adapter), ChangeBuilder()
+    assert isinstance(stale, BigQueryDestination)
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "7")
+    deliver(stale, builder.frontier, [builder.cut()])
+    at, run, others = Watermarks(Frontier(2**40, 2**40)), stale.session.run, list[Destination]()
+
+    def sleeping(statement: str) -> int:
+        found = run(statement)
+        if "penstock_swapped" in statement and statement.startswith("CREATE") and not others:
+            others.append(opened(adapter))
+            assert isinstance(others[0], BigQueryDestination)
+            others[0].commit_sections([altered], at)
+        return found
+
+    monkeypatch.setattr(stale.session, "run", sleeping)
+    with pytest.raises(Fenced, match="taken over"):
+        stale.commit_sections([altered], at)
+    assert others
+    assert adapter.rows(("public", "items")).total() == 1
 
 
 def test_a_parked_key_is_noted_with_the_rows_that_are_committed(adapter: StandInAdapter) -> None:

@@ -17,11 +17,13 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pydantic import ValidationError
 
 from penstock.destination.contract import Destination
 from penstock.destination.delta.destination import DeltaDestination
 from penstock.destination.delta.options import DeltaOptions
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.object_stage import stage_owner
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.table_folders import folder_name
@@ -31,6 +33,7 @@ from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
+from penstock.objects.bucket import Bucket
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
 from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
@@ -55,9 +58,11 @@ from tests.lake_drivers import (
     expect_copied_anew,
     expect_later_positions_kept,
     expect_parked_keys_kept,
+    expect_staged_in_a_bucket,
     expect_tables_told_apart,
     items_with,
 )
+from tests.objects_server import ObjectServer
 
 PIPELINE = "shop"
 
@@ -90,10 +95,10 @@ class DeltaAdapter(Adapter):
     follows_columns = False
     takes_keyless = False
 
-    def __init__(self, folder: Path, mode: str = "merge") -> None:
+    def __init__(self, folder: Path, mode: str = "merge", **options: Any) -> None:
         self.folder = folder
         self.options = DeltaOptions.model_validate(
-            {"path": str(folder), "mode": mode, "maintenance": {"every": "never"}}
+            {"path": str(folder), "mode": mode, "maintenance": {"every": "never"}, **options}
         )
         self._made: list[Destination] = []
 
@@ -230,6 +235,21 @@ def test_a_ledger_that_was_removed_leaves_no_driver_behind(adapter: DeltaAdapter
     assert destination.committed() is None
     deliver(destination, Frontier(2**40, 2**40), [])
     assert destination.committed() == Watermarks(Frontier(2**40, 2**40))
+
+
+def test_a_stage_in_an_object_store(object_server: ObjectServer, tmp_path: Path) -> None:
+    stage, options = object_server.place(), object_server.direct_options
+    adapter = DeltaAdapter(tmp_path, stage=stage, stage_options=options)
+    owner = stage_owner("delta")
+    expect_staged_in_a_bucket(adapter, Bucket(f"{stage}/{PIPELINE}", options, owner))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["_penstock", "public"]
+    adapter.close()
+
+
+@pytest.mark.parametrize("stage", ["ftp://host/stage", "s3://", "gs:///"])
+def test_a_stage_is_a_folder_or_a_bucket(stage: str) -> None:
+    with pytest.raises(ValidationError, match="a folder, or a bucket such as"):
+        DeltaOptions.model_validate({"path": "/lake", "stage": stage})
 
 
 def test_maintenance_leaves_the_rows(adapter: DeltaAdapter) -> None:

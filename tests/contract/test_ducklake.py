@@ -23,14 +23,21 @@ from penstock.destination.ducklake.tables import lake_tables
 from penstock.destination.families.change_tables.latest import WindowedLatest, latest_query
 from penstock.destination.families.change_tables.task_writer import source_of
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.object_stage import stage_owner
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
 from penstock.model.errors import DestinationError, Fenced
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
+from penstock.objects.bucket import Bucket
 from penstock.testing import Adapter, DestinationContract, FrozenRow, Row, TableName, frozen
 from penstock.testing.change_builder import ChangeBuilder
-from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
+from penstock.testing.contract.chunk_rows import (
+    ChunkRows,
+    copy_chunks,
+    write_chunks,
+    write_elsewhere,
+)
 from penstock.testing.contract.deliveries import (
     ITEMS,
     assert_delivered,
@@ -41,6 +48,8 @@ from penstock.testing.contract.deliveries import (
     reference,
 )
 from tests.lake_changes import ChangeTables, Keeps
+from tests.lake_drivers import expect_staged_in_a_bucket
+from tests.objects_server import ObjectServer
 
 PIPELINE = "shop"
 
@@ -60,10 +69,12 @@ class DucklakeAdapter(Adapter):
     keeps_messages = False
     follows_columns = False
 
-    def __init__(self, folder: Path, catalog: str | None = None, mode: str = "merge") -> None:
+    def __init__(
+        self, folder: Path, catalog: str | None = None, mode: str = "merge", **more: Any
+    ) -> None:
         place = {"catalog": catalog} if catalog else {"catalog_file": str(folder / "meta.ducklake")}
         options = {"data_path": str(folder / "data"), "maintenance": {"every": "never"}}
-        self.options = DucklakeOptions.model_validate({**place, **options, "mode": mode})
+        self.options = DucklakeOptions.model_validate({**place, **options, "mode": mode, **more})
         self._made: list[Destination] = []
         self._reader = Lake(self.options)
 
@@ -160,6 +171,15 @@ def test_another_driver_takes_over_in_the_middle_of_a_commit(
     adapter.close()
 
 
+def test_a_stage_in_an_object_store(object_server: ObjectServer, tmp_path: Path) -> None:
+    stage, options = object_server.place(), object_server.direct_options
+    adapter = DucklakeAdapter(tmp_path, stage=stage, stage_options=options)
+    owner = stage_owner("ducklake")
+    expect_staged_in_a_bucket(adapter, Bucket(f"{stage}/{PIPELINE}", options, owner))
+    assert not (tmp_path / "data-stage").exists()
+    adapter.close()
+
+
 def test_maintenance_leaves_the_rows(tmp_path: Path) -> None:
     adapter = DucklakeAdapter(tmp_path)
     destination = opened(adapter)
@@ -224,4 +244,33 @@ def test_rows_that_went_unseen_are_not_left_after_another_copy(tmp_path: Path) -
     destination.truncate_table(table)
     copy_chunks(destination, ChunkRows(ITEMS, "0", [], Frontier(0x30, 0x30)))
     assert not adapter.rows(name)
+    adapter.close()
+
+
+def test_another_catalogue_with_the_same_data_path_leaves_the_rows_of_the_first(
+    tmp_path: Path,
+) -> None:
+    """Both are of pipelines with the same name. Files that a driver left behind go from its own."""
+    adapter = DucklakeAdapter(tmp_path)
+    destination = opened(adapter)
+    assert isinstance(destination, DucklakeDestination)
+    destination.truncate_table(definition(ITEMS))
+    rows = [("1", "a"), ("2", "b")]
+    copy_chunks(destination, ChunkRows(ITEMS, "0", rows, Frontier(1, 1)))
+    write_chunks(destination, ChunkRows(ITEMS, "1", [("3", "c")], Frontier(1, 1)))
+    worker = adapter.make()
+    assert isinstance(worker, DucklakeDestination)
+    write_elsewhere(destination, worker, ChunkRows(ITEMS, "2", [("4", "d")], Frontier(1, 1)))
+    destination.close()
+    copied = set((tmp_path / "data" / "penstock-copies").rglob("*.parquet"))
+    assert len(copied) == 3
+    other = {"catalog_file": str(tmp_path / "other.ducklake"), "data_path": str(tmp_path / "data")}
+    another = DucklakeDestination(DucklakeOptions.model_validate(other), PIPELINE)
+    another.open()
+    another.close()
+    assert set((tmp_path / "data" / "penstock-copies").rglob("*.parquet")) == copied
+    opened(adapter)
+    assert len(set((tmp_path / "data" / "penstock-copies").rglob("*.parquet"))) == 1
+    left: list[Row] = [dict(zip(("id", "name"), row, strict=True)) for row in rows]
+    assert adapter.rows((ITEMS.schema, ITEMS.name)) == Counter(map(frozen, left))
     adapter.close()

@@ -29,6 +29,7 @@ from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, DestinationContract, FrozenRow, TableName, frozen
 from penstock.testing.change_builder import UNSET, ChangeBuilder
+from penstock.testing.contract.batches import BatchTests
 from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
 from penstock.testing.contract.deliveries import (
     ITEMS,
@@ -116,6 +117,34 @@ class PartitionedByPosition(Partitioned):
         super().__init__(folder, "position")
 
 
+class InAnObjectStore(IcebergAdapter):
+    """Warehouse and stage: driver and executors share no folder. Read back by pyiceberg."""
+
+    def __init__(self, folder: Path, objects: ObjectServer, **options: Any) -> None:
+        to_store = objects.direct_options
+        super().__init__(
+            folder,
+            "position",
+            warehouse=objects.place(),
+            properties={
+                "s3.endpoint": to_store["endpoint"],
+                "s3.access-key-id": to_store["access_key_id"],
+                "s3.secret-access-key": to_store["secret_access_key"],
+                "s3.region": to_store["region"],
+            },
+            stage=objects.place(),
+            stage_options=to_store,
+            **options,
+        )
+
+    def rows(self, name: TableName) -> Counter[FrozenRow]:
+        found = self.table(name).scan().to_arrow().to_pylist()
+        return Counter(
+            frozen({key: None if value is None else str(value) for key, value in row.items()})
+            for row in found
+        )
+
+
 class IcebergChanges(ChangeTables, IcebergAdapter):
     keeps: ClassVar[Keeps] = "changes"
 
@@ -140,6 +169,19 @@ class TestIceberg(DestinationContract):
         adapter: IcebergAdapter = request.param(tmp_path)
         yield adapter
         adapter.close()
+
+
+class TestIcebergInAnObjectStore(BatchTests):
+    @pytest.fixture
+    def adapter(self, object_server: ObjectServer, tmp_path: Path) -> Iterator[Adapter]:
+        adapter = InAnObjectStore(tmp_path, object_server)
+        yield adapter
+        adapter.close()
+        assert [path.name for path in tmp_path.iterdir()] in ([], ["catalog.db"])
+
+    @pytest.fixture
+    def builder(self) -> ChangeBuilder:
+        return ChangeBuilder()
 
 
 @pytest.fixture
@@ -302,20 +344,8 @@ def test_a_table_follows_schema_changes_and_nothing_is_done_twice(adapter: Icebe
 
 def test_tables_in_an_object_store(object_server: ObjectServer, tmp_path: Path) -> None:
     """A copy, changes and maintenance; pyiceberg's own reader reads them."""
-    to_store = object_server.direct_options
-    adapter = IcebergAdapter(
-        tmp_path,
-        "position",
-        warehouse=object_server.place(),
-        stage=str(tmp_path / "stage"),
-        properties={
-            "s3.endpoint": to_store["endpoint"],
-            "s3.access-key-id": to_store["access_key_id"],
-            "s3.secret-access-key": to_store["secret_access_key"],
-            "s3.region": to_store["region"],
-        },
-        maintenance={"every": "1ms", "keep_snapshots": "1ms"},
-    )
+    maintenance = {"every": "1ms", "keep_snapshots": "1ms"}
+    adapter = InAnObjectStore(tmp_path, object_server, maintenance=maintenance)
     destination = opened(adapter)
     assert isinstance(destination, IcebergDestination)
     destination.truncate_table(definition(ITEMS))

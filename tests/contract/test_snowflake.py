@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import duckdb
 import pytest
 
 from penstock.destination.contract import Rows, SchemaChange
@@ -36,7 +37,14 @@ from tests.lake_drivers import items_with
 from tests.objects_server import ObjectServer
 from tests.snowflake_stand_in import STAGE, SnowflakeStandIn, stand_in_module
 from tests.warehouse_adapter import WarehouseAdapter, WarehouseChanges, WarehouseLatest
-from tests.warehouse_drivers import expect_none_lost_at_failpoints, expect_rows_left
+from tests.warehouse_drivers import (
+    expect_names_handed_on,
+    expect_none_lost_at_failpoints,
+    expect_rename_refused,
+    expect_rows_left,
+    expect_table_taken_back,
+    expect_tables_recreated,
+)
 
 
 class StandInAdapter(WarehouseAdapter):
@@ -111,6 +119,25 @@ def test_every_change_stands_once_whatever_the_driver_dies_at(
     expect_none_lost_at_failpoints(adapter, "snowflake", monkeypatch)
 
 
+@pytest.mark.parametrize(
+    "made", [StandInAdapter, StandInChanges], ids=["merge", "append"], indirect=True
+)
+def test_a_table_takes_the_name_of_one_that_stayed(adapter: StandInAdapter) -> None:
+    expect_tables_recreated(adapter)
+
+
+def test_a_table_that_stayed_is_taken_back(adapter: StandInAdapter) -> None:
+    expect_table_taken_back(adapter)
+
+
+def test_a_name_is_handed_on_in_one_transaction(adapter: StandInAdapter) -> None:
+    expect_names_handed_on(adapter)
+
+
+def test_a_table_does_not_take_the_place_of_one_that_stayed(adapter: StandInAdapter) -> None:
+    expect_rename_refused(adapter)
+
+
 def test_a_batch_is_one_transaction_with_one_merge_a_table(adapter: StandInAdapter) -> None:
     destination, builder = opened(adapter), ChangeBuilder()
     first = insert_items(builder, 0, 3)
@@ -169,12 +196,13 @@ def test_a_driver_dies_at_every_statement_around_a_schema_change(
     adapter: StandInAdapter, is_done: bool
 ) -> None:
     """A statement that changes a table commits what is before it: rows, with a mark of theirs. Each
-    driver comes one statement further than the one before it.
+    driver comes one statement further than the one before it. Two columns exchange their names, and
+    the table gets another one.
     """
     text, number = TypeName("pg_catalog", "text"), TypeName("pg_catalog", "bigint")
     key = (1, "id", number, None)
     two = items_with(key, (2, "name", text, None), (3, "b", text, '{"x"}'), name="items")
-    after = items_with(key, (2, "b", text, None), (3, "name", text, None), name="items")
+    after = items_with(key, (2, "b", text, None), (3, "name", text, None), name="goods")
     opened(adapter).close()
     builder = ChangeBuilder()
     with builder.transaction():
@@ -187,9 +215,11 @@ def test_a_driver_dies_at_every_statement_around_a_schema_change(
     adapter.stand_in.is_done = is_done
     died = 0
     while True:
-        destination = opened(adapter)
+        destination = adapter.make()
+        destination.open()
         if destination.committed() is not None:
             break  # the answer to the last commit was lost
+        destination.prepare([definition(ITEMS)])
         sections: list[SchemaChange | Rows] = [
             Rows((destination.writer().write([rows]),)),
             *changes,
@@ -205,8 +235,10 @@ def test_a_driver_dies_at_every_statement_around_a_schema_change(
             adapter.stand_in.left = None
             destination.close()
     assert died > 12
-    _, found = adapter.stand_in.read('SELECT "ID", "NAME", "B" FROM "PUBLIC"."ITEMS"')
+    _, found = adapter.stand_in.read('SELECT "ID", "NAME", "B" FROM "PUBLIC"."GOODS"')
     assert found == [(1, "x", "a")]
+    with pytest.raises(duckdb.CatalogException, match="ITEMS"):
+        adapter.stand_in.read('SELECT * FROM "PUBLIC"."ITEMS"')
 
 
 def test_a_driver_dies_at_each_failpoint(

@@ -119,7 +119,8 @@ def _iceberg(around: Surroundings) -> Given:
         {
             "catalog": "${SECRET_TARGET}",
             "warehouse": server.place(),
-            "stage": str(around.folder / "stage"),
+            "stage": server.place(),
+            "stage_options": options,
             "properties": {
                 f"s3.{name.replace('_', '-')}": value for name, value in options.items()
             },

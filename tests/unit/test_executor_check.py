@@ -95,4 +95,6 @@ def test_folders_that_destinations_need_on_all_machines(tmp_path: Path) -> None:
             folder.require("check-2")
     assert list(tmp_path.iterdir()) == []
     bucket = config(tmp_path, type="files", path="s3://bucket/files")
-    assert shared_folders([bucket]) == []
+    places = {"warehouse": "s3://bucket/lake", "stage": "s3://bucket/stage"}
+    iceberg = config(tmp_path, type="iceberg", catalog="postgresql://db/catalog", **places)
+    assert shared_folders([bucket, iceberg]) == []

@@ -37,6 +37,7 @@ class Emptied(MemoryDestination, KeptTables):
         super().__init__(MemoryOptions(), "items")
         self.emptied: list[str] = []
         self.dropped: list[int] = []
+        self.let_go_of: list[int] = []
         self.prepared: list[TableDefinition] = []
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
@@ -173,6 +174,7 @@ def test_a_table_under_the_name_of_one_that_is_gone_takes_its_place(
     look.tables.take_part()
     look()
     assert look.destination.dropped == ([TABLE.oid] if merges else [])
+    assert look.destination.let_go_of == ([] if merges else [TABLE.oid]), "or the name is not free"
     look()
     assert list(look.store.get_table_states()) == [AGAIN.oid]
     assert look.subscribed.is_settled

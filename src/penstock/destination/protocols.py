@@ -132,6 +132,11 @@ class HoldsTables(ABC):
     def drop_table(self, table: TableDefinition) -> None:
         """Remove a table that is followed no longer, with its rows."""
 
+    def let_go(self, table: TableDefinition) -> None:  # noqa: B027 (most need nothing)
+        """A table is followed no longer, and stays with its rows. It may come back, and another one
+        may have its name by then. Whoever knows tables by their names forgets this one.
+        """
+
     @abstractmethod
     def notes(self, table: int) -> Sequence[str]:
         """What of a table (by oid) the destination could not make, and why: an index, say."""

@@ -36,7 +36,7 @@ BREAKS = (
         name="blank-lines",
         guarantee="Once, in warehouses",
         without="Nothing stands for null in files: a row without values is a blank line.",
-        file="destination/families/warehouse/object_stage.py",
+        file="destination/families/warehouse/loaded_files.py",
         edits=(("        null = own_null(path.name)\n", '        null = ""\n'),),
         noticed_by=(("contract/test_snowflake.py", "test_rows_without_a_value"),),
     ),
@@ -163,6 +163,59 @@ BREAKS = (
             (
                 "contract/test_bigquery.py",
                 "test_a_parked_key_is_noted_with_the_rows_that_are_committed",
+            ),
+        ),
+    ),
+    Break(
+        name="a-name-that-is-not-free",
+        guarantee="Once, in warehouses",
+        without="A table cannot have the name of one that stayed when it was followed no longer.",
+        file="destination/families/kept_tables.py",
+        edits=(('                notes[f"table/{table.oid}"] = None\n', ""),),
+        noticed_by=(
+            ("contract/test_snowflake.py", "test_a_table_takes_the_name_of_one_that_stayed"),
+        ),
+    ),
+    Break(
+        name="a-name-that-is-handed-on",
+        guarantee="Once, in warehouses",
+        without="What a transaction made of a table does not count before it is committed.",
+        file="destination/families/warehouse/destination.py",
+        edits=(("(self._known() | self._made)", "self._known()"),),
+        noticed_by=(("contract/test_snowflake.py", "test_a_name_is_handed_on_in_one_transaction"),),
+    ),
+    Break(
+        name="a-table-in-the-place-of-another",
+        guarantee="Once, in warehouses",
+        without="A table that is renamed is dropped where another one has the name and columns.",
+        file="destination/families/warehouse/tables.py",
+        edits=(("            self._expect_own(session, mark)\n", ""),),
+        noticed_by=(
+            (
+                "contract/test_snowflake.py",
+                "test_a_table_does_not_take_the_place_of_one_that_stayed",
+            ),
+            (
+                "contract/test_bigquery.py",
+                "test_a_table_does_not_take_the_place_of_one_that_stayed",
+            ),
+        ),
+    ),
+    Break(
+        name="a-driver-that-slept-in-a-schema-change",
+        guarantee="Once, in warehouses",
+        without="A driver that another one has replaced drops the table of that one.",
+        file="destination/families/warehouse/destination.py",
+        edits=(
+            (
+                "        in_transaction = self.session.in_transaction\n",
+                "        in_transaction = True\n",
+            ),
+        ),
+        noticed_by=(
+            (
+                "contract/test_bigquery.py",
+                "test_a_driver_that_slept_in_a_schema_change_drops_no_table_of_the_next_one",
             ),
         ),
     ),

@@ -17,7 +17,7 @@ from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.destination.families.warehouse.destination import WarehouseDestination
 from penstock.destination.families.warehouse.ledger import SCHEMA
-from penstock.destination.families.warehouse.object_stage import LoadedFiles, ParquetFiles
+from penstock.destination.families.warehouse.loaded_files import LoadedFiles, ParquetFiles
 from penstock.model.errors import DestinationError
 
 

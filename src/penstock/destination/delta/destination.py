@@ -25,8 +25,9 @@ from penstock.destination.families import durable
 from penstock.destination.families.staged_merge.arrow_sums import arrow_sum
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.object_stage import chosen_stage
 from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
-from penstock.destination.families.staged_merge.stage import FolderStage
+from penstock.destination.families.staged_merge.stage import FileStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.table_folders import folder_name, table_folder
 from penstock.destination.families.target import Target
@@ -71,9 +72,9 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         self.maintenance_every = math.inf if every == "never" else every
 
     @cached_property
-    def stage(self) -> FolderStage:
-        folder = Path(self.options.stage) if self.options.stage else self._root / "_penstock_stage"
-        return FolderStage(str(folder.absolute() / folder_name(self.pipeline)))
+    def stage(self) -> FileStage:
+        below = self._root / "_penstock_stage"
+        return chosen_stage(self.name, self.options, below, folder_name(self.pipeline))
 
     @cached_property
     def ledger(self) -> ControlTable:
@@ -81,7 +82,8 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     def check(self) -> Sequence[str]:
         delta_rs()
-        durable.expect_writable(self.name, self._root, Path(self.stage.path))
+        durable.expect_writable(self.name, self._root)
+        self.stage.expect_writable(self.name)
         return ()
 
     def open(self) -> None:

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from penstock.config.quantities import Duration
 from penstock.destination.contract import DestinationOptions
+from penstock.destination.families.staged_merge.stage_options import StageOptions
 from penstock.destination.families.staged_merge.unfit_policy import Unfit
 
 
@@ -28,11 +29,10 @@ class DeltaMaintenance(DestinationOptions):
     keep_files: Duration = 7 * 86400.0
 
 
-class DeltaOptions(DestinationOptions):
-    """``path`` and ``stage`` are folders that the driver and all executors see."""
+class DeltaOptions(StageOptions):
+    """``path`` is a folder that the driver and all executors see."""
 
     path: Folder
-    stage: Folder | None = None
     mode: Literal["merge", "append"] = "merge"
     unfit: Unfit = "refuse"
     maintenance: DeltaMaintenance = DeltaMaintenance()

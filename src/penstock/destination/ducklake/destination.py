@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -35,11 +36,13 @@ from penstock.destination.families.kept_tables import Notes
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.object_stage import chosen_stage
 from penstock.destination.families.staged_merge.receipt import Mark, MergeBatch, StagedChunk
-from penstock.destination.families.staged_merge.stage import FolderStage
+from penstock.destination.families.staged_merge.stage import FileStage
+from penstock.destination.families.staged_merge.task_writer import StagedChunkWriter
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
-from penstock.destination.protocols import CopiedByWorkers, TableSum, Verifiable
+from penstock.destination.protocols import CopiedByWorkers, TableSum, Ticket, Verifiable
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, refused_alone
 from penstock.model.schema_change import TableChange
@@ -47,6 +50,8 @@ from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
 
 _MANY_TABLES = 20
+_COPIES = "copies"
+"""The note with the name of the folder for copied rows."""
 _ONE_PROCESS = (
     "destination ducklake: a catalogue that is a file can be open in one process only: who reads "
     "the lake keeps the pipeline waiting, and the other way round; one in Postgres has no such "
@@ -70,14 +75,16 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._lake = Lake(options)
         self._there: Mapping[tuple[str, str], Columns] | None = None
+        self._copies_name = ""
         self.typing = ColumnTyping(TYPES, options.unfit)
         every = options.maintenance.every
         self.maintenance_every = math.inf if every == "never" else every
 
     @cached_property
-    def stage(self) -> FolderStage:
-        folder = self.options.stage or str(Path(self.options.data_path).absolute()) + "-stage"
-        return FolderStage(str(Path(folder).absolute() / self.pipeline))
+    def stage(self) -> FileStage:
+        folder = Path(self.options.data_path).absolute()
+        beside = folder.with_name(f"{folder.name}-stage")
+        return chosen_stage(self.name, self.options, beside, self.pipeline)
 
     @cached_property
     def ledger(self) -> LakeLedger:
@@ -86,20 +93,31 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def check(self) -> Sequence[str]:
         with suppress(NoLakeError), self._lake.session() as session:
             session.execute("FROM ducklake_options(?)", [self._lake.name]).fetchall()
-        folders = Path(self.options.data_path).absolute(), Path(self.stage.path)
-        durable.expect_writable(self.name, *folders)
+        durable.expect_writable(self.name, Path(self.options.data_path).absolute())
+        self.stage.expect_writable(self.name)
         return [_ONE_PROCESS] if self.options.catalog is None else []
 
     def open(self) -> None:
         self._lake.may_create = True
         with self._lock, self._lake.session() as session:
             super().open()
+            self._copies_name = self._named_copies()
             catalogue = f"__ducklake_metadata_{self._lake.name}"
             known = session.execute(
                 f"SELECT path FROM {catalogue}.ducklake_data_file UNION ALL"
                 f" SELECT path FROM {catalogue}.ducklake_files_scheduled_for_deletion"
             ).fetchall()
         remove_strays(self._copies, [path for (path,) in known])
+
+    def _named_copies(self) -> str:
+        """Of this ledger alone: another catalogue may have the same data path and a pipeline of the
+        same name, and this one does not know the files of that.
+        """
+        name = self.ledger.read(_COPIES).get(_COPIES)
+        if name is None:
+            name = uuid.uuid4().hex
+            self.ledger.write(self._driver, {_COPIES: name})
+        return name
 
     def committed(self) -> Watermarks | None:
         with suppress(NoLakeError), self._lake.session():
@@ -186,10 +204,18 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     @property
     def _copies(self) -> Path:
-        return Path(self.options.data_path).absolute() / "penstock-copies" / self.pipeline
+        root = Path(self.options.data_path).absolute() / "penstock-copies"
+        return root / self.pipeline / self._copies_name
 
     def chunk_stage(self, target: Target) -> DuckLakeChunkFiles:
         return DuckLakeChunkFiles(str(self._copies), target)
+
+    def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
+        return {**super().chunk_ticket(table, again=again), _COPIES: self._copies_name}
+
+    def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> StagedChunkWriter:
+        self._copies_name = ticket[_COPIES]
+        return super().ticket_writer(table, ticket)
 
     def load_chunk(self, target: Target, chunk: StagedChunk) -> None:
         if not chunk.rows:

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 from penstock.config.connection_url import ConnectionUrl
 from penstock.config.quantities import Duration, Size
 from penstock.destination.contract import DestinationOptions
+from penstock.destination.families.staged_merge.stage_options import StageOptions
 from penstock.destination.families.staged_merge.unfit_policy import Unfit
 
 _GLOB = "*?[]{}"
@@ -35,15 +36,14 @@ class DuckLakeMaintenance(DestinationOptions):
     keep_snapshots: Duration = 7 * 86400.0
 
 
-class DucklakeOptions(DestinationOptions):
-    """The catalogue is a Postgres database or the file of a DuckDB one; ``data_path`` and ``stage``
-    are folders that the driver and all executors see.
+class DucklakeOptions(StageOptions):
+    """The catalogue is a Postgres database or the file of a DuckDB one; ``data_path`` is a folder
+    that the driver and all executors see.
     """
 
     catalog: ConnectionUrl | None = None
     catalog_file: Annotated[str, Field(min_length=1)] | None = None
     data_path: Folder
-    stage: Folder | None = None
     mode: Literal["merge", "append"] = "merge"
     unfit: Unfit = "refuse"
     memory_limit: Size = 2**30

@@ -67,15 +67,14 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         with self._changing() as notes:
-            known = self._known()
+            known, left = self._known(), self._left()
             targets = {}
             for table in definitions:
-                there = known.get(table.oid)
+                there = known.get(table.oid) or self._left_for(table, left)
                 held, target = self._held_as(table, there)
                 targets[table.oid] = target
                 if there is None:
                     self.create(held, target)
-                    notes[f"table/{table.oid}"] = target.to_text()
                 elif not self._fits(there, target):
                     raise TableRefused(
                         f"table {target.qualified_name} is another at the destination: it has the "
@@ -83,6 +82,8 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
                         remedy=f"run `penstock tables resync` for {target.qualified_name}",
                         table=table.oid,
                     )
+                if table.oid not in known:
+                    self._note_table(target, left, notes)
         self._targets = {**self._targets, **targets}
 
     def _held_as(
@@ -101,12 +102,13 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
 
     def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         with self._changing() as notes:
-            places, target = self._places(table.oid), Target.of(table)
+            left, target = self._left(), Target.of(table)
+            places = self._places_before(table, left)
             if places and [*places] != [target]:
                 for place in places:
                     self.drop(place)
                 self.create(table, target)
-                notes[f"table/{table.oid}"] = target.to_text()
+                self._note_table(target, left, notes)
 
     def finish_copy(self, table: TableDefinition) -> None:
         """Nothing. A member that keeps statistics makes them here."""
@@ -116,11 +118,47 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
 
     def drop_table(self, table: TableDefinition) -> None:
         with self._changing() as notes:
-            for place in self._places(table.oid):
+            for place in self._places(table.oid) or _only(self._left().get(table.oid)):
                 self.drop(place)
             self._forget_copy(table, notes)
-            notes[f"table/{table.oid}"] = None
+            notes[f"table/{table.oid}"] = notes[f"left/{table.oid}"] = None
         self._targets = {oid: t for oid, t in self._targets.items() if oid != table.oid}
+
+    def let_go(self, table: TableDefinition) -> None:
+        """What it was like is kept apart from what is followed, for the case that it comes back."""
+        with self._changing() as notes:
+            if (there := self._known().get(table.oid)) is not None:
+                notes[f"left/{table.oid}"] = there.to_text()
+                notes[f"table/{table.oid}"] = None
+        self._targets = {oid: t for oid, t in self._targets.items() if oid != table.oid}
+
+    def _left(self) -> dict[int, Target]:
+        """Tables that were let go, as long as no other one has their names."""
+        return _targets_of(self.ledger.read("left/"))
+
+    def _left_for(self, table: TableDefinition, left: Mapping[int, Target]) -> Target | None:
+        """What a table that comes back was when it was let go."""
+        return left.get(table.oid)
+
+    def _places_before(
+        self, table: TableDefinition, left: Mapping[int, Target]
+    ) -> Sequence[Target]:
+        """What a table is at the destination, or was when it was let go."""
+        return self._places(table.oid) or _only(self._left_for(table, left))
+
+    def _place(self, target: Target) -> object:
+        """Where a table is: of two with the same one, there can be one."""
+        return target.schema, target.name
+
+    def _note_table(self, target: Target, left: Mapping[int, Target], notes: Notes) -> None:
+        """Note that a table is there. One that was let go, and was in its place, is no longer."""
+        notes[f"table/{target.oid}"] = target.to_text()
+        for oid, former in left.items():
+            if oid == target.oid:
+                notes[f"left/{oid}"] = None
+            elif self._place(former) == self._place(target):
+                notes[f"left/{oid}"] = None
+                self._forget_copy(former, notes)
 
     def notes(self, table: int) -> Sequence[str]:
         what = "null" if self.unfit_policy == "null" else "null or the nearest value"
@@ -149,15 +187,16 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
         prefix = f"parked/{table}/"
         return [tuple(json.loads(name.removeprefix(prefix))) for name in self.ledger.read(prefix)]
 
-    def _forget_copy(self, table: TableDefinition, notes: Notes) -> None:
+    def _forget_copy(self, table: TableDefinition | Target, notes: Notes) -> None:
         for kind in ("begun", "copy", "chunk", "loaded", "parked", "unfit"):
             notes.update(dict.fromkeys(self.ledger.read(f"{kind}/{table.oid}/")))
 
     def _alter(self, change: SchemaChange, targets: Mapping[int, Target], notes: Notes) -> None:
         """Let the tables follow that the change touches, of those in ``targets``."""
+        left = self._left()
         for oid, (table, after) in self._followed(change, targets).items():
             self.alter(table, targets[oid], after)
-            notes[f"table/{oid}"] = after.to_text()
+            self._note_table(after, left, notes)
 
     def _followed(
         self, change: SchemaChange, targets: Mapping[int, Target]
@@ -183,8 +222,11 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
         return [known[table]] if table in known else []
 
     def _known(self) -> dict[int, Target]:
-        found = self.ledger.read("table/").values()
-        return {target.oid: target for target in map(Target.from_text, found)}
+        return _targets_of(self.ledger.read("table/"))
+
+
+def _only(target: Target | None) -> list[Target]:
+    return [] if target is None else [target]
 
 
 def after_change(change: SchemaChange, targets: Mapping[int, Target]) -> dict[int, Target]:
@@ -194,6 +236,10 @@ def after_change(change: SchemaChange, targets: Mapping[int, Target]) -> dict[in
         for table in change.tables
         if table.before is not None and table.after is not None and table.oid in targets
     }
+
+
+def _targets_of(notes: Mapping[str, str]) -> dict[int, Target]:
+    return {target.oid: target for target in map(Target.from_text, notes.values())}
 
 
 def parked_note(table: int | str, key: Sequence[str]) -> str:

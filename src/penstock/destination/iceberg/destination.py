@@ -17,8 +17,9 @@ from penstock.destination.families import durable
 from penstock.destination.families.staged_merge.arrow_sums import arrow_sum
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.object_stage import chosen_stage
 from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
-from penstock.destination.families.staged_merge.stage import FolderStage
+from penstock.destination.families.staged_merge.stage import FileStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
@@ -65,17 +66,18 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         self.maintenance_every = math.inf if every == "never" else every
 
     @cached_property
-    def stage(self) -> FolderStage:
-        warehouse = self.options.local_warehouse
-        folder = Path(self.options.stage) if self.options.stage else warehouse / "_penstock_stage"
-        return FolderStage(str(folder.absolute() / folder_name(self.pipeline)))
+    def stage(self) -> FileStage:
+        # Where the warehouse is no folder, the options say where the stage is.
+        below = (self.options.local_warehouse or Path()) / "_penstock_stage"
+        return chosen_stage(self.name, self.options, below, folder_name(self.pipeline))
 
     @cached_property
     def ledger(self) -> IcebergControlTable:
         return IcebergControlTable(self._transactions, self.pipeline)
 
     def check(self) -> Sequence[str]:
-        folders = [Path(self.stage.path)]
+        self.stage.expect_writable(self.name)
+        folders = []
         if (warehouse := self.options.local_warehouse) is not None:
             folders.append(warehouse)
         if self.options.catalog_file is not None:

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from penstock.config.connection_url import ConnectionUrl
 from penstock.config.quantities import Duration, Size
 from penstock.destination.contract import DestinationOptions
+from penstock.destination.families.staged_merge.stage_options import StageOptions
 from penstock.destination.families.staged_merge.unfit_policy import Unfit
 
 Deletes = Literal["equality", "position"]
@@ -28,12 +29,6 @@ def _url(value: str) -> str:
     return value.rstrip("/")
 
 
-def _folder(value: str) -> str:
-    if "://" in value:
-        raise PydanticCustomError("folder", "Input should be a folder")
-    return value
-
-
 def _partitioning(value: str) -> str:
     found = PARTITIONING.fullmatch(value)
     if found is None or (found["by"] in ("bucket", "truncate")) != (found["width"] is not None):
@@ -45,7 +40,6 @@ def _partitioning(value: str) -> str:
     return value
 
 
-Folder = Annotated[str, Field(min_length=1), AfterValidator(_folder)]
 Partitioning = Annotated[str, AfterValidator(_partitioning)]
 
 
@@ -59,7 +53,7 @@ class IcebergMaintenance(DestinationOptions):
     small_files: Size = 32 * 2**20
 
 
-class IcebergOptions(DestinationOptions):
+class IcebergOptions(StageOptions):
     """The catalogue is a Postgres database or a SQLite file, as Iceberg's JDBC catalogue has them,
     or a REST service. ``warehouse`` is a folder or a URL that driver and executors see, of a REST
     service the warehouse's name. ``properties`` go to pyiceberg as they are. ``partition`` says by
@@ -72,7 +66,6 @@ class IcebergOptions(DestinationOptions):
     catalog_name: Annotated[str, Field(min_length=1)] = "penstock"
     warehouse: Annotated[str, Field(min_length=1)] | None = None
     properties: dict[str, SecretStr] = Field(default_factory=dict)
-    stage: Folder | None = None
     deletes: Deletes = "equality"
     partition: dict[str, list[Partitioning]] = Field(default_factory=dict)
     mode: Literal["merge", "append"] = "merge"
@@ -91,7 +84,9 @@ class IcebergOptions(DestinationOptions):
             raise PydanticCustomError("warehouse", "say `warehouse`: where the tables' files go")
         if self.stage is None and self.local_warehouse is None:
             raise PydanticCustomError(
-                "stage", "say `stage`: a folder that the driver and all executors see"
+                "stage",
+                "say `stage`: a place in an object store, or a folder that the driver and all "
+                "executors see",
             )
         return self
 

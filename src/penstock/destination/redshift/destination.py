@@ -14,7 +14,7 @@ from penstock.destination.contract import Capabilities
 from penstock.destination.families.kept_tables import Notes
 from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.destination import WarehouseDestination
-from penstock.destination.families.warehouse.object_stage import CsvFiles
+from penstock.destination.families.warehouse.loaded_files import CsvFiles
 from penstock.destination.redshift.dialect import RedshiftDialect, manifest_of
 from penstock.destination.redshift.folded_tables import make_view, members_of, view_of
 from penstock.destination.redshift.options import FoldedTables, RedshiftOptions

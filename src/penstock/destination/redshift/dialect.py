@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.checked_texts import CheckedTexts, TypeLimits
 from penstock.destination.families.warehouse.dialect import Dialect, Staged, WarehouseFile
-from penstock.destination.families.warehouse.object_stage import own_null
+from penstock.destination.families.warehouse.loaded_files import own_null
 from penstock.destination.redshift.options import RedshiftOptions, RedshiftTable
 
 TYPES = CheckedTexts(

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from penstock.destination.contract import Capabilities
 from penstock.destination.families.warehouse.destination import WarehouseDestination
-from penstock.destination.families.warehouse.object_stage import CsvFiles
+from penstock.destination.families.warehouse.loaded_files import CsvFiles
 from penstock.destination.snowflake.dialect import SnowflakeDialect
 from penstock.destination.snowflake.options import SnowflakeOptions
 from penstock.destination.snowflake.session import SnowflakeSession

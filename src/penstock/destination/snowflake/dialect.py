@@ -17,7 +17,7 @@ from penstock.destination.families.warehouse.checked_texts import (
     has_room_for,
 )
 from penstock.destination.families.warehouse.dialect import Dialect, Staged, WarehouseFile
-from penstock.destination.families.warehouse.object_stage import own_null
+from penstock.destination.families.warehouse.loaded_files import own_null
 from penstock.destination.families.warehouse.staged_rows import ROW, WORD
 
 _MEGABYTE = 2**20

@@ -320,6 +320,8 @@ class SubscribedTables:
             if not isinstance(destination, TakesCopies):
                 raise DestinationError(f"destination {destination.name} cannot empty tables")
             destination.truncate_table(table)
+        if action != "drop" and isinstance(destination, HoldsTables):
+            destination.let_go(table)
 
     def _at_rest(self, oids: Collection[int]) -> set[int]:
         states = self._store.get_table_states()

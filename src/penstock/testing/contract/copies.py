@@ -251,23 +251,26 @@ class CopyTests:
         else:
             assert_copied(adapter, first(), later, notes)
 
-    @pytest.mark.parametrize("is_dropped", [False, True])
-    def test_a_table_that_changed_is_copied_anew(self, adapter: Adapter, is_dropped: bool) -> None:
+    @pytest.mark.parametrize("how", ["changed", "dropped", "let go"])
+    def test_a_table_that_changed_is_copied_anew(self, adapter: Adapter, how: str) -> None:
         """It was not followed meanwhile: it has other columns, or was removed and is added."""
         destination = started(adapter)
         if adapter.keeps != "rows":
             pytest.skip("what is kept for ever is not copied anew")
         needs(destination, HoldsTables)
         tables = cast("HoldsTables", destination)
+        destination.truncate_table(definition(ITEMS))
         copy_chunks(destination, first())
-        if is_dropped:
+        if how == "dropped":
             tables.drop_table(definition(ITEMS))
-        else:
-            tables.fit_table(definition(WIDER), [definition(ITEMS)])
-        of = ITEMS if is_dropped else WIDER
+        elif how == "let go":
+            tables.let_go(definition(ITEMS))
+        of = WIDER if how == "changed" else ITEMS
+        tables.fit_table(definition(of), [definition(ITEMS)])
         destination.prepare([definition(of)])
+        assert not tables.has_foreign_rows(definition(of))
         destination.truncate_table(definition(of))
-        rows: list[Values] = [("1", "a"), ("2", "b")] if is_dropped else [("1", "a", "2")]
+        rows: list[Values] = [("1", "a", "2")] if how == "changed" else [("1", "a"), ("2", "b")]
         copied = ChunkRows(of, "0", rows, LATER)
         copy_chunks(destination, copied)
         found = adapter.rows((of.schema, of.name))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from penstock.destination.contract import SchemaChange
 from penstock.destination.families.change_tables.definition import (
@@ -27,6 +28,17 @@ class KeptChanges(KeptTables):
             return super()._held_as(table, there)
         return change_table(table, there)
 
+    def _left_for(self, table: TableDefinition, left: Mapping[int, Target]) -> Target | None:
+        """A change table goes on with what one of the same name left, whose rows are history."""
+        found = super()._left_for(table, left)
+        if found is not None or self.capabilities.merges:
+            return found
+        place = self._place(Target.of(table))
+        for each in left.values():
+            if self._place(each) == place and is_change_table(each):
+                return replace(each, oid=table.oid)
+        return None
+
     def _followed(
         self, change: SchemaChange, targets: Mapping[int, Target]
     ) -> dict[int, tuple[TableChange, Target]]:
@@ -44,7 +56,8 @@ class KeptChanges(KeptTables):
 
     def fit_table(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
         """A change table keeps what it has. One that held rows until now is made anew."""
-        places = self._places(table.oid)
+        left = self._left()
+        places = self._places_before(table, left)
         if self.capabilities.merges or not places:
             super().fit_table(table, former)
         elif not is_change_table(there := places[0]):
@@ -54,4 +67,4 @@ class KeptChanges(KeptTables):
             if [*places] != [target]:
                 with self._changing() as notes:
                     self.refit(change, there, target)
-                    notes[f"table/{table.oid}"] = target.to_text()
+                    self._note_table(target, left, notes)

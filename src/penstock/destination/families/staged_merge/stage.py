@@ -52,6 +52,10 @@ class FileStage(ChunkStage):
     """Where it is, for people."""
 
     @abstractmethod
+    def expect_writable(self, destination: str) -> None:
+        """Raise DestinationError where nothing can be written there."""
+
+    @abstractmethod
     def get(self, name: str) -> pa.Table:
         """Read a file. Raises BatchAgain where it is gone."""
 
@@ -81,6 +85,9 @@ class FolderStage(FileStage):
     """A folder that driver and executors see at the same path."""
 
     path: str
+
+    def expect_writable(self, destination: str) -> None:
+        durable.expect_writable(destination, Path(self.path))
 
     def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
         name = f"{uuid.uuid4().hex}.arrow"

@@ -121,6 +121,9 @@ class VersionedDestination(KeptChanges, TakesReplays):
                     notes["schema"] = json.dumps(change.position)
             self._targets = {**self._targets, **after}
 
+    def let_go(self, table: TableDefinition) -> None:
+        """Nothing: its rows are in places of its own, which have its number."""
+
     # -- copies ----------------------------------------------------------------------------------
 
     def truncate_table(self, table: TableDefinition) -> None:

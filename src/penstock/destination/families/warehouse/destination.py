@@ -18,6 +18,7 @@ from penstock.destination.families.kept_tables import Key, Notes, parked_note
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
+from penstock.destination.families.staged_merge.object_stage import ObjectStage, stage_owner
 from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
@@ -29,12 +30,8 @@ from penstock.destination.families.warehouse.latest_view import (
     view_of,
 )
 from penstock.destination.families.warehouse.ledger import WarehouseLedger
+from penstock.destination.families.warehouse.loaded_files import LoadedFiles
 from penstock.destination.families.warehouse.merging import WarehouseMerge
-from penstock.destination.families.warehouse.object_stage import (
-    LoadedFiles,
-    ObjectStage,
-    stage_owner,
-)
 from penstock.destination.families.warehouse.options import WarehouseOptions
 from penstock.destination.families.warehouse.session import WarehouseSession, one_each
 from penstock.destination.families.warehouse.staged_rows import ROW
@@ -51,8 +48,6 @@ from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.objects.bucket import Bucket
-
-_PROBE = "check"
 
 
 class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
@@ -110,8 +105,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def check(self) -> Sequence[str]:
         """The stage every time, the warehouse once: an idle pipeline must not keep it awake."""
-        self.bucket.put(_PROBE, b"")
-        self.bucket.delete(_PROBE)
+        self.stage.expect_writable(self.name)
         if self._was_checked:
             return ()
         found = self.look()
@@ -170,6 +164,15 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         with self.session.outside():
             yield
 
+    def _run_as_driver(self, statement: str) -> None:
+        """Execute what changes a table. Outside of a transaction nothing else keeps out a driver
+        that slept until the next one was done: it looks right before the statement.
+        """
+        in_transaction = self.session.in_transaction
+        if not in_transaction and not self.ledger.is_current(self._driver):
+            raise fenced(self.name, self.pipeline)
+        self.session.run(statement)
+
     def held(self, target: Target) -> Mark | None:
         name = f"held/{target.oid}"
         note = self.ledger.read(name).get(name)
@@ -196,7 +199,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
     def drop(self, target: Target) -> None:
         with self._changing_tables():
             self._drop_view(target)
-            self.session.run(self.dialect.drop_table(self.dialect.table(target)))
+            self._run_as_driver(self.dialect.drop_table(self.dialect.table(target)))
             one_each(self.dialect.drop_staging(target), self.session)
 
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
@@ -218,7 +221,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         with self.session.alone(after.oid), self._changing_tables():
             there = warehouse_tables(self.session, self.dialect)
             mark = f"penstock {self.pipeline} {self._commits + 1}/{self._alters}"
-            alteration.resume(self.session, there, mark)
+            alteration.resume(self.session, self._run_as_driver, there, mark)
             one_each(self.dialect.staging_table(after), self.session)
             self._make_view(after)
             if view_of(self.dialect, after) != view_name(self.dialect, before):
@@ -237,9 +240,10 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
 
     def _expect_own_name(self, target: Target) -> None:
         """Raise TableRefused where another table of the pipeline has the same name there."""
-        named = self.dialect.table(target)
-        for other in (*self._known().values(), *self._made.values()):
-            if other.oid != target.oid and self.dialect.table(other) == named:
+        named = self._place(target)
+        # What this transaction has made of a table is newer than what the ledger says.
+        for other in (self._known() | self._made).values():
+            if other.oid != target.oid and self._place(other) == named:
                 raise TableRefused(
                     f"table {target.qualified_name} and table {other.qualified_name} have the same "
                     f"name in {self.name}, {named}",
@@ -248,6 +252,9 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
                     table=target.oid,
                 )
         self._made[target.oid] = target
+
+    def _place(self, target: Target) -> str:
+        return self.dialect.table(target)
 
     def empty(self, target: Target) -> None:
         """Not by TRUNCATE, which would commit what stands before it."""

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -135,44 +135,71 @@ class WarehouseAlteration:
         """In their order."""
         return self._change() if self._is_in_place() else self._swap()
 
-    def resume(self, session: WarehouseSession, there: Tables, mark: str) -> None:
+    def resume(
+        self, session: WarehouseSession, run: Callable[[str], None], there: Tables, mark: str
+    ) -> None:
         """The same where each statement is committed for itself: what is there tells which of them
         were done before a crash, and nothing is done twice. Where names are exchanged they tell
-        nothing: a table that was made anew has a mark, which no other change has.
+        nothing: a table that was made anew has a mark, which no other change has. ``run`` executes
+        a statement, unless another driver took over.
         """
-        expect_possible(self._dialect, self._after)
+        dialect = self._dialect
+        expect_possible(dialect, self._after)
+        if (
+            self._is_renamed
+            and self._found(self._before, there)
+            and self._found(self._after, there)
+        ):
+            self._expect_own(session, mark)
+            run(dialect.drop_table(dialect.table(self._before)))
+            return
         if self._is_done(session, there, mark):
-            if self._is_renamed:
-                session.run(self._dialect.drop_table(self._dialect.table(self._before)))
             return
         if self._is_in_place() and not self._is_exchanged:
             name = self._before if self._found(self._before, there) else self._after
-            one_each(self._steps(name, {each for each, _ in self._found(name, there)}), session)
+            for step in self._steps(name, {each for each, _ in self._found(name, there)}):
+                run(step)
             return
-        query = f"SELECT {', '.join(self._picked())} FROM {self._dialect.table(self._before)}"
-        session.run(self._dialect.create_schema(self._after.schema))
-        if not self._dialect.replaces_all:
-            self._exchange(session, query, mark)
+        query = f"SELECT {', '.join(self._picked())} FROM {dialect.table(self._before)}"
+        run(dialect.create_schema(self._after.schema))
+        if not dialect.replaces_all:
+            self._exchange(session, run, query, mark)
             return
-        session.run(self._dialect.replace_table(self._after, query, mark))
+        run(dialect.replace_table(self._after, query, mark))
         if self._is_renamed:
-            session.run(self._dialect.drop_table(self._dialect.table(self._before)))
+            run(dialect.drop_table(dialect.table(self._before)))
 
-    def _exchange(self, session: WarehouseSession, query: str, mark: str) -> None:
+    def _exchange(
+        self, session: WarehouseSession, run: Callable[[str], None], query: str, mark: str
+    ) -> None:
         """By way of a table with another name. It has the mark as soon as it is there: whoever
         finds it after a crash goes on from it.
         """
         dialect = self._dialect
         other = replace(self._after, name=f"{_SWAPPED}_{self._after.oid}")
-        if session.rows(dialect.mark_query(other)) != [(mark,)]:
-            session.run(dialect.drop_table(dialect.table(other)))
-            session.run(dialect.replace_table(other, query, mark))
-        session.run(dialect.drop_table(dialect.table(self._before)))
-        session.run(dialect.rename_table(other.schema, other.name, self._after.name))
+        if not self._is_marked(other, session, mark):
+            run(dialect.drop_table(dialect.table(other)))
+            run(dialect.replace_table(other, query, mark))
+        run(dialect.drop_table(dialect.table(self._before)))
+        run(dialect.rename_table(other.schema, other.name, self._after.name))
+
+    def _expect_own(self, session: WarehouseSession, mark: str) -> None:
+        """Raise TableRefused where the table of the new name was not made by this very change."""
+        if not self._is_marked(self._after, session, mark):
+            raise TableRefused(
+                f"table {self._before.qualified_name} cannot become {self._after.qualified_name}: "
+                f"{self._dialect.name} has a table {self._after.name} already",
+                remedy="drop or rename that one, then run `penstock tables retry` for "
+                f"{self._after.qualified_name}",
+                table=self._after.oid,
+            )
+
+    def _is_marked(self, target: Target, session: WarehouseSession, mark: str) -> bool:
+        return session.rows(self._dialect.mark_query(target)) == [(mark,)]
 
     def _is_done(self, session: WarehouseSession, there: Tables, mark: str) -> bool:
         if self._is_exchanged:
-            return session.rows(self._dialect.mark_query(self._after)) == [(mark,)]
+            return self._is_marked(self._after, session, mark)
         # Whether older rows have got their values the columns do not tell.
         is_filled = self._is_in_place() and any(
             self._filled(name, column) is not None for name, column in self._columns.new.items()

@@ -1,8 +1,7 @@
-"""A stage in an object store: executors and driver write there, the warehouse reads there."""
+"""Files in an object store that a warehouse loads: executors and driver write them there."""
 
 from __future__ import annotations
 
-import io
 import tempfile
 import uuid
 from abc import abstractmethod
@@ -14,75 +13,10 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.destination.families.staged_merge.stage import (
-    ChunkStage,
-    FileStage,
-    driver_of,
-    note_name,
-)
+from penstock.destination.families.staged_merge.stage import ChunkStage
 from penstock.destination.families.warehouse.csv_files import csv_lines, gzipped
 from penstock.destination.families.warehouse.staged_rows import ROW
-from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable
-from penstock.objects.bucket import Bucket, Owner
-
-_NOTES = "notes/"
-
-
-def stage_owner(destination: str) -> Owner:
-    """For messages about the stage of a destination."""
-    return Owner(
-        f"destination {destination}: the stage",
-        "destination.stage",
-        "destination.stage_options",
-        DestinationError,
-        DestinationUnavailable,
-    )
-
-
-@dataclass(frozen=True)
-class ObjectStage(FileStage):
-    """Arrow files below a bucket's prefix, and notes in a folder of their own."""
-
-    bucket: Bucket
-
-    @property
-    def path(self) -> str:  # type: ignore[override]
-        return self.bucket.path
-
-    def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
-        name = f"{uuid.uuid4().hex}.arrow"
-        buffer = io.BytesIO()
-        with pa.ipc.new_file(buffer, schema) as file:
-            for piece in pieces:
-                file.write_table(piece)
-        self.bucket.put(name, buffer.getbuffer())
-        return name
-
-    def get(self, name: str) -> pa.Table:
-        data = self.bucket.get(name)
-        if data is None:
-            raise BatchAgain(f"the staged file {self.path}/{name} is gone")
-        return pa.ipc.open_file(pa.py_buffer(bytes(data))).read_all()
-
-    def remove(self, names: Sequence[str]) -> None:
-        self.bucket.delete(*names)
-
-    def clean(self) -> None:
-        self.remove([each.name for each in self.bucket.list() if not each.name.startswith(_NOTES)])
-
-    def note(self, driver: int, text: str) -> None:
-        self.bucket.put(_NOTES + note_name(driver), text.encode())
-
-    def drivers(self) -> list[int]:
-        found = self.bucket.list(_NOTES)
-        return sorted(driver_of(each.name.removeprefix(_NOTES)) for each in found)
-
-    def noted(self, driver: int) -> str | None:
-        data = self.bucket.get(_NOTES + note_name(driver))
-        return None if data is None else bytes(data).decode()
-
-    def forget_notes(self, drivers: Sequence[int]) -> None:
-        self.bucket.delete(*(_NOTES + note_name(driver) for driver in drivers))
+from penstock.objects.bucket import Bucket
 
 
 @dataclass(frozen=True, kw_only=True)
