@@ -17,7 +17,7 @@ from penstock.destination.webhooks.delivery.progress import News, Saved, Segment
 from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.outbox import files_by_driver, mark_of, outbox_storage
-from penstock.destination.webhooks.outbox_index import Written
+from penstock.destination.webhooks.outbox_index import OutboxWritten
 from penstock.destination.webhooks.signing import new_secret
 from penstock.destination.webhooks.subscription import Kept, OutboxPlace, WebhookSubscription
 from penstock.destination.webhooks.views import Asked
@@ -101,7 +101,7 @@ class Delivery:
                 self.builder.insert(ORDERS, str(number), str(number))
         self.rows += count
         receipt = json.loads(destination.writer().write([self.builder.cut()]))
-        (file,) = Written.from_json(receipt).files
+        (file,) = OutboxWritten.from_json(receipt).files
         number = len(self.index.segments) + 1
         self.index.segments.append(SegmentEntry(number, file.view, file.file, file.bytes))
         return file.file

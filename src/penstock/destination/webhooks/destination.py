@@ -37,7 +37,7 @@ from penstock.destination.webhooks.outbox import (
     prefix_of,
     slim,
 )
-from penstock.destination.webhooks.outbox_index import OutboxIndex, Written
+from penstock.destination.webhooks.outbox_index import OutboxIndex, OutboxWritten
 from penstock.destination.webhooks.views import Asked, AskedViews
 from penstock.destination.webhooks.writers import EventView, OutboxChunkWriter, OutboxWriter
 from penstock.failpoints import failpoint
@@ -144,7 +144,7 @@ class WebhooksDestination(
         return OutboxWriter(self._outbox, self._views())
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
-        written = [Written.from_json(json.loads(receipt)) for receipt in receipts]
+        written = [OutboxWritten.from_json(json.loads(receipt)) for receipt in receipts]
         with self._committing:
             _tell(self._index.commit(written, watermarks))
         failpoint("webhooks.committed")
@@ -170,7 +170,7 @@ class WebhooksDestination(
                     file.add(slim(events))
                     file.finish()
                 files += file.files
-        return [json.dumps(Written(files, {}).to_json()).encode()]
+        return [json.dumps(OutboxWritten(files, {}).to_json()).encode()]
 
     # -- copies --------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class WebhooksDestination(
             told = json.loads(receipt.content)
             with self._committing:
                 # Files of one that stands already are removed by the next driver, if nobody's.
-                written = Written.from_json(told)
+                written = OutboxWritten.from_json(told)
                 _tell(self._index.commit_chunk(told["table"], told["chunk"], written))
         if self._service is not None:
             self._service.wake()

@@ -25,7 +25,7 @@ class OutboxFile:
 
 
 @dataclass(frozen=True)
-class Written:
+class OutboxWritten:
     """What one task has written."""
 
     files: list[OutboxFile]
@@ -36,7 +36,7 @@ class Written:
         return {"files": [asdict(file) for file in self.files], "unfit": self.unfit}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Written:
+    def from_json(cls, value: Mapping[str, Any]) -> OutboxWritten:
         return cls([OutboxFile(**entry) for entry in value["files"]], value["unfit"])
 
 
@@ -81,7 +81,7 @@ class OutboxIndex:
             ).fetchall()
         return {file for (file,) in rows}
 
-    def commit(self, written: Sequence[Written], watermarks: Watermarks) -> list[str]:
+    def commit(self, written: Sequence[OutboxWritten], watermarks: Watermarks) -> list[str]:
         """Add segments, and move the position, in one step; which subscriptions end, and why.
         Raises Fenced.
         """
@@ -94,7 +94,7 @@ class OutboxIndex:
             )
         return ended
 
-    def commit_chunk(self, table: str, chunk: str, written: Written) -> list[str]:
+    def commit_chunk(self, table: str, chunk: str, written: OutboxWritten) -> list[str]:
         """Add the segments of a chunk, unless it is there already; which subscriptions end, and
         why. Raises Fenced.
         """
@@ -137,7 +137,7 @@ class OutboxIndex:
                 remedy="stop this one, or the other; what this one did not commit is left to it",
             )
 
-    def _add(self, conn: Connection, written: Sequence[Written]) -> list[str]:
+    def _add(self, conn: Connection, written: Sequence[OutboxWritten]) -> list[str]:
         """Number and add segments, under the lock of the pipeline's row. Who waits for a view that
         is unfit gets what was encoded before that, and ends there.
         """

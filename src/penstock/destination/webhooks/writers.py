@@ -13,7 +13,7 @@ from penstock.decode.changes import ChangeSet
 from penstock.destination.contract import ChunkReceipt, ChunkWriter, Receipt, TaskWriter
 from penstock.destination.families.queue.events import Encoder
 from penstock.destination.webhooks.outbox import OpenOutbox, ViewFile, slim
-from penstock.destination.webhooks.outbox_index import Written
+from penstock.destination.webhooks.outbox_index import OutboxWritten
 from penstock.failpoints import failpoint
 from penstock.model.errors import ConfigError
 from penstock.model.table_rows import ChunkReader, TableRows
@@ -70,10 +70,10 @@ class _Views:
                 size += events.nbytes
         return size
 
-    def finish(self) -> Written:
+    def finish(self) -> OutboxWritten:
         for _, file in self._views:
             file.finish()
-        return Written([made for _, file in self._views for made in file.files], self._unfit)
+        return OutboxWritten([made for _, file in self._views for made in file.files], self._unfit)
 
     def abandon(self) -> None:
         for _, file in self._views:
