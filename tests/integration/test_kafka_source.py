@@ -45,8 +45,9 @@ def test_rows_and_changes_and_columns_come_back(topics: TopicsInBetween, threads
     assert topics.expect_same() == 250
     topics.execute(
         "INSERT INTO items (id, name) VALUES (1000, E'a \"quoted\" \\\\ line\\nbreak')",
-        # The large column is unset.
+        # The large column is unset, also under another key.
         "UPDATE items SET name = 'changed' WHERE id < 20",
+        "UPDATE items SET id = 5000 + id WHERE id BETWEEN 100 AND 120",
         "DELETE FROM items WHERE id BETWEEN 30 AND 40",
         "INSERT INTO items (id, name) VALUES (31, 'again')",
         "UPDATE places SET b = 'moved' WHERE b = 'p7'",
@@ -227,6 +228,7 @@ def test_debezium_messages_tell_of_their_tables(
     assert topics.expect_same() == 250
     topics.execute(
         "UPDATE items SET name = 'changed' WHERE id < 20",
+        "UPDATE items SET id = 5000 + id WHERE id BETWEEN 100 AND 120",
         "DELETE FROM items WHERE id BETWEEN 30 AND 40",
         "INSERT INTO items (id, name) VALUES (31, 'again')",
         "UPDATE places SET b = 'moved' WHERE b = 'p7'",

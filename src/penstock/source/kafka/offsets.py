@@ -70,7 +70,8 @@ class PartitionState:
     """``next`` is the offset to go on with. ``lanes`` is the greatest position of changes that each
     lane of the writer has brought here, by the lane's name; ``top`` the greatest of all of them,
     and ``copied`` the greatest point of a snapshot that copied rows here are of. ``source`` is what
-    the writer says all these positions are of; empty where it says nothing.
+    the writer says all these positions are of, and ``source_at`` the offset of the first message
+    that said so; empty where it says nothing.
     """
 
     next: int
@@ -78,6 +79,7 @@ class PartitionState:
     top: SourcePosition | None = None
     copied: int = 0
     source: str = ""
+    source_at: int = 0
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"next": self.next}
@@ -88,7 +90,7 @@ class PartitionState:
         if self.copied:
             value["copied"] = self.copied
         if self.source:
-            value["source"] = self.source
+            value |= {"source": self.source, "source_at": self.source_at}
         return value
 
     @classmethod
@@ -100,6 +102,7 @@ class PartitionState:
             None if top is None else SourcePosition(*top),
             value.get("copied", 0),
             value.get("source", ""),
+            value.get("source_at", 0),
         )
 
 

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,7 @@ from penstock.source.kafka.events import (
 from penstock.source.kafka.formats import message_format
 from penstock.source.kafka.identity import TopicsIdentity
 from penstock.source.kafka.log_rows import LogRows
-from penstock.source.kafka.newer_changes import NewerChanges, headers_of
+from penstock.source.kafka.newer_changes import NewerChanges, Stopped, headers_of
 from penstock.source.kafka.offsets import (
     Offsets,
     Partition,
@@ -44,7 +45,13 @@ from penstock.source.kafka.offsets import (
 )
 from penstock.source.kafka.schema_topic import SchemaTopic
 from penstock.source.kafka.topic_set import TopicSet
-from penstock.source.kafka.transcode import Counts, Transcoder, expect_source, keeps_order
+from penstock.source.kafka.transcode import (
+    Counts,
+    Transcoder,
+    expect_source,
+    keeps_order,
+    note_source,
+)
 
 _BATCH = 2_000
 _PATIENCE_SECONDS = 0.1
@@ -103,8 +110,9 @@ class TopicSession:
         with self._keeper:
             self._look_at_topics()
             self._follow_schema(again=True)
-            while not self._stop():
-                self._turn(check_lock)
+            with suppress(Stopped):
+                while not self._stop():
+                    self._turn(check_lock)
             self._publish()
         self._keeper.look(now=True)
         self._link.report(self._log, self._keeper.report("stopped"))
@@ -147,8 +155,9 @@ class TopicSession:
         self._counts.bytes += len(message.value() or b"")
         try:
             headers = headers_of(message)
-            expect_source(place, state, headers)
+            expect_source(place, self._offsets, headers)
             event = self._read(place, message, headers)
+            note_source(state, headers, offset)
             self._newer.note(place, message.key(), header_position(headers))
             if event is None:
                 self._counts.not_followed += 1
@@ -201,12 +210,7 @@ class TopicSession:
     def _left_out(self, place: Partition, event: Event) -> bool:
         if not isinstance(event, ToldTruncate):
             return False
-        others = any(
-            state.next > 0
-            for other, state in self._offsets.partitions.items()
-            if other.topic == place.topic and other != place
-        )
-        if keeps_order(event.lane, others):
+        if keeps_order(event.lane, others=False) and not self._topics.others_have_messages(place):
             return False
         names = ", ".join(str(table.table_name) for table in event.tables)
         if self._config.source.on_truncate == "leave_out":
@@ -246,7 +250,9 @@ class TopicSession:
         reader = TopicReader(self._config.source, self._identity.group)
         try:
             reader.add({place: first})
-            while not self._stop():
+            while True:
+                if self._stop():
+                    raise Stopped
                 for message in reader.take(_BATCH, _PATIENCE_SECONDS):
                     if message.error() is not None:
                         if message.error().code() == KafkaError._PARTITION_EOF:

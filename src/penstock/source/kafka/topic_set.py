@@ -101,6 +101,18 @@ class TopicSet:
             states[place] = PartitionState(at)
         return ready
 
+    def others_have_messages(self, place: Partition) -> bool:
+        """Whether other partitions of its topic have messages, read or not, or had some."""
+        topic = self._brokers.topics().get(place.topic)
+        there = {
+            Partition(place.topic, number) for number in range(topic.partitions if topic else 0)
+        }
+        read = {other for other in self._offsets.partitions if other.topic == place.topic}
+        ends = self._brokers.bounds(there - {place}, are_decided=False)
+        return any(ends.values()) or any(
+            self._offsets.partitions[other].next > 0 for other in read - {place}
+        )
+
     def first(self, place: Partition) -> int:
         return self._brokers.bounds([place], first=True)[place]
 
