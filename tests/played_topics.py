@@ -88,28 +88,38 @@ class PlayedTopics:
         self,
         body: bytes | None,
         key: bytes | None = b"k",
+        headers: Mapping[str, str] | None = None,
         *,
         to: Partition = P0,
-        **headers: str,
     ) -> int:
         """The message's offset."""
         there = self.messages[to]
-        headed = {f"penstock.{name}": text.encode() for name, text in headers.items()}
+        headed = {f"penstock.{name}": text.encode() for name, text in (headers or {}).items()}
         there.append(PlayedMessage(to, len(there), body, key, headed))
         return len(there) - 1
 
-    def change(self, op: str, number: int, name: str, at: str, **more: Any) -> int:
+    def change(
+        self,
+        op: str,
+        number: int,
+        name: str,
+        at: str,
+        *,
+        to: Partition = P0,
+        lane: str = "0/1 key",
+        source: str = SOURCE,
+    ) -> int:
         """A change of items, with the headers that a writer sends; ``source=""`` for none."""
-        source, lane = more.pop("source", SOURCE), more.pop("lane", "0/1 key")
         headers = {"position": at, "lane": f"{lane} {source}"} if source else {}
-        return self.send(row(op, number, name), b"%d" % number, **more, **headers)
+        return self.send(row(op, number, name), b"%d" % number, headers, to=to)
 
     def truncate(self, at: str, *, lane: str = "0/1 key", to: Partition = P0) -> None:
-        self.send(truncate_of("items"), None, to=to, position=at, lane=f"{lane} {SOURCE}")
+        headers = {"position": at, "lane": f"{lane} {SOURCE}"}
+        self.send(truncate_of("items"), None, headers, to=to)
 
     def announce(self, table: str, source: str = "", *more: str) -> None:
-        lane = {"lane": f"0/1 key {source}"} if source else {}
-        self.send(announcement(table, *more), to=Partition(SCHEMA, 0), **lane)
+        headers = {"lane": f"0/1 key {source}"} if source else {}
+        self.send(announcement(table, *more), None, headers, to=Partition(SCHEMA, 0))
 
     # -- what capture asks -------------------------------------------------------------------------
 
@@ -242,10 +252,10 @@ def said(payload: bytes) -> str:
         case Delete(old=(bytes() as key, *_)):
             return f"delete {key.decode()}"
         case (Insert() | Update()) as change:
-            key, name, *_ = change.new
-            assert isinstance(key, bytes)
+            number, name, *_ = change.new
+            assert isinstance(number, bytes)
             kind = type(change).__name__.lower()
-            return f"{kind} {key.decode()} {name.decode() if isinstance(name, bytes) else name}"
+            return f"{kind} {number.decode()} {name.decode() if isinstance(name, bytes) else name}"
     raise AssertionError(payload)
 
 

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.model.errors import SourceError
+from penstock.changelog.writer import LogWriter
+from penstock.model.errors import Fenced, IdentityChanged, SourceError
+from penstock.source.kafka import source
 from penstock.source.kafka.offsets import Partition
-from tests.played_topics import ITEMS, Captured, PlayedReader, PlayedTopics, row, truncate_of
+from penstock.source.kafka.source import KafkaSession
+from penstock.source.kafka.topic_tables import TopicTables
+from tests.played_topics import (
+    ITEMS,
+    PLACES,
+    SCHEMA,
+    Captured,
+    PlayedReader,
+    PlayedTopics,
+    announcement,
+    row,
+    truncate_of,
+)
 
 P0, P1, P2 = (Partition(ITEMS, number) for number in range(3))
 
@@ -23,7 +38,7 @@ def capture(topics: PlayedTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return Captured(topics, tmp_path, monkeypatch)
 
 
-def leave_out(capture: Captured, **more: str) -> None:
+def leave_out(capture: Captured, **more: Any) -> None:
     """Let malformed messages be left out."""
     options = {"on_malformed": "leave_out", **more}
     source = capture.config.source.model_copy(update=options)
@@ -101,10 +116,117 @@ def test_a_malformed_message_does_not_say_of_which_source_the_others_are(
     topics: PlayedTopics, capture: Captured, body: bytes
 ) -> None:
     leave_out(capture)
-    topics.send(body, lane="0/1 key forged")
+    topics.send(body, b"k", {"lane": "0/1 key forged"})
     topics.change("insert", 1, "a", "0/10+0", source="")
     topics.change("insert", 2, "b", "0/20+0")
     assert capture.run() == ["update 1 a", "insert 2 b"]
     topics.change("insert", 3, "c", "0/30+0", source="")
     capture.run()
     assert capture.log.capture_report()["malformed"] == 1  # type: ignore[index]
+
+
+@pytest.mark.parametrize("source", ["", "one"])
+def test_a_table_comes_from_one_topic(topics: PlayedTopics, capture: Captured, source: str) -> None:
+    topics.change("insert", 1, "a", "0/10+0")
+    assert capture.run() == ["insert 1 a"]
+    forged = Partition("shop.public.forged", 0)
+    topics.grow(forged.topic, 1)
+    headers = {"position": "0/20+0", "lane": f"0/1 key {source}"} if source else {}
+    topics.send(truncate_of("items"), None, headers, to=forged)
+    for _ in range(2):
+        with pytest.raises(SourceError, match=r"public.items, whose messages stand in topic shop"):
+            capture.run()
+    assert capture.held() == ["insert 1 a"]
+    # As its remedy says.
+    leave_out(capture, topics=[ITEMS])
+    topics.change("insert", 2, "b", "0/30+0")
+    del topics.messages[forged]
+    assert capture.run() == ["insert 1 a", "insert 2 b"]
+
+
+def test_topics_are_of_one_source(topics: PlayedTopics, capture: Captured) -> None:
+    topics.change("insert", 1, "a", "0/10+0")
+    topics.change("insert", 2, "b", "0/20+0", to=P1, source="two")
+    with pytest.raises(IdentityChanged, match=r"\(two instead of one, .* offset 0 of .*items\[0\]"):
+        capture.run()
+    assert capture.held() in ([], ["insert 1 a"])
+
+
+@pytest.mark.parametrize("lane", ["0/4 transaction", "0/1 transaction"])
+def test_transactions_in_several_lanes_or_partitions_are_refused(
+    topics: PlayedTopics, capture: Captured, lane: str
+) -> None:
+    topics.change("insert", 1, "a", "0/10+0", lane=lane)
+    with pytest.raises(SourceError, match="changes of one row stand in no order"):
+        capture.run()
+
+
+def test_transactions_in_one_lane_of_one_partition_are_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = PlayedTopics(items=1)
+    topics.change("insert", 1, "a", "0/10+0", lane="0/1 transaction")
+    topics.change("update", 1, "b", "0/20+0", lane="0/1 transaction")
+    found = Captured(topics, tmp_path, monkeypatch).run()
+    assert found == ["insert 1 a", "update 1 b"]
+
+
+def test_what_another_source_announces_changes_nothing(
+    topics: PlayedTopics, capture: Captured
+) -> None:
+    topics.announce("items", "one", "more")
+    topics.change("insert", 1, "a", "0/10+0")
+    capture.run()
+    before = TopicTables.read(capture.log.root)
+    topics.announce("items", "two")
+    with pytest.raises(IdentityChanged, match=r"of shop.schema\[0\] are of another source"):
+        capture.run()
+    assert TopicTables.read(capture.log.root) == before
+
+
+def test_rows_that_were_copied_before_a_truncate_stay_away(
+    topics: PlayedTopics, capture: Captured
+) -> None:
+    topics.change("read", 1, "old", "0/10+4294967296")
+    topics.truncate("0/20+0")
+    topics.change("read", 2, "old", "0/10+4294967296")
+    assert capture.run() == ["update 1 old", "truncate"]
+    topics.change("read", 3, "old", "0/18+4294967296")
+    topics.change("read", 4, "new", "0/28+4294967296")
+    assert capture.run()[2:] == ["update 4 new"]
+
+
+def test_a_capture_that_was_replaced_leaves_the_tables_alone(
+    topics: PlayedTopics, capture: Captured
+) -> None:
+    topics.change("insert", 1, "a", "0/10+0")
+    capture.run()
+    before = TopicTables.read(capture.log.root)
+
+    def be_replaced(_: PlayedReader) -> None:
+        topics.on_take = lambda _: None
+        LogWriter(capture.log)
+        topics.send(announcement("items", "more"), to=Partition(SCHEMA, 0))
+
+    topics.change("insert", 2, "b", "0/20+0")
+    topics.on_take = be_replaced
+    with pytest.raises(Fenced):
+        capture.run()
+    assert TopicTables.read(capture.log.root) == before
+
+
+def test_nobody_waits_for_what_was_not_read_of_a_deleted_topic(
+    topics: PlayedTopics, capture: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = Partition(PLACES, 0)
+    topics.grow(PLACES, 1)
+    topics.change("insert", 1, "a", "0/10+0")
+    capture.run()
+    monkeypatch.setattr(source, "_POSITION_SECONDS", 0.0)
+    session = KafkaSession(capture.config, "test")
+    session._brokers = topics  # type: ignore[assignment]
+    caught_up = session.position()
+    topics.send(row("insert", 1, "a", "places"), to=places)
+    assert session.position() > caught_up
+    del topics.messages[places]
+    assert session.position() == caught_up

@@ -71,7 +71,8 @@ class PartitionState:
     lane of the writer has brought here, by the lane's name; ``top`` the greatest of all of them,
     and ``copied`` the greatest point of a snapshot that copied rows here are of. ``source`` is what
     the writer says all these positions are of, and ``source_at`` the offset of the first message
-    that said so; empty where it says nothing.
+    that said so; empty where it says nothing. ``truncated`` is the commit LSN of the last TRUNCATE
+    of each table, by its number.
     """
 
     next: int
@@ -80,6 +81,7 @@ class PartitionState:
     copied: int = 0
     source: str = ""
     source_at: int = 0
+    truncated: dict[int, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"next": self.next}
@@ -91,6 +93,8 @@ class PartitionState:
             value["copied"] = self.copied
         if self.source:
             value |= {"source": self.source, "source_at": self.source_at}
+        if self.truncated:
+            value["truncated"] = self.truncated
         return value
 
     @classmethod
@@ -103,15 +107,19 @@ class PartitionState:
             value.get("copied", 0),
             value.get("source", ""),
             value.get("source_at", 0),
+            {int(table): lsn for table, lsn in value.get("truncated", {}).items()},
         )
 
 
 @dataclass
 class Offsets:
-    """All partitions that were ever read, also of topics that are gone, and the topics' ids."""
+    """All partitions that were ever read, also of topics that are gone, and the topics' ids.
+    ``topic_of`` says in which topic the messages of each table stand, by its number.
+    """
 
     partitions: dict[Partition, PartitionState] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    topic_of: dict[int, str] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -122,6 +130,9 @@ class Offsets:
         for (topic, partition), state in sorted(self.partitions.items()):
             found = topics.setdefault(topic, {"id": self.topic_ids.get(topic, ""), "at": {}})
             found["at"][str(partition)] = state.to_json()
+        for table, topic in sorted(self.topic_of.items()):
+            if topic in topics:
+                topics[topic].setdefault("tables", []).append(table)
         return json.dumps({"topics": topics}, separators=(",", ":"))
 
     @classmethod
@@ -134,4 +145,5 @@ class Offsets:
                 for partition, state in value["at"].items()
             },
             {topic: value["id"] for topic, value in found.items()},
+            {table: topic for topic, value in found.items() for table in value.get("tables", ())},
         )

@@ -39,6 +39,7 @@ from penstock.source.kafka.newer_changes import NewerChanges, Stopped, headers_o
 from penstock.source.kafka.offsets import (
     Offsets,
     Partition,
+    PartitionState,
     frontier_of,
     position_of,
     told_frontier,
@@ -48,6 +49,7 @@ from penstock.source.kafka.topic_set import TopicSet
 from penstock.source.kafka.transcode import (
     Counts,
     Transcoder,
+    expect_order_of_rows,
     expect_source,
     keeps_order,
     note_source,
@@ -94,7 +96,7 @@ class TopicSession:
         self._newer = NewerChanges(self._read_again)
         self._offset = 0
         self._transcoder = Transcoder(self._is_stale, self._counts)
-        self._schema = SchemaTopic(config, self._log, access.brokers, self._offsets)
+        self._schema = SchemaTopic(config, filled, access.brokers, self._offsets)
         change_log = config.change_log
         self._keeper = LogKeeper(
             filled, Limits(change_log.max_bytes, change_log.grace), self._report
@@ -158,6 +160,8 @@ class TopicSession:
             expect_source(place, self._offsets, headers)
             event = self._read(place, message, headers)
             note_source(state, headers, offset)
+            if event is not None:
+                self._expect_order(place, state, event)
             self._newer.note(place, message.key(), header_position(headers))
             if event is None:
                 self._counts.not_followed += 1
@@ -172,6 +176,15 @@ class TopicSession:
         state.next = offset + 1
         if self._oldest is None:
             self._oldest = time.monotonic()
+
+    def _expect_order(self, place: Partition, state: PartitionState, event: Event) -> None:
+        """Raises SourceError for a message that stands in no order with others of its row."""
+        if event.lane not in state.lanes:
+            expect_order_of_rows(place, event.lane, self._topics.partitions(place.topic))
+        tables = event.tables if isinstance(event, ToldTruncate) else (event.table,)
+        for table in tables:
+            if self._offsets.topic_of.get(table.oid) != place.topic:
+                self._topics.expect_topic_of(table, place, self._offset)
 
     def _read(self, place: Partition, message: Any, headers: Headers) -> Event | None:
         """Before a row is read, what its table looks like since is read."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.model.errors import IdentityChanged
+from penstock.model.errors import IdentityChanged, SourceError
 from penstock.source.kafka import log_rows
 from penstock.source.kafka.events import (
     READ_ORDINAL,
@@ -93,6 +93,20 @@ def expect_source(place: Partition, offsets: Offsets, headers: Headers) -> None:
         )
 
 
+def expect_order_of_rows(place: Partition, lane: str, partitions: int) -> None:
+    """Raises SourceError where changes of one row stand in several lanes."""
+    count, _, by = lane_group(lane).partition(" ")
+    if by != "transaction" or (count == "1" and partitions == 1):
+        return
+    raise SourceError(
+        f"Messages of {place} are divided by transactions ({count} lanes, {partitions} "
+        "partitions): changes of one row stand in no order",
+        remedy="let the pipeline that writes the topics keep rows together (destination.lanes: "
+        "{by: key}), or write one lane into topics of one partition; then begin anew with topics "
+        "without the old messages",
+    )
+
+
 def note_source(state: PartitionState, headers: Headers, offset: int) -> None:
     """Called once a message was read: what is none says nothing about those behind it."""
     if (found := header_source(headers)) != state.source:
@@ -120,6 +134,8 @@ class Transcoder:
         micros = event.commit_micros or micros
         if isinstance(event, ToldTruncate):
             if self._is_new(state, at, event.lane):
+                if at is not None:
+                    state.truncated |= {table.oid: at.commit_lsn for table in event.tables}
                 self.rows.add(log_rows.truncate(event), event.tables, micros)
             return
         if event.op == "read":
@@ -149,6 +165,9 @@ class Transcoder:
         at = event.position
         if at is not None:
             state.copied = max(state.copied, at.commit_lsn)
+            if state.truncated.get(event.table.oid, 0) > at.commit_lsn:
+                self._counts.stale += 1
+                return
         if at is not None and state.top is not None and state.top.commit_lsn > at.commit_lsn:
             if key is None:
                 raise Malformed("it is a row that was copied, and has no key")
