@@ -61,6 +61,9 @@ class PlayedMessage:
     def timestamp(self) -> tuple[int, int]:
         return 1, self.millis
 
+    def leader_epoch(self) -> int | None:
+        return 7
+
     def error(self) -> KafkaError | None:
         return self.problem
 
@@ -143,8 +146,12 @@ class PlayedReader:
     def __init__(self, topics: PlayedTopics) -> None:
         self._topics = topics
         self.next: dict[Partition, int] = {}
+        self.epochs: dict[Partition, int] = {}
 
-    def add(self, places: Mapping[Partition, int]) -> None:
+    def add(
+        self, places: Mapping[Partition, int], epochs: Mapping[Partition, int] | None = None
+    ) -> None:
+        self.epochs = {**(epochs or {}), **self.epochs}
         self.next = {**places, **self.next}
 
     def take(self, _count: int, _seconds: float) -> list[PlayedMessage]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import psycopg
 import pytest
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
 )
-from confluent_kafka.cimpl import NewPartitions
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from penstock.config.kafka_source import KafkaSourceConfig
+from penstock.source.kafka.client import TopicReader
+from penstock.source.kafka.offsets import Partition
 from tests.crash.penstock_run import WITHOUT_SPARK, PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.kafka_messages import read_topics
@@ -69,6 +75,68 @@ def test_a_compacted_topic_brings_the_last_of_each_row(
         topics.configure(incomplete="accept")
         topics.read(threads)
         assert topics.expect_same() == 247
+
+
+@pytest.mark.release
+def test_a_partition_that_has_lost_what_was_read_is_refused() -> None:
+    place = Partition("lost", 0)
+    with KafkaServer() as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.brokers})
+        for future in admin.create_topics([NewTopic(place.topic, 1, 1)]).values():
+            future.result()
+        produce(kafka, place.topic, 5)
+        config = KafkaSourceConfig.model_validate(
+            {
+                "type": "kafka",
+                "url": "postgresql://localhost/nowhere",
+                "brokers": kafka.brokers,
+                "topics": [place.topic],
+                "format": "debezium",
+            }
+        )
+        (before, _) = read_from(config, {place: 0}, {}, 5)
+        epoch = before[-1].leader_epoch()
+        # The next leader has another epoch.
+        kafka.kill()
+        kafka.start()
+        produce(kafka, place.topic, 15)
+        # As if the first one had written ten, and five were lost.
+        found, errors = read_from(config, {place: 10}, {place: epoch}, 1)
+        assert (found, errors) == ([], [KafkaError._AUTO_OFFSET_RESET])
+        found, errors = read_from(config, {place: 5}, {place: epoch}, 15)
+        assert [message.offset() for message in found] == list(range(5, 20))
+        assert set(errors) <= {KafkaError._PARTITION_EOF}
+
+
+def produce(kafka: KafkaServer, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": kafka.brokers, "log_level": "2"})
+    for number in range(count):
+        producer.produce(topic, b"%d" % number)
+    assert producer.flush(60) == 0
+
+
+def read_from(
+    config: KafkaSourceConfig,
+    places: dict[Partition, int],
+    epochs: dict[Partition, int],
+    count: int,
+) -> tuple[list[Any], list[int]]:
+    """So many messages and errors, or the partition's end."""
+    reader = TopicReader(config, "tests")
+    found: list[Any] = []
+    errors: list[int] = []
+    try:
+        reader.add(places, epochs)
+        while len(found) + len(errors) < count:
+            for message in reader.take(count, 0.2):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif not error.retriable():
+                    errors.append(error.code())
+    finally:
+        reader.close()
+    return found, errors
 
 
 def names(url: str) -> set[str]:

@@ -230,3 +230,20 @@ def test_nobody_waits_for_what_was_not_read_of_a_deleted_topic(
     assert session.position() > caught_up
     del topics.messages[places]
     assert session.position() == caught_up
+
+
+def test_a_restart_says_which_leader_wrote_what_it_goes_on_behind(
+    topics: PlayedTopics, capture: Captured
+) -> None:
+    readers: list[PlayedReader] = []
+    topics.on_take = readers.append
+    topics.change("insert", 1, "a", "0/10+0")
+    capture.run()
+    topics.change("insert", 2, "b", "0/20+0")
+    capture.run()
+    assert readers[-1].epochs[P0] == 7
+    state = capture.offsets.partitions[P0]
+    # The mark of a transaction, whose leader nobody tells.
+    state.pass_marks(state.next + 1)
+    assert capture.offsets.partitions[P0].epoch == 7
+    assert state.epoch is None

@@ -266,12 +266,23 @@ class TopicReader:
             )
         self._assigned: set[Partition] = set()
 
-    def add(self, places: Mapping[Partition, int]) -> None:
+    def add(
+        self, places: Mapping[Partition, int], epochs: Mapping[Partition, int] | None = None
+    ) -> None:
+        """From these offsets on. ``epochs`` are those of the leaders that wrote what stands before
+        them: where the brokers have lost that since, reading fails instead of going on behind it.
+        """
+        known = epochs or {}
         new = {place: at for place, at in places.items() if place not in self._assigned}
         if new:
             with kafka_errors("beginning to read topics"):
                 self._consumer.incremental_assign(
-                    [TopicPartition(*place, at) for place, at in new.items()]
+                    [
+                        TopicPartition(*place, at, leader_epoch=known[place])
+                        if place in known
+                        else TopicPartition(*place, at)
+                        for place, at in new.items()
+                    ]
                 )
             self._assigned |= new.keys()
 

@@ -72,7 +72,8 @@ class PartitionState:
     and ``copied`` the greatest point of a snapshot that copied rows here are of. ``source`` is what
     the writer says all these positions are of, and ``source_at`` the offset of the first message
     that said so; empty where it says nothing. ``truncated`` is the commit LSN of the last TRUNCATE
-    of each table, by its number.
+    of each table, by its number. ``epoch`` is the leader's when it wrote the message before
+    ``next``; None where that is not known.
     """
 
     next: int
@@ -82,6 +83,12 @@ class PartitionState:
     source: str = ""
     source_at: int = 0
     truncated: dict[int, int] = field(default_factory=dict)
+    epoch: int | None = None
+
+    def pass_marks(self, end: int) -> None:
+        """Go on at the partition's end: behind the last message stand marks of transactions."""
+        if end > self.next:
+            self.next, self.epoch = end, None
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"next": self.next}
@@ -95,6 +102,8 @@ class PartitionState:
             value |= {"source": self.source, "source_at": self.source_at}
         if self.truncated:
             value["truncated"] = self.truncated
+        if self.epoch is not None:
+            value["epoch"] = self.epoch
         return value
 
     @classmethod
@@ -108,6 +117,7 @@ class PartitionState:
             value.get("source", ""),
             value.get("source_at", 0),
             {int(table): lsn for table, lsn in value.get("truncated", {}).items()},
+            value.get("epoch"),
         )
 
 
@@ -120,6 +130,10 @@ class Offsets:
     partitions: dict[Partition, PartitionState] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
     topic_of: dict[int, str] = field(default_factory=dict)
+
+    def epochs(self) -> dict[Partition, int]:
+        """Of the partitions where it is known."""
+        return {p: s.epoch for p, s in self.partitions.items() if s.epoch is not None}
 
     @property
     def total(self) -> int:

@@ -105,7 +105,7 @@ class SchemaTopic:
         reader = TopicReader(config.source, group_name(config.source, config.name))
         states, deadline = self._offsets.partitions, time.monotonic() + _SECONDS
         try:
-            reader.add({place: states[place].next for place in ends})
+            reader.add({place: states[place].next for place in ends}, self._offsets.epochs())
             while any(states[place].next < end for place, end in ends.items()):
                 for message in reader.take(1000, 0.2):
                     self._take(message)
@@ -127,11 +127,11 @@ class SchemaTopic:
         state, error = self._offsets.partitions[place], message.error()
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:
-                state.next = max(state.next, message.offset() or 0)
+                state.pass_marks(message.offset() or 0)
             elif not error.retriable():
                 raise failure(error, f"reading {place}")
             return
-        state.next = message.offset() + 1
+        state.next, state.epoch = message.offset() + 1, message.leader_epoch()
         headers = headers_of(message)
         try:
             expect_source(place, self._offsets, headers)

@@ -173,7 +173,7 @@ class TopicSession:
                 self._transcoder.take(place, state, event, message.key(), micros)
         except (Malformed, ValueError) as wrong:
             self._malformed(place, offset, wrong)
-        state.next = offset + 1
+        state.next, state.epoch = offset + 1, message.leader_epoch()
         if self._oldest is None:
             self._oldest = time.monotonic()
 
@@ -208,8 +208,7 @@ class TopicSession:
         code = error.code()
         state = self._offsets.partitions[place]
         if code == KafkaError._PARTITION_EOF:
-            # Marks of transactions stand behind the last message, too.
-            state.next = max(state.next, offset or 0)
+            state.pass_marks(offset or 0)
             return
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise self._topics.gone(place, state.next)
@@ -285,7 +284,8 @@ class TopicSession:
         new ones were found: a key may have moved to another partition.
         """
         self._next_topics = time.monotonic() + _TOPICS_SECONDS
-        self._reader.add(self._topics.look(is_first=not self._published))
+        places = self._topics.look(is_first=not self._published)
+        self._reader.add(places, self._offsets.epochs())
 
     def _follow_schema(self, *, again: bool = False) -> bool:
         """Tell the log of tables that are new or have changed, once all readers of the log have

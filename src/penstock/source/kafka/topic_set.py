@@ -144,7 +144,8 @@ class TopicSet:
         """What to say where the next message is not there any more."""
         where = "" if first is None else f", and the first one that is left has offset {first}"
         return SourceError(
-            f"messages of {place} are gone that were not read (retention, or deleted by somebody): "
+            f"messages of {place} are gone that were not read (retention, deleted by somebody, "
+            "or lost when a replica without them became the leader): "
             f"the change log goes on at offset {at}{where}",
             remedy=f"{_ANEW} Give the topic a longer retention.",
         )
