@@ -7,13 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from penstock.model.errors import IdentityChanged, PenstockError, SourceError
 from penstock.source.registry import source_checks
-from tests.fix_pipeline import PipelineUnderTest
+from tests.crash.penstock_run import WITHOUT_SPARK, PenstockRun
+from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.kafka_server import KafkaServer
 from tests.kafka_source_pipelines import TABLES, TopicsInBetween
 from tests.threads_engine import Threads
@@ -238,3 +240,32 @@ def test_debezium_messages_tell_of_their_tables(
     topics.write(threads)
     topics.read(threads)
     topics.expect_same("items", "places", "later")
+
+
+@pytest.mark.release
+def test_a_large_value_that_was_not_sent_with_a_new_key_is_kept_or_its_table_stops(
+    pipeline: PipelineUnderTest, kafka_server: KafkaServer, target_url: str, threads: Threads
+) -> None:
+    pipeline.execute(*TABLES)
+    topics = TopicsInBetween(
+        *(pipeline, kafka_server, target_url, 1),
+        format="debezium",
+        debezium={"schemas": True},
+        announce=False,
+    )
+    topics.configure(format="debezium", schema_topic=None)
+    topics.write(threads)
+    topics.read(threads)
+    topics.execute("UPDATE items SET id = 5000 WHERE id = 100")
+    topics.write(threads)
+    run = PenstockRun(topics.file, environment=WITHOUT_SPARK)
+
+    def moved() -> list[tuple[object, ...]]:
+        with psycopg.connect(target_url, autocommit=True) as conn:
+            return conn.execute("SELECT length(big) FROM items WHERE id = 5000").fetchall()
+
+    try:
+        wait_until(lambda: moved() or "set aside" in run.output, "it has come, or its table stops")
+    finally:
+        run.end()
+    assert moved() in ([], [(3200,)])

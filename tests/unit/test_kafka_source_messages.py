@@ -15,7 +15,7 @@ from penstock.model.table_name import TableName
 from penstock.pgoutput.messages import UNSET, Delete, Insert, Update, parse_message
 from penstock.source.kafka.column_types import column_type
 from penstock.source.kafka.debezium_format import DebeziumMessages, Untold
-from penstock.source.kafka.events import Event, Malformed, RowEvent
+from penstock.source.kafka.events import Event, Headers, Malformed, RowEvent
 from penstock.source.kafka.json_members import members
 from penstock.source.kafka.newer_changes import NewerChanges
 from penstock.source.kafka.offsets import (
@@ -30,7 +30,13 @@ from penstock.source.kafka.offsets import (
 )
 from penstock.source.kafka.penstock_format import PenstockMessages, told_table
 from penstock.source.kafka.topic_tables import ToldColumn, ToldTable, TopicTables
-from penstock.source.kafka.transcode import Counts, Transcoder, expect_source, keeps_order
+from penstock.source.kafka.transcode import (
+    Counts,
+    Transcoder,
+    expect_source,
+    keeps_order,
+    note_source,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "debezium" / "messages"
 PLACE = Partition("shop.public.items", 0)
@@ -245,17 +251,22 @@ def test_what_was_sent_again_comes_once() -> None:
 
 
 def test_messages_of_another_source_are_refused_by_name_and_not_taken_for_repeated() -> None:
-    state = PartitionState(0)
+    other = Partition("shop.public.other", 0)
+    offsets = Offsets({PLACE: PartitionState(0), other: PartitionState(0)})
     # A writer of an older version said nothing.
-    expect_source(PLACE, state, {"penstock.lane": b"0/2 key"})
-    expect_source(PLACE, state, {"penstock.lane": b"1/2 key one"})
-    state = PartitionState.from_json(json.loads(json.dumps(state.to_json())))
-    expect_source(PLACE, state, {"penstock.lane": b"1/2 key one"})
-    with pytest.raises(IdentityChanged, match=r"another source .*two instead of one") as caught:
-        expect_source(PLACE, state, {"penstock.lane": b"1/2 key two"})
-    assert "delete the topics" in caught.value.remedy
-    with pytest.raises(Malformed, match=r"header penstock.lane"):
-        expect_source(PLACE, state, {"penstock.lane": b"0/2 key"})
+    for at, lane in enumerate((b"0/2 key", b"1/2 key one")):
+        expect_source(PLACE, offsets, {"penstock.lane": lane})
+        note_source(offsets.partitions[PLACE], {"penstock.lane": lane}, at)
+    offsets = Offsets.from_json(offsets.to_json())
+    expect_source(PLACE, offsets, {"penstock.lane": b"1/2 key one"})
+    for place in (PLACE, other):
+        with pytest.raises(IdentityChanged, match=r"two instead of one, .* offset 1 of") as caught:
+            expect_source(place, offsets, {"penstock.lane": b"1/2 key two"})
+        assert "delete the topics" in caught.value.remedy
+    with pytest.raises(Malformed, match=r"header penstock.lane.* from offset 1 on"):
+        expect_source(PLACE, offsets, {"penstock.lane": b"0/2 key"})
+    # What is older than the header may still come in another topic.
+    expect_source(other, offsets, {"penstock.lane": b"0/2 key"})
 
 
 @pytest.mark.parametrize("text", [b"FFFFFFFF/FFFFFFFF+0", b"0/10+-1", b"0/10+0+-1"])
@@ -316,16 +327,16 @@ class Told:
             raise Malformed("nobody has told")
         return self.tables.tables[name]
 
-    def read(self, line: dict[str, Any]) -> Event | None:
+    def read(self, line: dict[str, Any], headers: Headers | None = None) -> Event | None:
         key, value = (
             None if line[part] is None else json.dumps(line[part]).encode()
             for part in ("key", "value")
         )
         try:
-            return self.format.read(key, value, {}, self.find)
+            return self.format.read(key, value, headers or {}, self.find)
         except Untold as told:
             self.tables = self.tables.told([told.table], 0)
-            return self.format.read(key, value, {}, self.find)
+            return self.format.read(key, value, headers or {}, self.find)
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -364,3 +375,45 @@ def test_messages_of_a_real_debezium_are_read(name: str) -> None:
     for payload in rows.cut()._payloads:
         assert isinstance(parse_message(payload), Insert | Update | Delete) or payload[:1] == b"T"
     assert count or name.startswith("logical")
+
+
+def field(name: str, kind: str = "string", **more: Any) -> dict[str, Any]:
+    return {"field": name, "type": kind, "optional": name != "id", **more}
+
+
+def debezium_change(after: dict[str, Any], op: str = "c") -> dict[str, Any]:
+    fields = [field("id", "int64"), field("name"), field("doc")]
+    return {
+        "key": {"schema": {"fields": fields[:1]}, "payload": {"id": after["id"]}},
+        "value": {
+            "schema": {"fields": [{"field": "after", "fields": fields}]},
+            "payload": {
+                "op": op,
+                "after": after,
+                "source": {"schema": "public", "table": "items", "lsn": 16},
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize("lane", [b"0/1 key one", b""])
+@pytest.mark.parametrize(
+    "old_key", [{"id": 1}, {"schema": {"fields": [field("id", "int64")]}, "payload": {"id": 1}}]
+)
+def test_a_row_under_a_new_key_keeps_the_value_that_was_not_sent(
+    lane: bytes, old_key: dict[str, Any]
+) -> None:
+    headers = {
+        "__debezium.oldkey": json.dumps(old_key).encode(),
+        "penstock.unset": b'["doc"]',
+        **({"penstock.lane": lane, "penstock.position": b"0/10+0+2"} if lane else {}),
+    }
+    line = debezium_change({"id": 2, "name": "a", "doc": "__debezium_unavailable_value"})
+    told, rows = Told(), Transcoder(lambda *_: False, Counts())
+    event = told.read(line, headers)
+    assert event is not None
+    rows.take(PLACE, PartitionState(0), event, b"k", 0)
+    (payload,) = rows.cut()._payloads
+    change = parse_message(payload)
+    assert isinstance(change, Update)
+    assert (change.old, change.new) == ((b"1", None, None), (b"2", b"a", UNSET))

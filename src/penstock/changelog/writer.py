@@ -124,6 +124,10 @@ class LogWriter:
 
             self.publish(without_rows(source), frontier, is_open=False)
 
+    def expect_ours(self) -> None:
+        """Raises Fenced where another writer has taken over. For what is beside segments."""
+        self._check_fence(now=True)
+
     def _claim_epoch(self) -> int:
         """The body tells writers apart: one that gets no answer asks whether it was itself."""
         epochs = self._log.epochs

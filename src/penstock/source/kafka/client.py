@@ -132,19 +132,22 @@ class Brokers:
     def wants(self, topic: str) -> bool:
         return topic == self._config.schema_topic or wants_topic(self._config, topic)
 
-    def bounds(self, places: Collection[Partition], *, first: bool = False) -> dict[Partition, int]:
-        """The offset behind the last message of each partition that is decided; with ``first`` that
-        of the first message.
+    def bounds(
+        self, places: Collection[Partition], *, first: bool = False, are_decided: bool = True
+    ) -> dict[Partition, int]:
+        """The offset behind the last message of each partition that is decided, or behind the last
+        one of all; with ``first`` that of the first message.
         """
         if not places:
             return {}
         spec: Any = OffsetSpec
         spec = spec.earliest() if first else spec.latest()
         wanted = {TopicPartition(*place): spec for place in places}
+        level = IsolationLevel.READ_COMMITTED if are_decided else IsolationLevel.READ_UNCOMMITTED
 
         def ask() -> dict[Partition, int]:
             futures = self._admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_SECONDS
+                wanted, isolation_level=level, request_timeout=_SECONDS
             )
             return {
                 Partition(str(at.topic), int(at.partition)): int(future.result().offset)
@@ -263,12 +266,23 @@ class TopicReader:
             )
         self._assigned: set[Partition] = set()
 
-    def add(self, places: Mapping[Partition, int]) -> None:
+    def add(
+        self, places: Mapping[Partition, int], epochs: Mapping[Partition, int] | None = None
+    ) -> None:
+        """From these offsets on. ``epochs`` are those of the leaders that wrote what stands before
+        them: where the brokers have lost that since, reading fails instead of going on behind it.
+        """
+        known = epochs or {}
         new = {place: at for place, at in places.items() if place not in self._assigned}
         if new:
             with kafka_errors("beginning to read topics"):
                 self._consumer.incremental_assign(
-                    [TopicPartition(*place, at) for place, at in new.items()]
+                    [
+                        TopicPartition(*place, at, leader_epoch=known[place])
+                        if place in known
+                        else TopicPartition(*place, at)
+                        for place, at in new.items()
+                    ]
                 )
             self._assigned |= new.keys()
 

@@ -119,7 +119,8 @@ class DebeziumMessages(MessageFormat):
         after = payload["after"]
         unset = _unset(after, headers)
         new = _values(after, row, unset)
-        return RowEvent(_OPS[op], table, found_key, new, unset, None, position, lane, micros)
+        old_key = _old_key(headers, keys) if unset else None
+        return RowEvent(_OPS[op], table, found_key, new, unset, old_key, position, lane, micros)
 
     def _note(self, key: bytes, *, is_deleted: bool) -> None:
         self._deleted.pop(key, None)
@@ -223,6 +224,16 @@ def _key(key: bytes | None) -> tuple[_Fields, Mapping[str, Any]]:
     if whole.keys() != {"schema", "payload"}:
         raise Malformed("its key has no schema beside its payload")
     return _key_fields(whole["schema"]), parsed(whole["payload"])
+
+
+def _old_key(headers: Headers, fields: _Fields) -> Values | None:
+    """Under which key the row stood that an update has moved; None where no header says so."""
+    text = headers.get("__debezium.oldkey")
+    if text is None:
+        return None
+    whole = parsed(text.decode())
+    bare = whole["payload"] if whole.keys() == {"schema", "payload"} else whole
+    return _values(bare, fields, frozenset())
 
 
 def _values(row: Mapping[str, Any], fields: _Fields, unset: frozenset[str]) -> Values:

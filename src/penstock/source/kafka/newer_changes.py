@@ -8,17 +8,22 @@ is read again after a restart, and let go when no more copied rows come.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.model.errors import SourceError
-from penstock.source.kafka.events import READ_ORDINAL, RowEvent, header_position
+from penstock.source.kafka.events import READ_ORDINAL, Malformed, RowEvent, header_position
 from penstock.source.kafka.offsets import Partition, SourcePosition
 
 _MOST_KEYS = 5_000_000
 
 ReadAgain = Callable[[Partition, int], Iterator[tuple[bytes | None, dict[str, bytes]]]]
-"""Keys and headers of a partition's messages from its beginning up to an offset."""
+"""Keys and headers of a partition's messages from its beginning up to an offset. Raises Stopped."""
+
+
+class Stopped(Exception):
+    """Capture was told to stop before it could know what becomes of a message."""
 
 
 @dataclass
@@ -55,14 +60,18 @@ class NewerChanges:
             self._changed[place].note(place, key, at)
 
     def is_stale(self, place: Partition, event: RowEvent, key: bytes, offset: int) -> bool:
-        """``offset`` is that of the copied row."""
+        """``offset`` is that of the copied row. Raises Stopped."""
         assert event.position is not None  # noqa: S101 (others are not asked about)
         snapshot = event.position.commit_lsn
         known = self._changed.get(place)
         if known is None or known.since > snapshot:
-            known = self._changed[place] = _Changed(snapshot)
+            known = _Changed(snapshot)
             for other, headers in self._read_again(place, offset):
-                known.note(place, other, header_position(headers))
+                # One that cannot be read was left out when it came: it has changed nothing.
+                with suppress(Malformed, ValueError):
+                    known.note(place, other, header_position(headers))
+            # Only now: half of it would pass outdated rows.
+            self._changed[place] = known
         return known.last.get(key, 0) > snapshot
 
     def forget(self) -> None:

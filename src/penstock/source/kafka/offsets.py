@@ -70,7 +70,10 @@ class PartitionState:
     """``next`` is the offset to go on with. ``lanes`` is the greatest position of changes that each
     lane of the writer has brought here, by the lane's name; ``top`` the greatest of all of them,
     and ``copied`` the greatest point of a snapshot that copied rows here are of. ``source`` is what
-    the writer says all these positions are of; empty where it says nothing.
+    the writer says all these positions are of, and ``source_at`` the offset of the first message
+    that said so; empty where it says nothing. ``truncated`` is the commit LSN of the last TRUNCATE
+    of each table, by its number. ``epoch`` is the leader's when it wrote the message before
+    ``next``; None where that is not known.
     """
 
     next: int
@@ -78,6 +81,14 @@ class PartitionState:
     top: SourcePosition | None = None
     copied: int = 0
     source: str = ""
+    source_at: int = 0
+    truncated: dict[int, int] = field(default_factory=dict)
+    epoch: int | None = None
+
+    def pass_marks(self, end: int) -> None:
+        """Go on at the partition's end: behind the last message stand marks of transactions."""
+        if end > self.next:
+            self.next, self.epoch = end, None
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = {"next": self.next}
@@ -88,7 +99,11 @@ class PartitionState:
         if self.copied:
             value["copied"] = self.copied
         if self.source:
-            value["source"] = self.source
+            value |= {"source": self.source, "source_at": self.source_at}
+        if self.truncated:
+            value["truncated"] = self.truncated
+        if self.epoch is not None:
+            value["epoch"] = self.epoch
         return value
 
     @classmethod
@@ -100,15 +115,25 @@ class PartitionState:
             None if top is None else SourcePosition(*top),
             value.get("copied", 0),
             value.get("source", ""),
+            value.get("source_at", 0),
+            {int(table): lsn for table, lsn in value.get("truncated", {}).items()},
+            value.get("epoch"),
         )
 
 
 @dataclass
 class Offsets:
-    """All partitions that were ever read, also of topics that are gone, and the topics' ids."""
+    """All partitions that were ever read, also of topics that are gone, and the topics' ids.
+    ``topic_of`` says in which topic the messages of each table stand, by its number.
+    """
 
     partitions: dict[Partition, PartitionState] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    topic_of: dict[int, str] = field(default_factory=dict)
+
+    def epochs(self) -> dict[Partition, int]:
+        """Of the partitions where it is known."""
+        return {p: s.epoch for p, s in self.partitions.items() if s.epoch is not None}
 
     @property
     def total(self) -> int:
@@ -119,6 +144,9 @@ class Offsets:
         for (topic, partition), state in sorted(self.partitions.items()):
             found = topics.setdefault(topic, {"id": self.topic_ids.get(topic, ""), "at": {}})
             found["at"][str(partition)] = state.to_json()
+        for table, topic in sorted(self.topic_of.items()):
+            if topic in topics:
+                topics[topic].setdefault("tables", []).append(table)
         return json.dumps({"topics": topics}, separators=(",", ":"))
 
     @classmethod
@@ -131,4 +159,5 @@ class Offsets:
                 for partition, state in value["at"].items()
             },
             {topic: value["id"] for topic, value in found.items()},
+            {table: topic for topic, value in found.items() for table in value.get("tables", ())},
         )

@@ -8,18 +8,20 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from penstock.cadence import paced
-from penstock.changelog.changelog import ChangeLog
 from penstock.config.kafka_source import KafkaPipelineConfig
 from penstock.model.errors import SourceError, SourceUnavailable
 from penstock.model.lsn import Frontier
 from penstock.model.table_name import TableName
+from penstock.source.capture.keeper import FilledLog
 from penstock.source.kafka.client import Brokers, TopicReader, failure, group_name
 from penstock.source.kafka.events import Malformed
 from penstock.source.kafka.log_rows import LogRows, schema_change
+from penstock.source.kafka.newer_changes import headers_of
 from penstock.source.kafka.offsets import Offsets, Partition, PartitionState, told_frontier
 from penstock.source.kafka.penstock_format import told_table
 from penstock.source.kafka.topic_set import expect_same
 from penstock.source.kafka.topic_tables import ToldTable, TopicTables
+from penstock.source.kafka.transcode import expect_source, note_source
 
 _LOOK_SECONDS = paced(1.0)
 _SECONDS = 30.0
@@ -29,14 +31,15 @@ class SchemaTopic:
     """The tables that are known, and what is new about them."""
 
     def __init__(
-        self, config: KafkaPipelineConfig, log: ChangeLog, brokers: Brokers, offsets: Offsets
+        self, config: KafkaPipelineConfig, filled: FilledLog, brokers: Brokers, offsets: Offsets
     ) -> None:
         self._config = config
-        self._log = log
+        self._log = filled.log
+        self._writer = filled.writer
         self._brokers = brokers
         self._offsets = offsets
         self._patterns = config.source.tables.patterns
-        self._tables = TopicTables.read(log.root)
+        self._tables = TopicTables.read(filled.log.root)
         self._versions: set[tuple[str, bytes]] = set()
         self._news: list[ToldTable] = []
 
@@ -102,7 +105,7 @@ class SchemaTopic:
         reader = TopicReader(config.source, group_name(config.source, config.name))
         states, deadline = self._offsets.partitions, time.monotonic() + _SECONDS
         try:
-            reader.add({place: states[place].next for place in ends})
+            reader.add({place: states[place].next for place in ends}, self._offsets.epochs())
             while any(states[place].next < end for place, end in ends.items()):
                 for message in reader.take(1000, 0.2):
                     self._take(message)
@@ -124,12 +127,14 @@ class SchemaTopic:
         state, error = self._offsets.partitions[place], message.error()
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:
-                state.next = max(state.next, message.offset() or 0)
+                state.pass_marks(message.offset() or 0)
             elif not error.retriable():
                 raise failure(error, f"reading {place}")
             return
-        state.next = message.offset() + 1
+        state.next, state.epoch = message.offset() + 1, message.leader_epoch()
+        headers = headers_of(message)
         try:
+            expect_source(place, self._offsets, headers)
             table = told_table(message.value() or b"")
         except Malformed as wrong:
             # Whatever is left out here may change what rows mean: nobody may go on.
@@ -139,6 +144,7 @@ class SchemaTopic:
                 remedy="see who writes to the topic, and let only the pipeline do so; then begin "
                 "anew with a topic that only it has written to",
             ) from None
+        note_source(state, headers, message.offset())
         if table is not None and self._patterns.matches(table.schema, table.name):
             if not table.primary_key:
                 raise SourceError(
@@ -161,6 +167,8 @@ class SchemaTopic:
         if not oids:
             return None
         self._tables = TopicTables(after.tables, lsn, oids)
+        # Whoever captures instead of us has written tables that are newer than these.
+        self._writer.expect_ours()
         self._tables.write(self._log.root)
         tables = [self._tables.by_oid[oid] for oid in oids]
         rows.add(schema_change(tables, "TOLD BY TOPICS"), [], int(time.time() * 1_000_000))

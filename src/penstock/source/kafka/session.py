@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,17 +35,25 @@ from penstock.source.kafka.events import (
 from penstock.source.kafka.formats import message_format
 from penstock.source.kafka.identity import TopicsIdentity
 from penstock.source.kafka.log_rows import LogRows
-from penstock.source.kafka.newer_changes import NewerChanges, headers_of
+from penstock.source.kafka.newer_changes import NewerChanges, Stopped, headers_of
 from penstock.source.kafka.offsets import (
     Offsets,
     Partition,
+    PartitionState,
     frontier_of,
     position_of,
     told_frontier,
 )
 from penstock.source.kafka.schema_topic import SchemaTopic
 from penstock.source.kafka.topic_set import TopicSet
-from penstock.source.kafka.transcode import Counts, Transcoder, expect_source, keeps_order
+from penstock.source.kafka.transcode import (
+    Counts,
+    Transcoder,
+    expect_order_of_rows,
+    expect_source,
+    keeps_order,
+    note_source,
+)
 
 _BATCH = 2_000
 _PATIENCE_SECONDS = 0.1
@@ -87,7 +96,7 @@ class TopicSession:
         self._newer = NewerChanges(self._read_again)
         self._offset = 0
         self._transcoder = Transcoder(self._is_stale, self._counts)
-        self._schema = SchemaTopic(config, self._log, access.brokers, self._offsets)
+        self._schema = SchemaTopic(config, filled, access.brokers, self._offsets)
         change_log = config.change_log
         self._keeper = LogKeeper(
             filled, Limits(change_log.max_bytes, change_log.grace), self._report
@@ -103,8 +112,9 @@ class TopicSession:
         with self._keeper:
             self._look_at_topics()
             self._follow_schema(again=True)
-            while not self._stop():
-                self._turn(check_lock)
+            with suppress(Stopped):
+                while not self._stop():
+                    self._turn(check_lock)
             self._publish()
         self._keeper.look(now=True)
         self._link.report(self._log, self._keeper.report("stopped"))
@@ -147,8 +157,11 @@ class TopicSession:
         self._counts.bytes += len(message.value() or b"")
         try:
             headers = headers_of(message)
-            expect_source(place, state, headers)
+            expect_source(place, self._offsets, headers)
             event = self._read(place, message, headers)
+            note_source(state, headers, offset)
+            if event is not None:
+                self._expect_order(place, state, event)
             self._newer.note(place, message.key(), header_position(headers))
             if event is None:
                 self._counts.not_followed += 1
@@ -160,9 +173,18 @@ class TopicSession:
                 self._transcoder.take(place, state, event, message.key(), micros)
         except (Malformed, ValueError) as wrong:
             self._malformed(place, offset, wrong)
-        state.next = offset + 1
+        state.next, state.epoch = offset + 1, message.leader_epoch()
         if self._oldest is None:
             self._oldest = time.monotonic()
+
+    def _expect_order(self, place: Partition, state: PartitionState, event: Event) -> None:
+        """Raises SourceError for a message that stands in no order with others of its row."""
+        if event.lane not in state.lanes:
+            expect_order_of_rows(place, event.lane, self._topics.partitions(place.topic))
+        tables = event.tables if isinstance(event, ToldTruncate) else (event.table,)
+        for table in tables:
+            if self._offsets.topic_of.get(table.oid) != place.topic:
+                self._topics.expect_topic_of(table, place, self._offset)
 
     def _read(self, place: Partition, message: Any, headers: Headers) -> Event | None:
         """Before a row is read, what its table looks like since is read."""
@@ -186,8 +208,7 @@ class TopicSession:
         code = error.code()
         state = self._offsets.partitions[place]
         if code == KafkaError._PARTITION_EOF:
-            # Marks of transactions stand behind the last message, too.
-            state.next = max(state.next, offset or 0)
+            state.pass_marks(offset or 0)
             return
         if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise self._topics.gone(place, state.next)
@@ -201,12 +222,7 @@ class TopicSession:
     def _left_out(self, place: Partition, event: Event) -> bool:
         if not isinstance(event, ToldTruncate):
             return False
-        others = any(
-            state.next > 0
-            for other, state in self._offsets.partitions.items()
-            if other.topic == place.topic and other != place
-        )
-        if keeps_order(event.lane, others):
+        if keeps_order(event.lane, others=False) and not self._topics.others_have_messages(place):
             return False
         names = ", ".join(str(table.table_name) for table in event.tables)
         if self._config.source.on_truncate == "leave_out":
@@ -246,7 +262,9 @@ class TopicSession:
         reader = TopicReader(self._config.source, self._identity.group)
         try:
             reader.add({place: first})
-            while not self._stop():
+            while True:
+                if self._stop():
+                    raise Stopped
                 for message in reader.take(_BATCH, _PATIENCE_SECONDS):
                     if message.error() is not None:
                         if message.error().code() == KafkaError._PARTITION_EOF:
@@ -266,7 +284,8 @@ class TopicSession:
         new ones were found: a key may have moved to another partition.
         """
         self._next_topics = time.monotonic() + _TOPICS_SECONDS
-        self._reader.add(self._topics.look(is_first=not self._published))
+        places = self._topics.look(is_first=not self._published)
+        self._reader.add(places, self._offsets.epochs())
 
     def _follow_schema(self, *, again: bool = False) -> bool:
         """Tell the log of tables that are new or have changed, once all readers of the log have

@@ -77,6 +77,7 @@ class KafkaSession(SourceSession):
         self._brokers: Brokers | None = None
         self._seen: SeenSource | None = None
         self._ends: dict[Partition, int] | None = None
+        self._settled: set[Partition] = set()
         self._topic_ids: dict[str, str] = {}
         self._position = 0
         self._next_position = 0.0
@@ -113,7 +114,7 @@ class KafkaSession(SourceSession):
     def position(self) -> int:
         """Where the log will be once all that the topics hold now was read."""
         if time.monotonic() >= self._next_position:
-            self._position = max(self._position, self._ask_position())
+            self._position = self._ask_position()
             self._next_position = time.monotonic() + _POSITION_SECONDS
         return self._position
 
@@ -178,8 +179,16 @@ class KafkaSession(SourceSession):
             self._topic_ids = stored.topic_ids
         for name, topic in topics.items():
             expect_same(self._topic_ids, name, topic)
+        self._settle({place for place in self._ends if place.topic not in topics})
         self._ends |= self._asked.bounds(places)
         return position_of(sum(self._ends.values()))
+
+    def _settle(self, deleted: set[Partition]) -> None:
+        """What nobody read of a topic before it was deleted is waited for no more."""
+        if self._ends is not None and deleted - self._settled:
+            read = (stored_offsets(self._log) or Offsets()).partitions
+            self._ends |= {place: read[place].next if place in read else 0 for place in deleted}
+        self._settled = deleted
 
     @property
     def _asked(self) -> Brokers:

@@ -9,6 +9,7 @@ from penstock.model.errors import IdentityChanged, SourceError
 from penstock.source.capture.say import say
 from penstock.source.kafka.client import Brokers, Topic, wants_topic
 from penstock.source.kafka.offsets import Offsets, Partition, PartitionState
+from penstock.source.kafka.topic_tables import ToldTable
 
 _ANEW = (
     "Begin anew: `penstock destroy FILE`, then `penstock run FILE`, which reads all topics from "
@@ -26,6 +27,7 @@ class TopicSet:
         self._offsets = offsets
         self._waiting: dict[Partition, int] = {}
         self._until: dict[Partition, int] = {}
+        self._counts: dict[str, int] = {}
 
     def look(self, *, is_first: bool) -> dict[Partition, int]:
         """Partitions that may be read from now on, and from which offset. ``is_first``: no message
@@ -46,6 +48,7 @@ class TopicSet:
                 remedy="write names of topics as they are; a pattern begins with ^ and matches "
                 "whole names, such as ^shop\\.public\\..*",
             )
+        self._counts = {name: topic.partitions for name, topic in topics.items()}
         for name, topic in topics.items():
             expect_same(self._offsets.topic_ids, name, topic)
         there = [Partition(n, number) for n, t in topics.items() for number in range(t.partitions)]
@@ -101,6 +104,39 @@ class TopicSet:
             states[place] = PartitionState(at)
         return ready
 
+    def partitions(self, topic: str) -> int:
+        """How many it has, as far as was seen."""
+        return self._counts.get(topic, 1)
+
+    def expect_topic_of(self, table: ToldTable, place: Partition, offset: int) -> None:
+        """Raises SourceError where the table's messages stand in another topic, too."""
+        known = self._offsets.topic_of.setdefault(table.oid, place.topic)
+        if known == place.topic:
+            return
+        if known not in self._counts:
+            # It was deleted, or the pipeline file asks for it no more.
+            self._offsets.topic_of[table.oid] = place.topic
+            return
+        raise SourceError(
+            f"the message at offset {offset} of {place} is about table {table.table_name}, whose "
+            f"messages stand in topic {known}: a second pipeline writes it, or somebody who is "
+            "none, and nothing orders the two topics",
+            remedy="name the topics of one pipeline alone in source.topics, so that "
+            f"{place.topic} (or {known}) is none of them; see who may make topics of such names",
+        )
+
+    def others_have_messages(self, place: Partition) -> bool:
+        """Whether other partitions of its topic have messages, read or not, or had some."""
+        topic = self._brokers.topics().get(place.topic)
+        there = {
+            Partition(place.topic, number) for number in range(topic.partitions if topic else 0)
+        }
+        read = {other for other in self._offsets.partitions if other.topic == place.topic}
+        ends = self._brokers.bounds(there - {place}, are_decided=False)
+        return any(ends.values()) or any(
+            self._offsets.partitions[other].next > 0 for other in read - {place}
+        )
+
     def first(self, place: Partition) -> int:
         return self._brokers.bounds([place], first=True)[place]
 
@@ -108,7 +144,8 @@ class TopicSet:
         """What to say where the next message is not there any more."""
         where = "" if first is None else f", and the first one that is left has offset {first}"
         return SourceError(
-            f"messages of {place} are gone that were not read (retention, or deleted by somebody): "
+            f"messages of {place} are gone that were not read (retention, deleted by somebody, "
+            "or lost when a replica without them became the leader): "
             f"the change log goes on at offset {at}{where}",
             remedy=f"{_ANEW} Give the topic a longer retention.",
         )

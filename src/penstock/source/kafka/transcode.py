@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.model.errors import IdentityChanged
+from penstock.model.errors import IdentityChanged, SourceError
 from penstock.source.kafka import log_rows
 from penstock.source.kafka.events import (
     READ_ORDINAL,
@@ -17,7 +17,7 @@ from penstock.source.kafka.events import (
     header_source,
 )
 from penstock.source.kafka.log_rows import LogRows
-from penstock.source.kafka.offsets import Partition, PartitionState, SourcePosition
+from penstock.source.kafka.offsets import Offsets, Partition, PartitionState, SourcePosition
 
 IsStale = Callable[[Partition, RowEvent, bytes], bool]
 """Whether a newer change of the same row stands before a row that was copied."""
@@ -64,27 +64,53 @@ def keeps_order(lane: str, others: bool) -> bool:
     return not others and (not lane or by in KEEPS_TABLES or count == "1")
 
 
-def expect_source(place: Partition, state: PartitionState, headers: Headers) -> None:
-    """Raises IdentityChanged for a message of another source than those before it: positions of
-    the one mean nothing in the other, and its changes would pass for sent before. Raises Malformed
-    for one that does not say what the others do. Writers of older versions say nothing.
+def expect_source(place: Partition, offsets: Offsets, headers: Headers) -> None:
+    """Raises IdentityChanged for a message of another source than those before it, in its partition
+    or any other: positions of the one mean nothing in the other, and its changes would pass for
+    sent before. Raises Malformed for one that does not say what the others do. Writers of older
+    versions say nothing.
     """
-    found = header_source(headers)
+    state, found = offsets.partitions[place], header_source(headers)
     if found == state.source:
         return
     if not found:
         raise Malformed(
-            "it does not say of which source it is (header penstock.lane), and those before it do"
+            "it does not say of which source it is (header penstock.lane), and those before it do, "
+            f"from offset {state.source_at} on"
         )
-    if state.source:
+    others = (place,) if state.source else tuple(offsets.partitions)
+    known = {offsets.partitions[other].source: other for other in others}
+    known.pop("", None)
+    if known and found not in known:
+        source, other = next(iter(known.items()))
         raise IdentityChanged(
             f"Messages of {place} are of another source from here on ({found[:40]} instead of "
-            f"{state.source}): the pipeline that writes the topic has begun anew, perhaps on "
-            "another server, or a second one writes to it. Positions of the one mean nothing in "
-            "the other, and no message tells which rows are gone since.",
+            f"{source}, which the one at offset {offsets.partitions[other].source_at} of {other} "
+            "was the first to name): the pipeline that writes the topic has begun anew, perhaps on "
+            "another server, or a second one writes to topics that source.topics names. Positions "
+            "of the one mean nothing in the other, and no message tells which rows are gone since.",
             remedy=_OTHER_TOPICS,
         )
-    state.source = found
+
+
+def expect_order_of_rows(place: Partition, lane: str, partitions: int) -> None:
+    """Raises SourceError where changes of one row stand in several lanes."""
+    count, _, by = lane_group(lane).partition(" ")
+    if by != "transaction" or (count == "1" and partitions == 1):
+        return
+    raise SourceError(
+        f"Messages of {place} are divided by transactions ({count} lanes, {partitions} "
+        "partitions): changes of one row stand in no order",
+        remedy="let the pipeline that writes the topics keep rows together (destination.lanes: "
+        "{by: key}), or write one lane into topics of one partition; then begin anew with topics "
+        "without the old messages",
+    )
+
+
+def note_source(state: PartitionState, headers: Headers, offset: int) -> None:
+    """Called once a message was read: what is none says nothing about those behind it."""
+    if (found := header_source(headers)) != state.source:
+        state.source, state.source_at = found, offset
 
 
 class Transcoder:
@@ -108,6 +134,8 @@ class Transcoder:
         micros = event.commit_micros or micros
         if isinstance(event, ToldTruncate):
             if self._is_new(state, at, event.lane):
+                if at is not None:
+                    state.truncated |= {table.oid: at.commit_lsn for table in event.tables}
                 self.rows.add(log_rows.truncate(event), event.tables, micros)
             return
         if event.op == "read":
@@ -119,7 +147,7 @@ class Transcoder:
             return
         if event.op == "delete":
             payload = log_rows.delete(event)
-        elif event.op == "insert" and is_first:
+        elif event.op == "insert" and is_first and not event.unset:
             payload = log_rows.insert(event)
         else:
             payload = log_rows.update(event, event.old_key if event.unset else None)
@@ -137,6 +165,9 @@ class Transcoder:
         at = event.position
         if at is not None:
             state.copied = max(state.copied, at.commit_lsn)
+            if state.truncated.get(event.table.oid, 0) > at.commit_lsn:
+                self._counts.stale += 1
+                return
         if at is not None and state.top is not None and state.top.commit_lsn > at.commit_lsn:
             if key is None:
                 raise Malformed("it is a row that was copied, and has no key")
