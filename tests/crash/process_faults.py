@@ -101,17 +101,7 @@ def second_capture(injured: InjuredPipeline, amount: float) -> str:
     itself, or says that another one captures.
     """
     run = injured.run
-    with psycopg.connect(injured.url, autocommit=True) as conn:
-        conn.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type ="
-            " 'client backend' AND datname = current_database()"
-            " AND application_name LIKE 'penstock % capture'"
-        )
-    second = PenstockCapture(injured.pipeline.file)
-    try:
-        time.sleep(2 + amount * _LONGEST_SECONDS)
-    finally:
-        second.end()
+    capture_meanwhile(injured, amount)
     committed = injured.pipeline.wal_end()
     wait_until(
         lambda: run.exit_code is not None or injured.frontier().commit_lsn > committed,
@@ -124,6 +114,21 @@ def second_capture(injured: InjuredPipeline, amount: float) -> str:
     assert any(why in run.output for why in ("taken over", "captures")), run.output[-3000:]
     injured.start()
     return "the run ended"
+
+
+def capture_meanwhile(injured: InjuredPipeline, amount: float) -> None:
+    """The session with capture's lock ends, and somebody else captures for a while."""
+    with psycopg.connect(injured.url, autocommit=True) as conn:
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type ="
+            " 'client backend' AND datname = current_database()"
+            " AND application_name LIKE 'penstock % capture'"
+        )
+    second = PenstockCapture(injured.pipeline.file)
+    try:
+        time.sleep(2 + amount * _LONGEST_SECONDS)
+    finally:
+        second.end()
 
 
 def crash_source(injured: InjuredPipeline, _amount: float) -> str:

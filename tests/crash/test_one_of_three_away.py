@@ -1,7 +1,8 @@
 """Three destinations on one log, of which one is away under load: what the others notice of it.
 
-``PENSTOCK_OUTAGE_SECONDS`` is how long it is away. How late changes are at the others, before and
-meanwhile, is printed (`pytest -s`), not judged: other tests run beside this one.
+``PENSTOCK_OUTAGE_SECONDS`` is how long it is away. How late changes are at the others is compared
+with as long a time before, in the same run, and printed (`pytest -s`); judged only where nothing
+else ran on the machine at the start: what others do there hits the one time and not the other.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _PAUSE_SECONDS = 0.05
 _LOOK_SECONDS = 0.01
 _CURRENT_SECONDS = 5.0
 _OTHERS = ("events", "lake")
+_MOST_TIMES = 2.0
+"""So much later may be what is latest at the others, while one is away."""
 
 
 class SteadyLoad:
@@ -118,7 +121,9 @@ def _table_ids(url: str) -> set[int]:
 def test_one_is_away_and_the_others_hardly_notice(
     pipeline: PipelineUnderTest, kafka_server: KafkaServer, fresh_server: FreshServer
 ) -> None:
-    seconds = float(os.environ.get("PENSTOCK_OUTAGE_SECONDS", "20"))
+    seconds = float(os.environ.get("PENSTOCK_OUTAGE_SECONDS", "120"))
+    # By its load when nothing of this has begun.
+    is_idle = os.getloadavg()[0] <= (os.cpu_count() or 1)
     target = fresh_server()
     target_url = target.create_database("copy")
     pipeline.execute(
@@ -157,15 +162,17 @@ def test_one_is_away_and_the_others_hardly_notice(
 
         wait_until(all_hold, "all of them hold everything", PATIENCE)
         run.stop()
+        wanted = _table_ids(pipeline.url)
+        for name in content["destinations"]:
+            assert _ids(pipeline, name, kafka_server.brokers, target_url) == wanted, name
         for name in _OTHERS:
             before, meanwhile = load.p99(name, began, away), load.p99(name, away, back)
             print(
                 f"{name}: p99 {before * 1000:.0f} ms with all, {meanwhile * 1000:.0f} ms while the"
                 f" warehouse was away for {seconds:.0f} s: {meanwhile / before:.2f} times"
+                + ("" if is_idle else " (others ran beside it: not judged)")
             )
-        wanted = _table_ids(pipeline.url)
-        for name in content["destinations"]:
-            assert _ids(pipeline, name, kafka_server.brokers, target_url) == wanted, name
+            assert not is_idle or meanwhile <= _MOST_TIMES * before
     finally:
         load.stop()
         run.end()

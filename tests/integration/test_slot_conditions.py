@@ -17,6 +17,7 @@ from penstock.model.error_transport import error_from_json
 from penstock.model.errors import SlotError
 from penstock.source.postgres import pipeline_lock
 from penstock.source.postgres.capture import process
+from penstock.source.postgres.capture.stream import ReplicationStream
 from penstock.source.postgres.pipeline_lock import PipelineLock
 from tests.application_session import connect
 from tests.fix_pipeline import CaptureProcess, MakePipeline, PipelineUnderTest, wait_until
@@ -106,6 +107,24 @@ def test_the_slot_was_moved_past_us(stopped: PipelineUnderTest) -> None:
     assert kind_of(report) == "SlotError"
     assert "was moved" in report["error"]
     assert stopped.log.list().frontier == held
+
+
+def test_the_slot_is_moved_while_we_take_it(
+    stopped: PipelineUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an earlier capture process that still has it, and does not see yet that it was replaced.
+    Postgres goes on behind that without a word.
+    """
+    start = ReplicationStream.start
+
+    def moved(stream: ReplicationStream, slot: str, *rest: Any, **more: Any) -> None:
+        stopped.execute("INSERT INTO items VALUES (2, 'nobody will ever see me')")
+        stopped.execute(f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())")
+        start(stream, slot, *rest, **more)
+
+    monkeypatch.setattr(ReplicationStream, "start", moved)
+    with pytest.raises(SlotError, match="was moved"), stopped.capturing() as capture:
+        wait_until(capture.done, "capture gives up")
 
 
 @pytest.mark.every_postgres

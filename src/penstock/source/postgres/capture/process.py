@@ -199,6 +199,9 @@ def _stream(
         start.end_lsn,
         messages=wants_messages(config),
     )
+    # Once more, now that nobody else can move it: who had it until now may not have seen yet that
+    # he was replaced.
+    judge_slot(slot_state(conn, subscription.slot), subscription.slot, expected_start=start.end_lsn)
     limit = silence_limit(config.source.url)
     catalogue = CatalogueConnection(conn, limit)
     session = CaptureSession(
