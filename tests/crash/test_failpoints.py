@@ -67,7 +67,7 @@ WITHOUT_AND_WITH_SPARK = [
 
 
 def test_every_one_belongs_to_a_run() -> None:
-    """Those of copies are in test_copy_crashes.py."""
+    """Those of copies are in test_copy_crashes.py and test_lake_copy_crashes.py."""
     here = Path(__file__)
     own = {name: destination_class(name).failpoints for name in destination_names()}
     for name, points in own.items():

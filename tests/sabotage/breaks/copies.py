@@ -8,6 +8,16 @@ _COMPLETE = "test_a_table_is_complete_behind_its_last_snapshot_and_with_nothing_
 
 BREAKS = (
     Break(
+        name="a-chunk-whose-commit-fails",
+        guarantee="A copy is not begun anew",
+        without="A chunk that was read and that the destination did not take is in nobody's hand.",
+        file="pipeline/copy/copy_units.py",
+        edits=(("                self._failed(taken, error)\n", "                raise\n"),),
+        noticed_by=(
+            ("unit/test_copy_manager.py", "test_a_table_whose_chunk_is_refused_is_set_aside"),
+        ),
+    ),
+    Break(
         name="joined-before-its-replay",
         guarantee="A copy and the stream fit",
         without="Where tasks write at once, the stream brings changes of a table whose earlier "

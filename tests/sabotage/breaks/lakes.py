@@ -61,6 +61,89 @@ BREAKS = (
         noticed_by=(("contract/test_delta.py", "test_a_driver_dies_among_the_tables_of_a_batch"),),
     ),
     Break(
+        name="a-schema-change-that-is-done-twice",
+        guarantee="Once, in lakes",
+        without="After a crash all changes of a transaction are followed again, from the first.",
+        file="destination/families/staged_merge/destination.py",
+        edits=(
+            (
+                "if oid not in begun or begun[oid].position <= change.position",
+                "if oid not in begun or begun[oid].position.commit_lsn",
+            ),
+        ),
+        noticed_by=(
+            (
+                "contract/test_delta.py",
+                "test_a_driver_dies_anywhere_in_a_transaction_that_changes_tables",
+            ),
+        ),
+    ),
+    Break(
+        name="a-table-of-the-same-name",
+        guarantee="Once, in lakes",
+        without="A table is taken for another one that has its new name.",
+        file="destination/iceberg/tables.py",
+        edits=(
+            (
+                "if old == new or self._commits.is_there(new, oid):",
+                "if old == new or self._commits.tables.find(new) is not None:",
+            ),
+        ),
+        noticed_by=(("contract/test_iceberg.py", "test_a_name_that_another_table_has_is_refused"),),
+    ),
+    Break(
+        name="a-chunk-that-comes-behind-another",
+        guarantee="Once, in lakes",
+        without="A chunk that a driver brought before it died is brought again.",
+        file="destination/families/staged_merge/destination.py",
+        edits=(
+            (
+                "if table not in self._last_noted and (mark",
+                "if table in self._last_noted and (mark",
+            ),
+        ),
+        noticed_by=(
+            ("contract/test_delta.py", "test_chunks_come_again_in_another_order"),
+            ("contract/test_iceberg.py", "test_chunks_come_again_in_another_order"),
+        ),
+    ),
+    Break(
+        name="parked-keys-of-a-driver-that-died",
+        guarantee="Once, in lakes",
+        without="Rows that are to be read again are noted when their table is committed already.",
+        file="destination/families/staged_merge/destination.py",
+        edits=(
+            (
+                "        if keys:\n            with self._parking",
+                "        if not keys:\n            with self._parking",
+            ),
+        ),
+        noticed_by=(
+            (
+                "contract/test_delta.py",
+                "test_rows_that_are_to_be_read_again_are_noted_before_their_table_is_committed",
+            ),
+        ),
+    ),
+    Break(
+        name="an-idle-position-behind-a-lost-answer",
+        guarantee="Once, in lakes",
+        without="A commit whose answer was lost is not counted, and idle positions mean nothing.",
+        file="destination/families/staged_merge/destination.py",
+        edits=(
+            (
+                'self._commits = int(notes.get("commits", 0))',
+                'self._commits = self._commits or int(notes.get("commits", 0))',
+            ),
+        ),
+        noticed_by=(
+            (
+                "contract/test_delta.py",
+                "test_a_commit_whose_answer_was_lost_hides_no_later_position",
+            ),
+        ),
+    ),
+    Break(
         name="unfit-values-pass",
         guarantee="Once, in lakes",
         without="A value that a type cannot hold becomes null, and nobody hears of it.",
