@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from pydantic import SecretStr, ValidationError
 
 from penstock.destination.contract import Destination
 from penstock.destination.ducklake import destination as ducklake_destination
@@ -32,12 +33,14 @@ from penstock.model.watermarks import Watermarks
 from penstock.objects.bucket import Bucket
 from penstock.testing import Adapter, DestinationContract, FrozenRow, Row, TableName, frozen
 from penstock.testing.change_builder import ChangeBuilder
+from penstock.testing.contract.batches import BatchTests
 from penstock.testing.contract.chunk_rows import (
     ChunkRows,
     copy_chunks,
     write_chunks,
     write_elsewhere,
 )
+from penstock.testing.contract.copies import CopyTests
 from penstock.testing.contract.deliveries import (
     ITEMS,
     assert_delivered,
@@ -49,9 +52,11 @@ from penstock.testing.contract.deliveries import (
 )
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import expect_staged_in_a_bucket
+from tests.loopback_server import free_ports
 from tests.objects_server import ObjectServer
 
 PIPELINE = "shop"
+_HIDDEN = "hidden-word"
 
 
 def lake_rows(lake: Lake, name: TableName) -> list[dict[str, Any]]:
@@ -89,6 +94,14 @@ class DucklakeAdapter(Adapter):
         self._reader.close()
         for destination in self._made:
             destination.close()
+
+
+class InAnObjectStore(DucklakeAdapter):
+    """Files and stage: driver and executors share no folder."""
+
+    def __init__(self, folder: Path, objects: ObjectServer, **more: Any) -> None:
+        options = objects.direct_options
+        super().__init__(folder, data_path=objects.place(), data_options=options, **more)
 
 
 class DucklakeChanges(ChangeTables, DucklakeAdapter):
@@ -146,6 +159,20 @@ class TestDucklake(DestinationContract):
         adapter.close()
 
 
+@pytest.mark.release  # half a minute of processor time
+class TestDucklakeInAnObjectStore(BatchTests, CopyTests):
+    @pytest.fixture
+    def adapter(self, object_server: ObjectServer, tmp_path: Path) -> Iterator[Adapter]:
+        adapter = InAnObjectStore(tmp_path, object_server)
+        yield adapter
+        adapter.close()
+        assert {path.name for path in tmp_path.iterdir()} <= {"meta.ducklake"}
+
+    @pytest.fixture
+    def builder(self) -> ChangeBuilder:
+        return ChangeBuilder()
+
+
 def test_another_driver_takes_over_in_the_middle_of_a_commit(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,8 +207,13 @@ def test_a_stage_in_an_object_store(object_server: ObjectServer, tmp_path: Path)
     adapter.close()
 
 
-def test_maintenance_leaves_the_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_bucket", [False, True])
+def test_maintenance_leaves_the_rows(
+    tmp_path: Path, request: pytest.FixtureRequest, in_bucket: bool
+) -> None:
     adapter = DucklakeAdapter(tmp_path)
+    if in_bucket:
+        adapter = InAnObjectStore(tmp_path, request.getfixturevalue("object_server"))
     destination = opened(adapter)
     assert isinstance(destination, DucklakeDestination)
     destination.maintenance_every = 0.0
@@ -274,3 +306,62 @@ def test_another_catalogue_with_the_same_data_path_leaves_the_rows_of_the_first(
     left: list[Row] = [dict(zip(("id", "name"), row, strict=True)) for row in rows]
     assert adapter.rows((ITEMS.schema, ITEMS.name)) == Counter(map(frozen, left))
     adapter.close()
+
+
+def test_copied_rows_in_an_object_store_that_nobody_added_are_removed(
+    object_server: ObjectServer, tmp_path: Path
+) -> None:
+    adapter = InAnObjectStore(tmp_path, object_server)
+    destination, copied = opened(adapter), ChunkRows(ITEMS, "0", [("1", "a")], Frontier(1, 1))
+    assert isinstance(destination, DucklakeDestination)
+    destination.truncate_table(definition(ITEMS))
+    copy_chunks(destination, copied)
+    write_chunks(destination, ChunkRows(ITEMS, "1", [("2", "b")], Frontier(1, 1)))
+    place = destination._bucket(*destination._copies)
+    assert len(place.list()) == 2
+    opened(adapter)
+    assert len(place.list()) == 1
+    assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 1
+    adapter.close()
+
+
+def test_a_store_that_refuses_or_is_away_is_told_without_its_keys(
+    object_server: ObjectServer, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    wrong = object_server.direct_options | dict.fromkeys(["secret_access_key"], _HIDDEN)
+    away = {**object_server.direct_options, "endpoint": f"http://127.0.0.1:{port}"}
+    adapter = InAnObjectStore(tmp_path, object_server)
+    opened(adapter).close()
+    for options in (wrong, away):
+        lake = Lake(adapter.options.model_copy(update={"data_options": _secrets(options)}))
+        with pytest.raises(DestinationError) as told:
+            _write_file(lake)
+        assert _HIDDEN not in str(told.value)
+        lake.close()
+    adapter.close()
+
+
+def _write_file(lake: Lake) -> None:
+    with lake.session() as session:
+        session.execute("CREATE TABLE public.more AS SELECT range FROM range(1000)")
+        session.execute("CALL ducklake_flush_inlined_data(?)", [lake.name])
+
+
+def _secrets(options: dict[str, str]) -> dict[str, SecretStr]:
+    return {name: SecretStr(value) for name, value in options.items()}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"data_path": "gs://bucket/lake"}, "such as s3://bucket/prefix"),
+        ({"data_path": "s3://bucket"}, "such as s3://bucket/prefix"),
+        ({"data_path": "s3://bucket/lake"}, "say access_key_id and secret_access_key"),
+        ({"data_path": "/lake", "data_options": {"region": "x"}}, "for a `data_path` in S3"),
+        ({"data_path": "s3://b/lake", "data_options": {"profile": "x"}}, "for a `data_path` in"),
+    ],
+)
+def test_options_that_contradict(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        DucklakeOptions.model_validate({"catalog_file": "lake.db", **given})

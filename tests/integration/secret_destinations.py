@@ -108,8 +108,11 @@ def _clickhouse(around: Surroundings) -> Given:
 
 
 def _ducklake(around: Surroundings) -> Given:
-    data = {"catalog": "${SECRET_TARGET}", "data_path": str(around.folder / "data")}
-    return Given(data, {"SECRET_TARGET": around.target()})
+    server = around.objects()
+    options = _hidden(server.direct_options)
+    place = {"data_path": server.place(), "data_options": options}
+    secrets = {"SECRET_TARGET": around.target(), "SECRET_STAGE": SECRET}
+    return Given({"catalog": "${SECRET_TARGET}", **place}, secrets)
 
 
 def _iceberg(around: Surroundings) -> Given:

@@ -19,6 +19,24 @@ BREAKS = (
         ),
     ),
     Break(
+        name="the-copied-rows-of-another-catalogue",
+        guarantee="Once, in lakes",
+        without="A lake removes files that another one with the same data path has.",
+        file="destination/ducklake/destination.py",
+        edits=(
+            (
+                'return "/penstock-copies", self.pipeline, self._copies_name',
+                'return "/penstock-copies", self.pipeline',
+            ),
+        ),
+        noticed_by=(
+            (
+                "contract/test_ducklake.py",
+                "test_another_catalogue_with_the_same_data_path_leaves_the_rows_of_the_first",
+            ),
+        ),
+    ),
+    Break(
         name="one-table-keeps-others-from-maintenance",
         guarantee="Once, in lakes",
         without="A table whose maintenance fails is forgotten.",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pyarrow as pa
 
 from penstock.destination.ducklake.merging import logical
 from penstock.destination.families.staged_merge.parquet_chunks import ParquetChunks
+from penstock.destination.families.staged_merge.stage import ChunkStage
 from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
 from penstock.destination.families.target import Target
+from penstock.objects.bucket import Bucket
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,35 @@ class DuckLakeChunkFiles(ParquetChunks):
     def file(self, name: str) -> str:
         """Where a file is."""
         return str(Path(self.path) / name)
+
+
+@dataclass(frozen=True)
+class BucketChunkFiles(ChunkStage):
+    """The same in an object store. By way of a file: a chunk may be larger than what an executor
+    has to spare.
+    """
+
+    bucket: Bucket
+    target: Target
+
+    def put(self, pieces: Iterable[pa.Table], schema: pa.Schema) -> str:
+        with tempfile.TemporaryDirectory(prefix="penstock-copy-") as folder:
+            name = DuckLakeChunkFiles(folder, self.target).put(pieces, schema)
+            self.bucket.put_file(name, Path(folder) / name)
+        return name
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Nothing: once they are named they belong to the table."""
+
+    def file(self, name: str) -> str:
+        """Where a file is."""
+        return f"{self.bucket.path}/{name}"
+
+
+def remove_stray_objects(bucket: Bucket, known: Iterable[str]) -> None:
+    """The same as ``remove_strays`` in an object store."""
+    names = {Path(path).name for path in known}
+    bucket.delete(*(each.name for each in bucket.list() if each.name not in names))
 
 
 def remove_strays(folder: Path, known: Iterable[str]) -> None:

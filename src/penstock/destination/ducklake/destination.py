@@ -15,7 +15,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.destination.contract import Capabilities
-from penstock.destination.ducklake.chunk_files import DuckLakeChunkFiles, remove_strays
+from penstock.destination.ducklake.chunk_files import (
+    BucketChunkFiles,
+    DuckLakeChunkFiles,
+    remove_stray_objects,
+    remove_strays,
+)
 from penstock.destination.ducklake.lake import Lake, NoLakeError
 from penstock.destination.ducklake.ledger import LakeLedger
 from penstock.destination.ducklake.merging import Key, merge_rows, put_rows
@@ -36,7 +41,10 @@ from penstock.destination.families.kept_tables import Notes
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
-from penstock.destination.families.staged_merge.object_stage import chosen_stage
+from penstock.destination.families.staged_merge.object_stage import (
+    ObjectStage,
+    chosen_stage,
+)
 from penstock.destination.families.staged_merge.receipt import Mark, MergeBatch, StagedChunk
 from penstock.destination.families.staged_merge.stage import FileStage
 from penstock.destination.families.staged_merge.task_writer import StagedChunkWriter
@@ -44,14 +52,27 @@ from penstock.destination.families.staged_merge.typed_columns import ColumnTypin
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import CopiedByWorkers, TableSum, Ticket, Verifiable
 from penstock.failpoints import failpoint
-from penstock.model.errors import BatchAgain, refused_alone
+from penstock.model.errors import (
+    BatchAgain,
+    DestinationError,
+    DestinationUnavailable,
+    refused_alone,
+)
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
+from penstock.objects.bucket import Bucket, Owner
 
 _MANY_TABLES = 20
 _COPIES = "copies"
 """The note with the name of the folder for copied rows."""
+_DATA_OWNER = Owner(
+    "destination ducklake: the data path",
+    "destination.data_path",
+    "destination.data_options",
+    DestinationError,
+    DestinationUnavailable,
+)
 _ONE_PROCESS = (
     "destination ducklake: a catalogue that is a file can be open in one process only: who reads "
     "the lake keeps the pipeline waiting, and the other way round; one in Postgres has no such "
@@ -82,6 +103,8 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     @cached_property
     def stage(self) -> FileStage:
+        if self.options.stage is None and self.options.is_in_bucket:
+            return ObjectStage(self._bucket("-stage", self.pipeline))
         folder = Path(self.options.data_path).absolute()
         beside = folder.with_name(f"{folder.name}-stage")
         return chosen_stage(self.name, self.options, beside, self.pipeline)
@@ -93,7 +116,10 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def check(self) -> Sequence[str]:
         with suppress(NoLakeError), self._lake.session() as session:
             session.execute("FROM ducklake_options(?)", [self._lake.name]).fetchall()
-        durable.expect_writable(self.name, Path(self.options.data_path).absolute())
+        if self.options.is_in_bucket:
+            ObjectStage(self._bucket("/penstock-copies")).expect_writable(self.name)
+        else:
+            durable.expect_writable(self.name, Path(self.options.data_path).absolute())
         self.stage.expect_writable(self.name)
         return [_ONE_PROCESS] if self.options.catalog is None else []
 
@@ -107,7 +133,11 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
                 f"SELECT path FROM {catalogue}.ducklake_data_file UNION ALL"
                 f" SELECT path FROM {catalogue}.ducklake_files_scheduled_for_deletion"
             ).fetchall()
-        remove_strays(self._copies, [path for (path,) in known])
+        files = [path for (path,) in known]
+        if self.options.is_in_bucket:
+            remove_stray_objects(self._bucket(*self._copies), files)
+        else:
+            remove_strays(Path(self.options.data_place + "/".join(self._copies)), files)
 
     def _named_copies(self) -> str:
         """Of this ledger alone: another catalogue may have the same data path and a pipeline of the
@@ -203,12 +233,19 @@ class DucklakeDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
             put_rows(session, target, rows, over=over)
 
     @property
-    def _copies(self) -> Path:
-        root = Path(self.options.data_path).absolute() / "penstock-copies"
-        return root / self.pipeline / self._copies_name
+    def _copies(self) -> tuple[str, ...]:
+        """What is behind the data path, where copied rows are."""
+        return "/penstock-copies", self.pipeline, self._copies_name
 
-    def chunk_stage(self, target: Target) -> DuckLakeChunkFiles:
-        return DuckLakeChunkFiles(str(self._copies), target)
+    def _bucket(self, *behind: str) -> Bucket:
+        """What is behind the data path, where that is in an object store."""
+        place = self.options.data_path + "/".join(behind)
+        return Bucket(place, self.options.revealed_data_options, _DATA_OWNER)
+
+    def chunk_stage(self, target: Target) -> DuckLakeChunkFiles | BucketChunkFiles:
+        if self.options.is_in_bucket:
+            return BucketChunkFiles(self._bucket(*self._copies), target)
+        return DuckLakeChunkFiles(self.options.data_place + "/".join(self._copies), target)
 
     def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
         return {**super().chunk_ticket(table, again=again), _COPIES: self._copies_name}

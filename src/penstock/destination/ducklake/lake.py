@@ -134,8 +134,8 @@ class Lake:
             self._session = self._new_session()
         if not self._is_attached:
             create = "true" if self.may_create else "false"
-            data_path = literal(str(Path(self._options.data_path).absolute()))
-            if self.may_create:
+            data_path = literal(self._options.data_place)
+            if self.may_create and not self._options.is_in_bucket:
                 Path(self._options.data_path).mkdir(parents=True, exist_ok=True)
             try:
                 self._session.execute(
@@ -171,18 +171,43 @@ class Lake:
         extensions = ["ducklake"]
         if self._options.catalog is not None:
             extensions.append("postgres_scanner")
+        if self._options.is_in_bucket:
+            extensions.append("httpfs")
         session: duckdb.DuckDBPyConnection = _duckdb().connect(
             config={"autoinstall_known_extensions": "false"}
         )
         for name in extensions:
             session.execute(f"LOAD {literal(extension_file(name))}")
+        if self._options.is_in_bucket:
+            session.execute(self._store_secret())
         session.execute("SET TimeZone = 'UTC'")
         session.execute(f"SET memory_limit = '{self._options.memory_limit}B'")
         session.execute("SET preserve_insertion_order = false")
         session.execute("SET enable_progress_bar = false")  # it would stand among what is said
         return session
 
+    def _store_secret(self) -> str:
+        """What gives DuckDB the keys of the store, for this session and the data path alone."""
+        options = self._options.revealed_data_options
+        said = {
+            "KEY_ID": options["access_key_id"],
+            "SECRET": options["secret_access_key"],
+            "SESSION_TOKEN": options.get("session_token"),
+            "REGION": options.get("region"),
+            "SCOPE": f"{self._options.data_path}/",
+        }
+        if (endpoint := options.get("endpoint")) is not None:
+            scheme, _, host = endpoint.rpartition("://")
+            said |= {"ENDPOINT": host, "URL_STYLE": "path"}
+            said["USE_SSL"] = "false" if scheme == "http" else "true"
+        listed = ", ".join(f"{name} {literal(value)}" for name, value in said.items() if value)
+        return f"CREATE SECRET penstock_data (TYPE s3, {listed})"
+
     def _told(self, text: str) -> str:
+        options = self._options.revealed_data_options
+        for name in ("access_key_id", "secret_access_key", "session_token"):
+            if name in options:
+                text = text.replace(options[name], "***")
         if self._options.catalog is not None:
             for secret in (self._options.catalog.reveal(), *self._options.catalog.secrets):
                 text = text.replace(secret, "***")
