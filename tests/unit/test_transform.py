@@ -28,6 +28,7 @@ from penstock.model.table_definition import (
     ConstraintDefinition,
     IndexDefinition,
     TableDefinition,
+    TypeDefinition,
     TypeName,
 )
 from penstock.model.table_rows import TableRows
@@ -808,6 +809,50 @@ def test_a_check_constraint_over_a_changed_column_is_told_of() -> None:
     check = ConstraintDefinition("c", "check", "CHECK (email LIKE '%@%')")
     found = findings({"table": "people", "columns": {"email": "hash"}}, constraints=(check,))
     assert found["public.people.email"].startswith("warning: check constraint c is not made")
+
+
+def test_a_domain_brings_its_checks_along() -> None:
+    address = TypeDefinition(
+        "public",
+        "address",
+        "domain",
+        base=TypeName("pg_catalog", "text"),
+        constraints=("CONSTRAINT at CHECK (VALUE LIKE '%@%')",),
+        not_null=True,
+    )
+    inner = TypeName("public", "address")
+    outer = TypeDefinition("public", "outer", "domain", base=inner)
+    for kind in (inner, TypeName("public", "outer"), replace(inner, is_array=True)):
+        told: dict[str, Any] = {
+            "types": (address, outer),
+            "columns": typed(kind, TypeName("pg_catalog", "text")),
+        }
+        rule = {"use": "array", "each": {"use": "hash"}} if kind.is_array else "hash"
+        found = email_findings(rule, **told)
+        assert found.startswith("warning: is of domain public.address, whose check")
+        if not kind.is_array:
+            told["types"] = (replace(address, constraints=()), outer)
+            assert "NOT NULL" in email_findings("null", **told)
+        assert email_findings("keep", **told) == ""
+
+
+def test_what_comes_later_is_held_to_keys_and_generated_columns_too() -> None:
+    before = definition(PEOPLE)
+    lowered = replace(before.columns[2], name="lowered", attnum=9, generated="lower(email)")
+    hiding = transform({"email": "hash"}, mode="relaxed", rule={"keep": ["*"]})
+    refused = hiding.refused(before, replace(before, columns=(*before.columns, lowered)))
+    assert refused is not None
+    assert "lowered" in refused.message
+    assert "generated from email" in refused.message
+    # One that does not come shows nothing.
+    unsent = replace(lowered, published=False)
+    assert hiding.refused(before, replace(before, columns=(*before.columns, unsent))) is None
+    lossy = transform({"id": {"use": "integer", "max": 5}}, mode="relaxed")
+    full = replace(before, replica_identity="f")
+    refused = lossy.refused(None, full)
+    assert refused is not None
+    assert "it belongs to the key" in refused.message
+    assert lossy.refused(None, replace(full, primary_key=())) is None
 
 
 def test_an_index_that_is_not_made_is_told_of() -> None:

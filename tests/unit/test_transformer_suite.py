@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from random import Random
 from typing import ClassVar
+from uuid import UUID
 
 from penstock.testing.transformer_suite import TransformerTests
 from penstock.transform.transformers.column_facts import ColumnFacts
 from penstock.transform.transformers.people import Email
-from penstock.transform.transformers.pseudonyms import IntegerKey
+from penstock.transform.transformers.pseudonyms import Encrypt, IntegerKey, Token, Uuid
 from penstock.transform.transformers.times import Shift
 
 
@@ -35,3 +36,25 @@ class TestShift(TransformerTests):
 
     def values(self, random: Random, count: int) -> list[str]:
         return [f"19{random.randrange(10, 99)}-07-{random.randrange(10, 28)}" for _ in range(count)]
+
+
+class TestToken(TransformerTests):
+    transformer = Token
+
+    def values(self, random: Random, count: int) -> list[str]:
+        return [f"AB-{random.randrange(10**9):09}" for _ in range(count)]
+
+
+class TestEncrypt(TransformerTests):
+    transformer = Encrypt
+
+    def values(self, random: Random, count: int) -> list[str]:
+        return [f"Anna {random.randrange(10**6)}" for _ in range(count)]
+
+
+class TestUuid(TransformerTests):
+    transformer = Uuid
+    facts = ColumnFacts("id", "uuid", "uuid")
+
+    def values(self, random: Random, count: int) -> list[str]:
+        return [str(UUID(int=random.getrandbits(128))) for _ in range(count)]

@@ -66,8 +66,10 @@ def preview(
     """
     from penstock.source.postgres.preflight.rule_checks import followed_tables
     from penstock.source.postgres.rule_samples import sampled_rows
+    from penstock.source.registry import expect_postgres
 
     config = load_pipeline(file, only)
+    expect_postgres(config, "transform preview")
     transform = _required(config)
     tables = [
         found
@@ -140,9 +142,11 @@ def suggest(
 
     from penstock.source.postgres.preflight.rule_checks import followed_tables
     from penstock.source.postgres.rule_samples import column_hints
+    from penstock.source.registry import expect_postgres
     from penstock.transform.suggestions import suggest as proposed
 
     config = load_pipeline(file, only)
+    expect_postgres(config, "transform suggest")
     tables = followed_tables(config)
     hints = column_hints(config, tables, samples)
     say("transform:")

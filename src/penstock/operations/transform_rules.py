@@ -31,7 +31,9 @@ def checked_rules(config: PipelineConfig) -> Sequence[RuleFinding]:
     """Every rule against the source's tables. Changes nothing, and reads no row."""
     from penstock.pipeline.copy.schema_copy import check_schema
     from penstock.source.postgres.preflight.rule_checks import check_transform
+    from penstock.source.registry import expect_postgres
 
+    expect_postgres(config, "transform check")
     required_transform(config)
     destination = _destination(config)
     check_schema(config, destination)

@@ -232,10 +232,15 @@ class Transform(Step):
             names = {c.name: now.get(c.attnum, c.name) for c in before.columns}
             if bare := self._bare(before, after, names):
                 return bare_columns(after, bare)
+        key, bound_columns = {*after.merge_key, *after.primary_key}, set()
         for column, bound in self.rules.bound(schema, name, facts):
             if isinstance(bound, UnfitError):
                 return unfit_rule(after.qualified_name, column, bound.why, after.oid)
-        return None
+            if column in key and (why := bound.why_no_key) is not None:
+                why = f"it belongs to the key, and {why}"
+                return unfit_rule(after.qualified_name, column, why, after.oid)
+            bound_columns.add(column)
+        return _shown_by_generated(after, bound_columns)
 
     def refused_partition(
         self, part: TableDefinition, root: TableDefinition
@@ -539,6 +544,18 @@ class _Column:
         ):
             raise ValueRefusedError("the transformer did not give one text for each value")
         return made.cast(pa.string())
+
+
+def _shown_by_generated(table: TableDefinition, covered: set[str]) -> TableRefused | None:
+    """Why a column that is generated from such, and sent, would show their values."""
+    for column in table.columns:
+        if column.generated is None or not column.is_delivered or column.name in covered:
+            continue
+        if sources := sorted(name for name in covered if mentions(column.generated, name)):
+            return bare_columns(
+                table, [f"{column.name} (which is generated from {', '.join(sources)})"]
+            )
+    return None
 
 
 def _new_images(changes: TableChanges) -> _Images:

@@ -10,7 +10,12 @@ from typing import Literal
 from penstock.config.row_condition_tree import column_names
 from penstock.model.errors import ConfigError
 from penstock.model.pg_types import builtin_type
-from penstock.model.table_definition import ConstraintDefinition, TableDefinition
+from penstock.model.table_definition import (
+    ConstraintDefinition,
+    TableDefinition,
+    TypeDefinition,
+    TypeName,
+)
 from penstock.model.table_schema import ColumnSchema, TableSchema
 from penstock.transform.rules import BoundRule, facts_of, in_order
 from penstock.transform.shown_definition import mentions, shown_definition
@@ -197,7 +202,10 @@ class _TableCheck:
     def _not_null(self) -> Iterator[RuleFinding]:
         for column in self.table.columns:
             bound = self.bound.get(column.name)
-            if bound is None or not column.not_null:
+            if bound is None:
+                continue
+            domains = () if column.type.is_array else self._domains(column.type)
+            if not (column.not_null or any(domain.not_null for domain in domains)):
                 continue
             if bound.rule.use == "null" or bound.rule.errors == "null":
                 yield self._finding(
@@ -236,6 +244,14 @@ class _TableCheck:
                     f"certainly; unique {kind} {name} is over it",
                 )
 
+    def _domains(self, kind: TypeName | None) -> Iterator[TypeDefinition]:
+        """The domains that a type is, from the outermost on; of an array those of its elements."""
+        types = {(each.schema, each.name): each for each in self.table.types}
+        while kind is not None and (own := types.get((kind.schema, kind.name))) is not None:
+            if own.kind == "domain":
+                yield own
+            kind = own.base if own.kind == "domain" else None
+
     def _checks(self) -> Iterator[RuleFinding]:
         for constraint in self.table.constraints:
             if constraint.kind != "check":
@@ -248,6 +264,15 @@ class _TableCheck:
                     f"check constraint {constraint.name} is not made at the destination: what the "
                     "rule gives need not meet it",
                 )
+        for column in self.table.columns:
+            for domain in self._domains(column.type) if column.name in self.bound else ():
+                if domain.constraints:
+                    yield self._finding(
+                        "warning",
+                        column.name,
+                        f"is of domain {domain.qualified_name}, whose check the destination keeps: "
+                        "a row is refused for which what the rule gives does not meet it",
+                    )
         shown = shown_definition(self.table, set(self.bound), lambda _column: None)
         for text in shown.left_out:
             if text not in self.table.left_out and not text.startswith("check "):

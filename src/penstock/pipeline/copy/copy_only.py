@@ -23,6 +23,7 @@ from penstock.pipeline.run.engine import MakeEngine
 from penstock.pipeline.run.opened import name_source, opened_context
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.store import Store, pipeline_store
+from penstock.transform.transform_check import require_rules
 
 _TURN_SECONDS = 0.1
 
@@ -78,6 +79,9 @@ def copy_only(
                 "No table of the source matches source.tables; there is nothing to copy.",
                 remedy="Correct include and exclude; `penstock check` lists what matches.",
             )
+        if (transform := context.transform) is not None:
+            merges = context.destination.capabilities.merges
+            require_rules(transform, transform.seen(definitions), merges=merges)
         tables = TableRegistry(store, merges=True, copies=True)
         if awaits_schema(context.destination):
             tables.to_prepare([table.oid for table in definitions])

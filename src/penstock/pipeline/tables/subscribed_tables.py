@@ -49,6 +49,7 @@ class SubscribedTables:
         self._store = context.store
         self._tables = tables
         self._committer = committer
+        self._transform = context.transform
         self._copies = context.config.source.copy_rows is not None
         self._rules: dict[tuple[str, str], Any] | None = None
         self._skipped: dict[TableName, str] = {}
@@ -217,9 +218,20 @@ class SubscribedTables:
         self._prepare(known, [known[t.oid] for t in found if t.oid in known] + new)
         # No commit begins at the byte before: whoever stands at the LSN itself is past that.
         self._tables.enrol(new, lsn - 1)
+        self._heed_rules(new)
         if isinstance(self._destination, HoldsTables):
             for table in new:
                 self._tables.note(table.oid, self._destination.notes(table.oid))
+
+    def _heed_rules(self, tables: Sequence[TableDefinition]) -> None:
+        """Tables that came while the pipeline runs, and that rules do not suit, are set aside."""
+        for table in tables:
+            refused = None if self._transform is None else self._transform.refused(None, table)
+            if refused is None:
+                continue
+            if not isinstance(self._destination, TablesFailAlone):
+                raise refused
+            self._tables.refuse(refused)
 
     def _prepare(self, known: Collection[int], tables: Iterable[TableDefinition]) -> None:
         # Those that a copy begins for are made what they are then (copy_admission.py).
