@@ -18,8 +18,6 @@ from penstock.model.errors import BatchAgain, DestinationError, DestinationUnava
 if TYPE_CHECKING:
     import duckdb
 
-# All sessions of the process share one DuckDB, in which extensions are loaded once.
-_DATABASE = ":memory:penstock"
 _numbers = itertools.count(1)
 _CONFLICT = ("conflict", "Failed to commit DuckLake transaction")
 _NO_LAKE = ("does not exist", "creating a new DuckLake is explicitly disabled")

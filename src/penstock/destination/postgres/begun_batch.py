@@ -36,15 +36,17 @@ class BegunBatch:
         self._connect = connect
         self._conn: Connection | None = None
         self._taken: list[Receipt] = []
+        self._runs = 0
         self._is_full = False
         self.tasks = 0
         """How many tasks wrote the largest of the pieces."""
 
-    def take(self, receipts: Sequence[Receipt], stages: Mapping[int, Stage]) -> None:
+    def take(
+        self, receipts: Sequence[Receipt], piece: StagedBatch, stages: Mapping[int, Stage]
+    ) -> None:
         """Copy a piece's rows to their targets, unless there are others than rows to add in this
-        one, or were in one before.
+        one, or were in one before. ``piece`` is what the receipts say.
         """
-        piece = StagedBatch.from_bytes(receipts)
         self.tasks = max(self.tasks, len(receipts))
         is_added = all(part.handed is not None for part in piece.all_parts)
         if self._is_full or piece.truncates or not is_added:
@@ -53,13 +55,16 @@ class BegunBatch:
         try:
             conn = self._begin() if self._conn is None or not self._taken else self._conn
             self._taken += receipts
+            self._runs += len(piece.runs)
             copy_handed(conn, [(stages[part.table], part) for part in piece.all_parts])
         except (Odd, psycopg.Error, PenstockError) as error:
             _log.debug("a piece of a batch is not taken ahead: %s", error)
             self.undo()
             self._is_full = True
 
-    def rest(self, receipts: Sequence[Receipt]) -> tuple[Connection, StagedBatch] | None:
+    def rest(
+        self, receipts: Sequence[Receipt], batch: StagedBatch
+    ) -> tuple[Connection, StagedBatch] | None:
         """What is left to do of a batch, and on which session, in the transaction that is open
         there; None where nothing of it was taken. What was taken of another one is undone.
         """
@@ -67,18 +72,16 @@ class BegunBatch:
         if not count or self._conn is None or [*receipts[:count]] != self._taken:
             self.undo()
             return None
-        batch, left = StagedBatch.from_bytes(receipts), StagedBatch.from_bytes(receipts[count:])
-        return self._conn, replace(left, lane=batch.lane)
+        return self._conn, replace(batch, runs=batch.runs[self._runs :])
 
     def commit(self) -> None:
         """End the transaction of ``rest``. Raises psycopg's error."""
         if self._conn is not None:
             self._conn.execute("COMMIT")
-        self._taken = []
 
     def undo(self) -> None:
         """Nothing of a batch is taken; the next one begins."""
-        self._taken, self._is_full, self.tasks = [], False, 0
+        self._taken, self._runs, self._is_full, self.tasks = [], 0, False, 0
         conn = self._conn
         if conn is not None and conn.info.transaction_status != TransactionStatus.IDLE:
             try:

@@ -277,7 +277,8 @@ class PostgresDestination(
         return not self._has_history and self._choice.is_likely
 
     def take_piece(self, receipts: Sequence[Receipt]) -> None:
-        self._begun.take(receipts, self._stages[StagedBatch.from_bytes(receipts).lane])
+        piece = StagedBatch.from_bytes(receipts)
+        self._begun.take(receipts, piece, self._stages[piece.lane])
 
     def undo_pieces(self) -> None:
         self._begun.undo()
@@ -287,7 +288,7 @@ class PostgresDestination(
         progress = Progress(self._held.epoch, watermarks)
         stages, was_handed = self._stages[batch.lane], batch.is_handed
         tasks = self._begun.tasks or len(receipts)
-        begun = self._begun.rest(receipts)
+        begun = self._begun.rest(receipts, batch)
 
         def merge(conn: Connection, thorough: bool) -> None:
             self._merge(conn, stages, batch, progress, thorough=thorough)
