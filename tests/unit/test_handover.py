@@ -114,6 +114,22 @@ class TestChoice:
         choice.committed(3, batch(Part(1, 1, bytes=100, handed=HANDED)))
         assert choice.next()
 
+    def test_pieces_are_of_use_where_rows_are_handed_over(self) -> None:
+        """One that is staged is merged at once: pieces would be jobs more, for nothing."""
+        choice, likely = HandoverChoice(), []
+        likely.append(choice.is_likely)
+        choice.committed(1, batch(Part(1, 1, updates=1, bytes=100)))
+        likely.append(choice.is_likely)
+        assert choice.next()
+        # One without rows tells nothing.
+        choice.committed(0, StagedBatch(0, ()))
+        likely.append(choice.is_likely)
+        choice.committed(1, batch(Part(1, 1, bytes=100, handed=HANDED)))
+        likely.append(choice.is_likely)
+        choice.refused()
+        likely.append(choice.is_likely)
+        assert likely == [True, False, False, True, False]
+
     def test_one_that_was_in_vain_is_followed_by_a_rest_that_grows(self) -> None:
         choice, rests = HandoverChoice(), []
         for _ in range(9):

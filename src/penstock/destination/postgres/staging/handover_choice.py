@@ -23,21 +23,25 @@ class HandoverChoice:
         self._rest = 0
         self._next_rest = _FIRST_REST
         self._gains = True
+        self._hands = True
+        """Whether the last batch with rows had some that were handed over."""
 
     def next(self) -> bool:
         """Whether the next batch is to be handed over."""
-        found = self.is_likely
+        found = self._gains and not self._rest
         self._rest = max(0, self._rest - 1)
         return found
 
     @property
     def is_likely(self) -> bool:
-        """Whether it is, as far as known before it begins. For any thread."""
-        return self._gains and not self._rest
+        """Whether it will be, and has rows to hand over, going by the last one. For any thread."""
+        return self._gains and not self._rest and self._hands
 
     def committed(self, tasks: int, batch: StagedBatch) -> None:
         """A batch of so many tasks was committed: staged, or copied straight into its targets."""
         self._gains = tasks <= _MOST_TASKS or batch.size <= _SMALL_BYTES
+        if batch.runs:
+            self._hands = batch.is_handed
         if batch.is_handed:
             self._next_rest = max(_FIRST_REST, self._next_rest // 2)
 
