@@ -72,7 +72,13 @@ def failpoint(injured: InjuredPipeline, amount: float) -> str:
 
 def stale_driver(injured: InjuredPipeline, amount: float) -> str:
     """A run that was away too long: its locks went with its sessions, another one has taken over,
-    and then it is back in the middle of what it did. It has to notice, and end."""
+    and then it is back in the middle of what it did. It has to notice, and end.
+
+    A failpoint of an earlier fault may lie on its way: before this one, or when it is back.
+    """
+    if injured.run.ended_at_failpoint:
+        injured.start_again_at_failpoint()
+        injured.wait_delivering()
     stale = injured.run
     stale.freeze()
     end_sessions(injured.url)
@@ -91,6 +97,8 @@ def stale_driver(injured: InjuredPipeline, amount: float) -> str:
         )
     stale.thaw()
     stale.wait_gone()
+    if stale.ended_at_failpoint:
+        return "it died at an earlier failpoint"
     assert stale.exit_code == 1, stale.output[-3000:]
     return stale.output.splitlines()[-2][:80]
 
