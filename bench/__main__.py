@@ -7,22 +7,25 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 
 from bench.backlog import BacklogBench
 from bench.broker import KafkaTopics
 from bench.clickhouse_tables import ClickHouseTables
+from bench.clusters import cluster_spark
 from bench.copies import CopyBench, jdbc_spark
 from bench.copy_workloads import CopyWorkload, copy_workload
 from bench.encoders import measure_encoders
 from bench.jdbc_driver import jdbc_driver
 from bench.lakes import Lakes
 from bench.object_logs import IN_OBJECTS, ObjectLogs
+from bench.places import Places
 from bench.rabbit import BARE, RabbitQueues
 from bench.results import Measurement, summarise, write_results
 from bench.results_table import print_table
@@ -30,8 +33,10 @@ from bench.search_server import INTO_SEARCH, SearchIndexes
 from bench.server import SETTINGS, BenchError, bench_database, make_wal_files
 from bench.settings import (
     COPIES,
+    IN_SESSION,
     INTO_LAKES,
     INTO_TABLES,
+    ON_CLUSTERS,
     PIPELINES,
     RESULTS,
     STREAMS,
@@ -48,6 +53,8 @@ from bench.workloads import Workload, backlog, w1, w1_phases
 from penstock.cli.terminal import say, show_error
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import PenstockError
+
+T = TypeVar("T")
 
 _WARM_UP_SCALE = 0.1
 # Those that do not start a Spark themselves.
@@ -110,45 +117,10 @@ def _measure(settings: Settings) -> None:
             f"Postgres {server.version} on this machine's {os.cpu_count()} cores, "
             + ", ".join(f"{name} {value}" for name, value in SETTINGS.items())
         )
-        spark = None
-        if settings.needs(*PIPELINES, of=_ON_WARM_SPARK):
-            spark = stack.enter_context(WarmSpark(folder))
-        kafka = None
-        if settings.needs("kafka"):
-            kafka = stack.enter_context(KafkaTopics())
-        rabbit = None
-        if settings.needs("rabbitmq", BARE):
-            rabbit = stack.enter_context(RabbitQueues())
-        objects = None
-        if settings.needs(IN_OBJECTS):
-            objects = stack.enter_context(ObjectLogs())
-        search = None
-        if settings.needs(*INTO_SEARCH):
-            search = stack.enter_context(SearchIndexes())
-        lakes = Lakes(folder, server) if settings.needs(*INTO_LAKES) else None
-        iceberg = None
-        if settings.needs(*WITH_ICEBERG):
-            iceberg = stack.enter_context(iceberg_spark(folder))
-        clickhouse = None
-        if settings.needs("clickhouse"):
-            clickhouse = stack.enter_context(ClickHouseTables())
+        places = _places(settings, folder, server, stack)
         # Fetched before anything is measured.
         driver = jdbc_driver() if settings.needs("spark_jdbc") else None
-        bench = _Bench(
-            settings,
-            folder,
-            server,
-            destination,
-            spark,
-            driver,
-            kafka,
-            rabbit,
-            objects,
-            search,
-            lakes,
-            iceberg,
-            clickhouse,
-        )
+        bench = _Bench(settings, folder, server, destination, driver, places)
         bench.warm_up()
         measurements: list[Measurement] = []
         others: list[dict[str, Any]] = []
@@ -165,6 +137,31 @@ def _measure(settings: Settings) -> None:
     say(f"written to {os.path.relpath(RESULTS)}")
 
 
+def _places(settings: Settings, folder: Path, server: EmbeddedPostgres, stack: ExitStack) -> Places:
+    """Start what the systems of this run need."""
+
+    def started(kind: Callable[[], AbstractContextManager[T]], *systems: str) -> T | None:
+        return stack.enter_context(kind()) if settings.needs(*systems) else None
+
+    return Places(
+        spark=stack.enter_context(WarmSpark(folder))
+        if settings.needs(*IN_SESSION, of=_ON_WARM_SPARK)
+        else None,
+        kafka=started(KafkaTopics, "kafka"),
+        rabbit=started(RabbitQueues, "rabbitmq", BARE),
+        objects=started(ObjectLogs, *IN_OBJECTS),
+        search=started(SearchIndexes, *INTO_SEARCH),
+        lakes=Lakes(folder, server) if settings.needs(*INTO_LAKES) else None,
+        iceberg=started(partial(iceberg_spark, folder), *WITH_ICEBERG),
+        clickhouse=started(ClickHouseTables, "clickhouse"),
+        clusters={
+            system: stack.enter_context(cluster_spark(system, folder))
+            for system in ON_CLUSTERS
+            if settings.needs(system)
+        },
+    )
+
+
 @dataclass(frozen=True)
 class _Bench:
     """What all workloads share. Each gets a database of its own, and leaves nothing."""
@@ -173,15 +170,8 @@ class _Bench:
     folder: Path
     server: EmbeddedPostgres
     destination: EmbeddedPostgres | None
-    spark: WarmSpark | None
     jdbc_driver: Path | None
-    kafka: KafkaTopics | None
-    rabbit: RabbitQueues | None
-    objects: ObjectLogs | None
-    search: SearchIndexes | None
-    lakes: Lakes | None
-    iceberg: WarmSpark | None
-    clickhouse: ClickHouseTables | None
+    places: Places
 
     def warm_up(self) -> None:
         """Let the JVM compile and the workers start; nothing of it is reported."""
@@ -210,10 +200,10 @@ class _Bench:
         measured = self._backlogs(
             f"bench_{name}", [backlog(name, settings.scale)], systems, rounds, say
         )
-        into_tables = settings.systems_of(name, INTO_TABLES)
-        if name == "w1" and into_tables:
+        phased = tuple(s for s in settings.systems_of(name, INTO_TABLES) if s not in ON_CLUSTERS)
+        if name == "w1" and phased:
             phases = w1_phases(settings.scale)
-            measured += self._backlogs("bench_w1_phases", phases, into_tables, rounds, say)
+            measured += self._backlogs("bench_w1_phases", phases, phased, rounds, say)
         return measured
 
     def _start(self) -> tuple[list[Measurement], list[dict[str, Any]]]:
@@ -257,9 +247,7 @@ class _Bench:
             bench_database(self.server, name, self.folder) as database,
             targets_of(self.destination, name) as targets,
         ):
-            bench = CopyBench(
-                database, workload, self.spark, jdbc, targets, self.lakes, self.iceberg
-            )
+            bench = CopyBench(database, workload, jdbc, targets, self.places)
             return list(bench.run(systems, rounds, tell))
 
     def _steady(self) -> tuple[list[Measurement], list[dict[str, Any]]]:
@@ -272,9 +260,8 @@ class _Bench:
             targets_of(self.destination, "bench_w3") as targets,
         ):
             scale = self.settings.scale
-            return SteadyBench(
-                database, self.spark, targets, self.objects, self.lakes, self.clickhouse
-            ).run(systems, steady_seconds(scale), scale, say)
+            bench = SteadyBench(database, targets, self.places)
+            return bench.run(systems, steady_seconds(scale), scale, say)
 
     def _backlogs(
         self,
@@ -291,19 +278,7 @@ class _Bench:
             targets_of(self.destination, name, keep=len(workloads) > 1) as targets,
         ):
             for workload in workloads:
-                bench = BacklogBench(
-                    database,
-                    workload,
-                    self.spark,
-                    targets,
-                    self.kafka,
-                    self.rabbit,
-                    self.objects,
-                    self.search,
-                    self.lakes,
-                    self.iceberg,
-                    self.clickhouse,
-                )
+                bench = BacklogBench(database, workload, targets, self.places)
                 measured += bench.run(systems, rounds, tell)
         return measured
 

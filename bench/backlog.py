@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from bench.broker import KafkaTopics
-from bench.clickhouse_tables import ClickHouseTables
 from bench.follower import Follower, NativeSubscription, PipelineFollower
-from bench.lakes import Lakes
 from bench.meter import Meter
-from bench.object_logs import ObjectLogs, change_log_of
-from bench.rabbit import BARE, RabbitQueues
+from bench.object_logs import change_log_of
+from bench.places import Places
+from bench.rabbit import BARE
 from bench.readers import PATIENCE_SECONDS, measure_capture, measure_pg_recvlogical
 from bench.results import Measurement
 from bench.search_server import HELPER, INTO_SEARCH, SearchIndexes, measure_bulk_helper
@@ -22,7 +20,6 @@ from bench.settings import FROM_LOG, INTO_LAKES, INTO_TABLES, turns
 from bench.spark_lakes import SPARK_MERGE, measure_spark_merge
 from bench.target import Contents, Target, Targets, contents, require_equal
 from bench.transformers import rules_of
-from bench.warm_spark import WarmSpark
 from bench.workloads import Load, Workload
 from penstock.changelog.changelog import ChangeLog
 
@@ -40,27 +37,13 @@ class BacklogBench:
         self,
         database: BenchDatabase,
         workload: Workload,
-        spark: WarmSpark | None,
         targets: Targets | None,
-        kafka: KafkaTopics | None,
-        rabbit: RabbitQueues | None,
-        objects: ObjectLogs | None,
-        search: SearchIndexes | None,
-        lakes: Lakes | None,
-        iceberg: WarmSpark | None,
-        clickhouse: ClickHouseTables | None,
+        places: Places,
     ) -> None:
         self._database = database
         self._workload = workload
-        self._spark = spark
         self._targets = targets
-        self._kafka = kafka
-        self._rabbit = rabbit
-        self._objects = objects
-        self._search = search
-        self._lakes = lakes
-        self._iceberg = iceberg
-        self._clickhouse = clickhouse
+        self._places = places
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
         """Write the backlog, then yield a measurement for each round and system."""
@@ -104,53 +87,59 @@ class BacklogBench:
         database.drop_slot(reference.slot)
 
     def _destination(self, system: str, number: int, name: str) -> Mapping[str, Any] | None:
-        if system == "kafka" and self._kafka is not None:
-            return self._kafka.destination
-        if system == "search" and self._search is not None:
-            return self._search.destination
-        if system == "rabbitmq" and self._rabbit is not None:
-            return self._rabbit.destination_of(name)
-        if system in INTO_LAKES and self._lakes is not None:
-            return self._lakes.destination(system, name)
-        if system == "clickhouse" and self._clickhouse is not None:
-            return self._clickhouse.destination(name)
+        places = self._places
+        if system == "kafka" and places.kafka is not None:
+            return places.kafka.destination
+        if system == "search" and places.search is not None:
+            return places.search.destination
+        if system == "rabbitmq" and places.rabbit is not None:
+            return places.rabbit.destination_of(name)
+        if system in INTO_LAKES and places.lakes is not None:
+            return places.lakes.destination(FROM_LOG.get(system, system), name)
+        if system == "clickhouse" and places.clickhouse is not None:
+            return places.clickhouse.destination(name)
         if system not in INTO_TABLES:
             return None
         return {"type": "postgres", "url": self._require_targets().url(system, number)}
 
     def _change_log(self, system: str) -> Mapping[str, Any]:
         # Then the slot has nothing left to send when the log alone is read.
-        return {"confirm": "log"} if system == FROM_LOG else change_log_of(system, self._objects)
+        if system in FROM_LOG:
+            return {"confirm": "log"}
+        return change_log_of(system, self._places.objects)
 
     def _parts(self, system: str) -> Mapping[str, Any]:
-        if system in INTO_LAKES and self._lakes is not None:
-            return self._lakes.parts(system)
+        if system in INTO_LAKES and self._places.lakes is not None:
+            return self._places.lakes.parts(system)
         return rules_of(system)
 
     def _measure(
         self, system: str, number: int, pipeline: BenchPipeline, load: Load, expected: Contents
     ) -> Measurement:
-        name, database = self._workload.name, self._database
+        name, database, places = self._workload.name, self._database, self._places
         if system == "pg_recvlogical":
             return measure_pg_recvlogical(database, name, pipeline, load)
         if system == "capture":
             return measure_capture(database, name, pipeline, load)
-        if system in INTO_SEARCH and self._search is not None:
-            return self._into_search(system, self._search, pipeline, load, expected)
-        if system == BARE and self._rabbit is not None:
-            return self._rabbit.measure_bare(database, name, pipeline, load)
-        if system == SPARK_MERGE and self._iceberg is not None:
-            return measure_spark_merge(self._iceberg, database, name, pipeline, load)
+        if system in INTO_SEARCH and places.search is not None:
+            return self._into_search(system, places.search, pipeline, load, expected)
+        if system == BARE and places.rabbit is not None:
+            return places.rabbit.measure_bare(database, name, pipeline, load)
+        if system == SPARK_MERGE and places.iceberg is not None:
+            return measure_spark_merge(places.iceberg, database, name, pipeline, load)
         if system not in INTO_TABLES:
-            measured = self._delivery(system, self._pipeline(pipeline), load, None)
-            if self._kafka is not None and system == "kafka":
-                self._kafka.require_all(pipeline.config.name, load.changes)
-            if self._rabbit is not None and system == "rabbitmq":
-                self._rabbit.require_all(pipeline.config.destination["exchange"], load.changes)
-            if self._lakes is not None and system in INTO_LAKES:
-                self._lakes.require_all(system, pipeline.config, database.conn)
-            if self._clickhouse is not None and system == "clickhouse":
-                self._clickhouse.require_all(system, pipeline.config, database.conn)
+            if system in FROM_LOG:
+                measured = self._from_log(system, pipeline, load, None)
+            else:
+                measured = self._delivery(system, self._pipeline(system, pipeline), load, None)
+            if places.kafka is not None and system == "kafka":
+                places.kafka.require_all(pipeline.config.name, load.changes)
+            if places.rabbit is not None and system == "rabbitmq":
+                places.rabbit.require_all(pipeline.config.destination["exchange"], load.changes)
+            if places.lakes is not None and system in INTO_LAKES:
+                places.lakes.require_all(system, pipeline.config, database.conn)
+            if places.clickhouse is not None and system == "clickhouse":
+                places.clickhouse.require_all(system, pipeline.config, database.conn)
             return measured
         target = self._target(system, number)
         target.settle()
@@ -160,11 +149,10 @@ class BacklogBench:
             native = NativeSubscription(target, database.url, publication, _NATIVE_SLOT)
             measured = self._delivery(system, native, load, target)
             database.drop_slot(_NATIVE_SLOT)
-        elif system == FROM_LOG:
-            measure_capture(database, name, pipeline, load)
-            measured = self._from_log(self._pipeline(pipeline, captures=False), load, target)
+        elif system in FROM_LOG:
+            measured = self._from_log(system, pipeline, load, target)
         else:
-            measured = self._delivery(system, self._pipeline(pipeline), load, target)
+            measured = self._delivery(system, self._pipeline(system, pipeline), load, target)
         require_equal(system, expected, contents(target.conn))
         self._require_targets().measured(system, number)
         return measured
@@ -181,7 +169,7 @@ class BacklogBench:
             name = self._workload.name
             measured = measure_bulk_helper(search, self._database, name, pipeline, load)
         else:
-            measured = self._delivery(system, self._pipeline(pipeline), load, None)
+            measured = self._delivery(system, self._pipeline(system, pipeline), load, None)
         search.require_all(system, pipeline.config.name, expected)
         return measured
 
@@ -194,11 +182,15 @@ class BacklogBench:
             system, follower, load, target, walsender.since, walsender.cpu_seconds
         )
 
-    def _from_log(self, follower: PipelineFollower, load: Load, target: Target) -> Measurement:
+    def _from_log(
+        self, system: str, pipeline: BenchPipeline, load: Load, target: Target | None
+    ) -> Measurement:
         """From the moment at which the destination was told where it stands."""
+        measure_capture(self._database, self._workload.name, pipeline, load)
+        follower = self._pipeline(system, pipeline, captures=False)
         follower.start()
         since = follower.standing_since(PATIENCE_SECONDS)
-        return self._followed(FROM_LOG, follower, load, target, since, lambda: 0.0)
+        return self._followed(system, follower, load, target, since, lambda: 0.0)
 
     def _followed(
         self,
@@ -228,10 +220,15 @@ class BacklogBench:
             stage_cpu_s=spent.stage_cpu_s,
         )
 
-    def _pipeline(self, pipeline: BenchPipeline, *, captures: bool = True) -> PipelineFollower:
-        if self._spark is None:
+    def _pipeline(
+        self, system: str, pipeline: BenchPipeline, *, captures: bool = True
+    ) -> PipelineFollower:
+        spark = self._places.spark_of(system)
+        if spark is None:
             raise BenchError("There is no Spark session.", remedy="Name a pipeline in SYSTEMS.")
-        return PipelineFollower(self._spark, pipeline, captures=captures)
+        cluster = self._places.clusters.get(system)
+        executors = cluster.executors if cluster else list[int]
+        return PipelineFollower(spark, pipeline, captures=captures, executors=executors)
 
     def _target(self, system: str, number: int) -> Target:
         targets = self._require_targets()

@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.copy_workers import measure_copy_workers
 from bench.copy_workloads import CopyWorkload
-from bench.lakes import Lakes
 from bench.meter import Meter, Spent
+from bench.places import Places
 from bench.process_usage import copy_processes, forget_peak, pipeline_processes
 from bench.psql_copies import PsqlRun, copy_halves, copy_through_pipe
 from bench.readers import PATIENCE_SECONDS
 from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError
-from bench.settings import DUMPED, INTO_LAKES, INTO_TABLES, turns
+from bench.settings import BY_WORKERS, DUMPED, INTO_LAKES, INTO_TABLES, turns
 from bench.spark_jobs import CopyTimes, JdbcJob, SnapshotJob
 from bench.spark_lakes import SPARK_JDBC
 from bench.target import Contents, Target, Targets, contents, require_equal
@@ -54,19 +55,15 @@ class CopyBench:
         self,
         database: BenchDatabase,
         workload: CopyWorkload,
-        spark: WarmSpark | None,
         jdbc: WarmSpark | None,
         targets: Targets | None,
-        lakes: Lakes | None,
-        iceberg: WarmSpark | None,
+        places: Places,
     ) -> None:
         self._database = database
         self._workload = workload
-        self._spark = spark
         self._jdbc = jdbc
         self._targets = targets
-        self._lakes = lakes
-        self._iceberg = iceberg
+        self._places = places
 
     def run(self, systems: tuple[str, ...], rounds: int, say: Say) -> Iterator[Measurement]:
         """Fill the tables, then yield a measurement for each round and system."""
@@ -98,7 +95,12 @@ class CopyBench:
             measured = self._read_jdbc(system, _require(self._jdbc), None)
         elif system == SPARK_JDBC:
             into = f"bench.db.{self._workload.name}_{number}"
-            measured = self._read_jdbc(system, _require(self._iceberg), into)
+            measured = self._read_jdbc(system, _require(self._places.iceberg), into)
+        elif system in BY_WORKERS and target is not None:
+            spark, workload = _require(self._places.spark), self._workload
+            measured = measure_copy_workers(
+                system, self._database, spark, target, workload.name, workload.rows
+            )
         else:
             measured = self._copy(system, number, target)
         if target is not None and self._targets is not None:
@@ -174,11 +176,11 @@ class CopyBench:
 
     def _copy(self, system: str, number: int, target: Target | None) -> Measurement:
         """Our own copy, by `penstock snapshot`."""
-        workload, database, spark = self._workload, self._database, _require(self._spark)
+        workload, database, spark = self._workload, self._database, _require(self._places.spark)
         name = f"{workload.name}_{system}_{number}"
         destination: dict[str, Any] = {"type": system}
-        if system in INTO_LAKES and self._lakes is not None:
-            destination |= self._lakes.destination(system, name)
+        if system in INTO_LAKES and self._places.lakes is not None:
+            destination |= self._places.lakes.destination(system, name)
         else:
             destination |= {"url": target.url} if target else {"typed": True}
         if workload.is_whole:
@@ -193,8 +195,8 @@ class CopyBench:
             spent = meter.read()
         shutil.rmtree(folder, ignore_errors=True)
         _require_rows(system, sum(times.rows.values()), workload.rows)
-        if system in INTO_LAKES and self._lakes is not None:
-            self._lakes.require_all(system, config, database.conn)
+        if system in INTO_LAKES and self._places.lakes is not None:
+            self._places.lakes.require_all(system, config, database.conn)
         return self._measurement(system, self._seconds(times, target), spent, times)
 
     def _seconds(self, times: CopyTimes, target: Target | None) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from psycopg import sql
@@ -47,9 +48,19 @@ class Follower(Protocol):
 class PipelineFollower:
     """A whole pipeline, whatever its destination is."""
 
-    def __init__(self, spark: WarmSpark, pipeline: BenchPipeline, *, captures: bool = True) -> None:
-        """Without ``captures`` it delivers what its log holds already."""
+    def __init__(
+        self,
+        spark: WarmSpark,
+        pipeline: BenchPipeline,
+        *,
+        captures: bool = True,
+        executors: Callable[[], list[int]] = list,
+    ) -> None:
+        """Without ``captures`` it delivers what its log holds already. ``executors`` are processes
+        of a cluster.
+        """
         self._spark = spark
+        self._executors = executors
         self._captures = captures
         self._pipeline = pipeline
         self.pump = spark.pump
@@ -76,7 +87,9 @@ class PipelineFollower:
         return self.delivery_of(0, patience).at
 
     def processes(self) -> dict[str, list[int]]:
-        return pipeline_processes(self._spark.pid)
+        parts = pipeline_processes(self._spark.pid)
+        parts["workers"] += self._executors()
+        return parts
 
 
 class NativeSubscription:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.settings import ON_CLUSTERS
 from tests.objects_server import ObjectServer
 
-IN_OBJECTS = "discard_object_log"
+IN_OBJECTS = ("discard_object_log", *ON_CLUSTERS)
 
 
 class ObjectLogs(ObjectServer):
@@ -19,4 +20,4 @@ class ObjectLogs(ObjectServer):
 
 def change_log_of(system: str, objects: ObjectLogs | None) -> dict[str, Any]:
     """What a system's pipeline file says of its log; nothing for a folder."""
-    return objects.change_log() if objects is not None and system == IN_OBJECTS else {}
+    return objects.change_log() if objects is not None and system in IN_OBJECTS else {}

@@ -10,13 +10,25 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.settings import DUMPED, INTO_TABLES, SNAPSHOT, SYSTEMS, TRANSFORMED
+from bench.settings import (
+    BY_WORKERS,
+    DUMPED,
+    INTO_LAKES,
+    INTO_TABLES,
+    ON_CLUSTERS,
+    SNAPSHOT,
+    SYSTEMS,
+    TRANSFORMED,
+)
 
 # What each ratio is a ratio to, and for which systems: who writes to no table is not compared with
 # one that does.
 _REFERENCES = {
     "ratio_to_pg_recvlogical": ("pg_recvlogical", SYSTEMS),
     "ratio_to_native": ("native_subscription", INTO_TABLES),
+    "ratio_to_spark_merge": ("spark_merge", ("spark_merge", *INTO_LAKES)),
+    "ratio_to_1_worker": ("postgres_on_1_worker", tuple(ON_CLUSTERS)),
+    "ratio_to_copy_worker": ("copy_workers_1", tuple(BY_WORKERS)),
     "ratio_to_discard": ("discard", (TRANSFORMED,)),
     "ratio_to_psql_copy": ("psql_copy_binary_2", ("psql_copy_binary_2", "spark_jdbc", "discard")),
     "ratio_to_spark_jdbc": ("spark_jdbc", ("spark_jdbc", "discard")),

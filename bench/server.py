@@ -107,7 +107,7 @@ class BenchDatabase:
         name: str,
         destination: Mapping[str, Any],
         *,
-        copy: bool | dict[str, int],
+        copy: bool | Mapping[str, int | str],
         change_log: Mapping[str, Any] = {},
         parts: Mapping[str, Any] = {},
     ) -> tuple[Path, PipelineConfig]:
@@ -118,7 +118,7 @@ class BenchDatabase:
             "source": {
                 "url": self.url,
                 "tables": {"include": ["public.*"]},
-                "copy": copy,
+                "copy": copy if isinstance(copy, bool) else dict(copy),
                 "messages": ["bench"],
             },
             "change_log": {"path": f"log_{name}", **change_log},

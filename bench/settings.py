@@ -15,17 +15,32 @@ COPIES = ("copy", "copy_small", WHOLE)
 WORKLOADS = (*STREAMS, "start", *COPIES, "encode", "transformers")
 # Those that run as a pipeline on Spark, and those that fill the tables of a second server.
 TRANSFORMED = "discard_transformed"
-FROM_LOG = "postgres_from_log"
-INTO_LAKES = ("iceberg", "delta", "ducklake")
-PIPELINES = (
-    *("discard", "discard_object_log", TRANSFORMED, "postgres", FROM_LOG),
-    *("kafka", "rabbitmq", "search", *INTO_LAKES, "clickhouse", "snapshot_full"),
+FROM_LOG = {
+    "postgres_from_log": "postgres",
+    "iceberg_from_log": "iceberg",
+    "delta_from_log": "delta",
+}
+"""Systems whose log is filled before their clock runs, and what they deliver to."""
+_LAKES = ("iceberg", "delta", "ducklake")
+INTO_LAKES = (*_LAKES, "iceberg_from_log", "delta_from_log")
+BY_WORKERS = {"copy_workers_1": 1, "copy_workers_2": 2}
+"""Copies by processes of `penstock copy`, and how many of them."""
+ON_CLUSTERS = {"postgres_on_1_worker": 1, "postgres_on_2_workers": 2}
+"""Systems whose tasks run on a Spark cluster, and how many workers it has."""
+IN_SESSION = (
+    *("discard", "discard_object_log", TRANSFORMED, "postgres", *FROM_LOG),
+    *("kafka", "rabbitmq", "search", *_LAKES, "clickhouse", "snapshot_full", *BY_WORKERS),
 )
+"""Those that run in the warm Spark session on this machine's cores."""
+PIPELINES = (*IN_SESSION, *ON_CLUSTERS)
 DUMPED, SNAPSHOT = "pg_dump_restore_2", "snapshot_full"
 """Who copies a whole database."""
-INTO_TABLES = ("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG, DUMPED, SNAPSHOT)
+INTO_TABLES = (
+    *("native_subscription", "psql_copy_pipe", "postgres", "postgres_from_log"),
+    *(DUMPED, SNAPSHOT, *BY_WORKERS, *ON_CLUSTERS),
+)
 _STEADY_SYSTEMS = ("pg_recvlogical", "capture", "discard", "native_subscription", "postgres")
-_STREAM_SYSTEMS = (*_STEADY_SYSTEMS, FROM_LOG)
+_STREAM_SYSTEMS = (*_STEADY_SYSTEMS, "postgres_from_log")
 _COPY_SYSTEMS = ("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres")
 ENCODERS = {f"encode_{name}": name for name in ("penstock", "debezium", "bifrost")}
 """Their formats."""
@@ -40,7 +55,8 @@ TRANSFORMERS = {
 SYSTEMS = (
     *("pg_recvlogical", "capture", "psql_copy_binary_2", "spark_jdbc", "discard"),
     *("discard_object_log", TRANSFORMED),
-    *("native_subscription", "psql_copy_pipe", "postgres", FROM_LOG),
+    *("native_subscription", "psql_copy_pipe", "postgres", "postgres_from_log"),
+    *(*ON_CLUSTERS, *BY_WORKERS),
     *("kafka", "rabbitmq", "rabbitmq_bare"),
     *("search", "search_bulk_helper", *INTO_LAKES, "spark_merge", "spark_jdbc_iceberg"),
     *("clickhouse", DUMPED, SNAPSHOT),
@@ -52,12 +68,12 @@ _SYSTEMS_OF = {
     "w1": (
         *_STREAM_SYSTEMS,
         *("discard_object_log", TRANSFORMED, "kafka", "rabbitmq", "rabbitmq_bare", "search"),
-        *("search_bulk_helper", *INTO_LAKES, "spark_merge", "clickhouse"),
+        *("search_bulk_helper", *INTO_LAKES, "spark_merge", "clickhouse", *ON_CLUSTERS),
     ),
-    "w3": (*_STEADY_SYSTEMS, "discard_object_log", *INTO_LAKES, "clickhouse"),
-    "w4": (*_STREAM_SYSTEMS, *INTO_LAKES),
+    "w3": (*_STEADY_SYSTEMS, "discard_object_log", *_LAKES, "clickhouse"),
+    "w4": (*_STREAM_SYSTEMS, *_LAKES),
     "start": ("postgres",),
-    "copy": (*_COPY_SYSTEMS, "iceberg", "spark_jdbc_iceberg"),
+    "copy": (*_COPY_SYSTEMS, *BY_WORKERS, "iceberg", "spark_jdbc_iceberg"),
     "copy_small": ("discard", "postgres"),
     WHOLE: (DUMPED, SNAPSHOT),
     "encode": tuple(ENCODERS),

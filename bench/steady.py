@@ -13,19 +13,17 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from bench.clickhouse_tables import ClickHouseTables
 from bench.follower import Follower, NativeSubscription, PipelineFollower
-from bench.lakes import Lakes
 from bench.latency import Commits, delivery_times, stages
 from bench.meter import Meter, Spent
-from bench.object_logs import ObjectLogs, change_log_of
+from bench.object_logs import change_log_of
+from bench.places import Places
 from bench.process_usage import Usage, pss_by_part, total
 from bench.readers import PATIENCE_SECONDS
 from bench.results import Measurement, percentile
 from bench.server import BenchDatabase, BenchError, BenchPipeline
 from bench.settings import INTO_LAKES, INTO_TABLES, PIPELINES
 from bench.target import Target, Targets, contents, require_equal
-from bench.warm_spark import WarmSpark
 from bench.workloads import COLUMNS, ROW
 from penstock.changelog.changelog import ChangeLog
 from penstock.model.lsn import parse_lsn
@@ -63,18 +61,12 @@ class SteadyBench:
     def __init__(
         self,
         database: BenchDatabase,
-        spark: WarmSpark | None,
         targets: Targets | None,
-        objects: ObjectLogs | None,
-        lakes: Lakes | None,
-        clickhouse: ClickHouseTables | None,
+        places: Places,
     ) -> None:
-        self._objects = objects
-        self._lakes = lakes
-        self._clickhouse = clickhouse
         self._database = database
-        self._spark = spark
         self._targets = targets
+        self._places = places
         self._say: Callable[[str], None] = print
 
     def run(
@@ -118,11 +110,11 @@ class SteadyBench:
             f"w3_{system}",
             self._destination(system, target),
             grace="1d",
-            **change_log_of(system, self._objects),
+            **change_log_of(system, self._places.objects),
         )
         follower: Follower
-        if system in PIPELINES and self._spark is not None:
-            follower = PipelineFollower(self._spark, pipeline)
+        if system in PIPELINES and self._places.spark is not None:
+            follower = PipelineFollower(self._places.spark, pipeline)
         elif target is not None:
             _create(target.conn)
             # A copy, so that the pipeline's own slot still has the commits to look at.
@@ -141,16 +133,16 @@ class SteadyBench:
         if target is not None and targets is not None:
             require_equal(system, contents(database.conn), contents(target.conn))
             targets.measured(system, 0)
-        if system in INTO_LAKES and self._lakes is not None:
-            self._lakes.require_all(system, pipeline.config, database.conn)
-        if system == "clickhouse" and self._clickhouse is not None:
-            self._clickhouse.require_all(system, pipeline.config, database.conn)
+        if system in INTO_LAKES and self._places.lakes is not None:
+            self._places.lakes.require_all(system, pipeline.config, database.conn)
+        if system == "clickhouse" and self._places.clickhouse is not None:
+            self._places.clickhouse.require_all(system, pipeline.config, database.conn)
 
     def _destination(self, system: str, target: Target | None) -> Mapping[str, Any] | None:
-        if system in INTO_LAKES and self._lakes is not None:
-            return self._lakes.destination(system, f"w3_{system}")
-        if system == "clickhouse" and self._clickhouse is not None:
-            return self._clickhouse.destination(f"w3_{system}")
+        if system in INTO_LAKES and self._places.lakes is not None:
+            return self._places.lakes.destination(system, f"w3_{system}")
+        if system == "clickhouse" and self._places.clickhouse is not None:
+            return self._places.clickhouse.destination(f"w3_{system}")
         return {"type": system, "url": target.url} if target and system in PIPELINES else None
 
     def _under_load(self, prepared: _Prepared, seconds: int) -> list[Measurement]:
