@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import base64
-import shutil
-import signal
 import subprocess
-import tempfile
-import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -20,12 +14,11 @@ from confluent_kafka.admin import AdminClient
 from penstock.spark.java import java_home
 from tests.loopback_server import free_ports
 from tests.maven import fetched_jars, fetching
+from tests.server_process import ServerProcess
 
 _ROOT = Path(__file__).resolve().parents[1]
 _CACHE = _ROOT / ".cache" / "kafka"
 _POM = Path(__file__).resolve().parent / "kafka" / "pom.xml"
-_START_SECONDS = 120.0
-_STOP_SECONDS = 30.0
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -59,20 +52,19 @@ _SECURED = {
 }
 
 
-class KafkaServer:
-    """One broker with its own temporary data folder, on a free port of 127.0.0.1.
+class KafkaServer(ServerProcess):
+    """One broker on a free port of 127.0.0.1."""
 
-    Inside ``with`` it runs; afterwards broker and data are gone.
-    """
+    title = "Kafka"
+    start_seconds = 120.0
 
     def __init__(self, settings: Mapping[str, str] | None = None, *, secured: bool = False) -> None:
         """``secured``: on a second port users show a password over TLS, and may do what they are
         granted. Those of the first may do everything.
         """
+        super().__init__()
         self._settings = {**_SETTINGS, **(settings or {})}
         self._secured = secured
-        self._folder: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
         self._port = self._secured_port = 0
 
     @property
@@ -88,87 +80,12 @@ class KafkaServer:
     @property
     def certificate(self) -> Path:
         """What the second port shows, as a PEM file."""
-        assert self._folder is not None
-        return self._folder / "server.pem"
+        return self.folder / "server.pem"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+    def command(self) -> list[str]:
+        return _java(_jars(), "kafka.Kafka", "server.properties")
 
-    def start(self) -> None:
-        """Start it and return when it answers; no effect while it runs."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        jars = _jars()
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="penstock-kafka-"))
-            self._configure()
-            self._run_tool(jars)
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                _java(jars, "kafka.Kafka", "server.properties"),
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                break
-            if self._answers():
-                return
-        tail = (self._folder / "server.log").read_text(errors="replace")[-3000:]
-        self.kill()
-        raise RuntimeError(f"the Kafka broker did not start; its log ends with:\n{tail}")
-
-    def stop(self) -> None:
-        """Stop it in order, and keep its data."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it as a crash would, and keep its data."""
-        self._end(signal.SIGKILL)
-
-    def close(self) -> None:
-        """Stop it and remove its data, which nobody reads again."""
-        self.kill()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(how)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def _configure(self) -> None:
-        assert self._folder is not None
+    def configure(self) -> None:
         self._port, self._secured_port, controller = free_ports(3)
         listeners = {"PLAINTEXT": self._port}
         settings = {
@@ -183,7 +100,8 @@ class KafkaServer:
         settings["advertised.listeners"] = _addresses(listeners)
         settings["listeners"] = _addresses({**listeners, "CONTROLLER": controller})
         lines = [f"{name}={value}\n" for name, value in settings.items()]
-        (self._folder / "server.properties").write_text("".join(lines))
+        (self.folder / "server.properties").write_text("".join(lines))
+        self._format()
 
     def _make_certificate(self) -> None:
         store = ("-keystore", "server.p12", "-storepass", _STORE_PASSWORD, "-alias", "server")
@@ -195,21 +113,21 @@ class KafkaServer:
 
     def _keytool(self, *arguments: str) -> None:
         keytool = str(_java_home() / "bin" / "keytool")
-        subprocess.run([keytool, *arguments], cwd=self._folder, capture_output=True, check=True)
+        subprocess.run([keytool, *arguments], cwd=self.folder, capture_output=True, check=True)
 
-    def _run_tool(self, jars: Path) -> None:
+    def _format(self) -> None:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = (
             *("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}"),
             *("--config", "server.properties"),
         )
         done = subprocess.run(
-            _java(jars, *tool), cwd=self._folder, capture_output=True, text=True, check=False
+            _java(_jars(), *tool), cwd=self.folder, capture_output=True, text=True, check=False
         )
         if done.returncode:
             raise RuntimeError(f"the broker's storage could not be formatted: {done.stderr}")
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         try:
             AdminClient(
                 {"bootstrap.servers": self.brokers, "log_level": 0, "socket.timeout.ms": 2000}

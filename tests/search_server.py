@@ -5,28 +5,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import urllib3
 
 from penstock.spark.java import java_home
 from tests.loopback_server import free_ports
 from tests.maven import fetching, maven
+from tests.server_process import ServerProcess
 
 _ROOT = Path(__file__).resolve().parents[1]
 _COMPILER = "org.eclipse.jdt.internal.compiler.batch.Main"
-_START_SECONDS = 180.0
-_STOP_SECONDS = 30.0
 _NOBODY = 65534
-_MEMORY = Path("/dev/shm")  # noqa: S108 (made with mkdtemp)
 _FOLDERS = ("config", "plugins", "extensions", "data", "logs", "tmp")
 _LOGGING = """status = error
 appender.console.type = Console
@@ -81,113 +76,40 @@ class Product:
         return found[1]
 
 
-class SearchServer:
-    """One node with its own temporary data folder, on a free port of 127.0.0.1.
-
-    Inside ``with`` it runs; afterwards server and data are gone.
-    """
+class SearchServer(ServerProcess):
+    """One node on a free port of 127.0.0.1."""
 
     product: ClassVar[Product]
+    start_seconds = 180.0
 
     def __init__(self, *, memory: str = "512m", on_disk: bool = False) -> None:
-        """``on_disk``: its data are not in memory, as with a server that is measured."""
+        """In memory, unless it is measured: it syncs its cluster's state with every index that is
+        made, and tests make hundreds.
+        """
+        super().__init__(on_disk=on_disk)
         self._memory = memory
-        self._on_disk = on_disk
-        self._folder: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
+
+    @property
+    def title(self) -> str:
+        return self.product.name
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {**os.environ, "LIBFFI_TMPDIR": str(self.folder / "tmp")}
 
     @property
     def url(self) -> str:
         """Where it answers; the same over every restart."""
         return f"http://127.0.0.1:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def start(self) -> None:
-        """Start it and return when it answers; no effect while it runs."""
-        if self._process is not None and self._process.poll() is None:
-            return
+    def configure(self) -> None:
         jars = _home(self.product)
-        if self._folder is None:
-            # It syncs its cluster's state with every index that is made; tests make hundreds.
-            place = _MEMORY if _MEMORY.is_dir() and not self._on_disk else None
-            prefix = f"penstock-{self.product.short}-"
-            self._folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
-            self._configure(jars)
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command(jars),
-                cwd=self._folder,
-                env={**os.environ, "LIBFFI_TMPDIR": str(self._folder / "tmp")},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline and self._process.poll() is None:
-            if self._answers():
-                return
-            time.sleep(0.2)
-        tail = (self._folder / "server.log").read_text(errors="replace")[-3000:]
-        self.kill()
-        name = self.product.name
-        raise RuntimeError(f"the {name} server did not start; its log ends with:\n{tail}")
-
-    def stop(self) -> None:
-        """Stop it in order, and keep its data."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it as a crash would, and keep its data."""
-        self._end(signal.SIGKILL)
-
-    def close(self) -> None:
-        """Stop it and remove its data, which nobody reads again."""
-        self.kill()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        if process.poll() is None:
-            process.send_signal(how)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def _configure(self, jars: Path) -> None:
-        assert self._folder is not None
         self.port, transport = free_ports(2)
         for name in _FOLDERS:
-            (self._folder / name).mkdir()
+            (self.folder / name).mkdir()
         for name in ("modules", "lib"):
-            (self._folder / name).symlink_to(jars / name)
+            (self.folder / name).symlink_to(jars / name)
         settings = {
             "cluster.name": "penstock",
             "node.name": "one",
@@ -200,20 +122,20 @@ class SearchServer:
             **self.product.settings,
         }
         lines = [f"{name}: {value}\n" for name, value in settings.items()]
-        (self._folder / "config" / f"{self.product.short}.yml").write_text("".join(lines))
-        (self._folder / "config" / "log4j2.properties").write_text(_LOGGING)
-        (self._folder / "config" / "jvm.options").touch()
+        (self.folder / "config" / f"{self.product.short}.yml").write_text("".join(lines))
+        (self.folder / "config" / "log4j2.properties").write_text(_LOGGING)
+        (self.folder / "config" / "jvm.options").touch()
         if os.geteuid() == 0:
             # It refuses to run as root.
-            self._folder.chmod(0o755)
-            for path in (self._folder, *self._folder.rglob("*")):
+            self.folder.chmod(0o755)
+            for path in (self.folder, *self.folder.rglob("*")):
                 if not path.is_symlink():
                     os.chown(path, _NOBODY, _NOBODY)
 
-    def _command(self, jars: Path) -> list[str]:
+    def command(self) -> list[str]:
+        jars = _home(self.product)
         home = java_home()
         assert home is not None, "a search server needs Java, as Spark does"
-        assert self._folder is not None
         drop = []
         if os.geteuid() == 0:
             drop = [
@@ -222,9 +144,9 @@ class SearchServer:
             ]  # fmt: skip
         properties = {
             "java.security.manager": "allow",
-            "java.io.tmpdir": self._folder / "tmp",
-            f"{self.product.prefix}.path.home": self._folder,
-            f"{self.product.prefix}.path.conf": self._folder / "config",
+            "java.io.tmpdir": self.folder / "tmp",
+            f"{self.product.prefix}.path.home": self.folder,
+            f"{self.product.prefix}.path.conf": self.folder / "config",
             "log4j.shutdownHookEnabled": "false",
             "log4j2.disable.jmx": "true",
             "jna.nosys": "true",
@@ -237,7 +159,7 @@ class SearchServer:
             "-cp", f"{jars / 'lib'}/*", self.product.main,
         ]  # fmt: skip
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         try:
             answer = urllib3.request(
                 "GET", f"{self.url}/_cluster/health?wait_for_status=yellow&timeout=5s",
