@@ -38,8 +38,10 @@ def _deaf(injured: IntoSearch, amount: float) -> str:
 
 
 def _small(injured: IntoSearch, amount: float) -> str:
-    """A proxy before the server takes small requests alone."""
-    return _for_a_while(injured, Faults(largest=16 * 1024), amount)
+    """A proxy before the server takes small requests alone, but any single row of the load: up to
+    9,000 characters of two bytes and some more. A larger one would be refused for good.
+    """
+    return _for_a_while(injured, Faults(largest=32 * 1024), amount)
 
 
 def _for_a_while(injured: IntoSearch, faults: Faults, amount: float) -> str:

@@ -50,4 +50,17 @@ BREAKS = (
             ),
         ),
     ),
+    Break(
+        name="late-deletes-are-forgotten",
+        guarantee="Of two versions of a row the older loses",
+        without="Of a large transaction that comes again, a row that it deletes refuses its table.",
+        file="destination/search/documents.py",
+        edits=(('        version -= _share_versions(documents["ordinal"].to_numpy())\n', ""),),
+        noticed_by=(
+            (
+                "contract/test_search_faults.py",
+                "test_a_large_transaction_that_changes_a_row_again_and_again",
+            ),
+        ),
+    ),
 )

@@ -81,6 +81,10 @@ class SearchDocuments(DocumentStore):
     def is_passed(self, target: Target, documents: pa.Table) -> Mask:
         """A delete at the documents' own versions loses against a later one, and changes nothing
         else: there is no row to delete. A generation knows nothing of what came before it.
+
+        Late changes of a large transaction share a version: there a delete at the version below
+        loses against all of them. One of them has made the row that is missing, so another one has
+        deleted it since.
         """
         return self._in_generation(target, lambda at: self._passed(at, documents))
 
@@ -135,6 +139,7 @@ class SearchDocuments(DocumentStore):
 
     def _passed(self, at: Generation, documents: pa.Table) -> Mask:
         ids, version = documents["id"].combine_chunks(), row_versions(documents)
+        version -= _share_versions(documents["ordinal"].to_numpy())
         outcome = self._send(at, delete_lines(ids, version, _OR_EQUAL))
         found: Mask = (outcome.status == 409) | is_before(documents, at.floor)
         return found
@@ -154,7 +159,7 @@ class SearchDocuments(DocumentStore):
         outcome = self._send(at, lines)
         ordinal = rows["ordinal"].to_numpy()[order]
         # Here others of the same transaction have the same version.
-        ties = (outcome.status == 409) & (ordinal >= LAST_ORDINAL) & (ordinal < READ_ORDINAL)
+        ties = (outcome.status == 409) & _share_versions(ordinal)
         if ties.any():
             self._settle(at, target, rows.take(pa.array(order[ties])))
         if refused := outcome.refused():
@@ -226,6 +231,12 @@ class SearchDocuments(DocumentStore):
                 if document["found"]:
                     rows.append(_row(target, document))
         return pa.Table.from_pylist(rows, schema=document_schema(target))
+
+
+def _share_versions(ordinal: np.ndarray[Any, np.dtype[np.int64]]) -> Mask:
+    """Which changes have the version of others of their transaction."""
+    found: Mask = (ordinal >= LAST_ORDINAL) & (ordinal < READ_ORDINAL)
+    return found
 
 
 def _position(hit: dict[str, Any]) -> Position:
