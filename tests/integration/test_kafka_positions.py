@@ -90,6 +90,28 @@ def test_a_reader_waits_until_a_transaction_is_decided(
     assert found.frontier == LATER.frontier
 
 
+def test_a_reader_comes_to_its_end_while_a_driver_commits(
+    options: KafkaOptions, destination: KafkaDestination
+) -> None:
+    """As `penstock status` beside a busy pipeline: the partition never ends."""
+    is_read = threading.Event()
+
+    def commit() -> bool:
+        for lsn in range(20, 5000, 2):
+            if is_read.is_set():
+                return True
+            destination.commit([], Watermarks(Frontier(lsn, lsn + 1)))
+        return False
+
+    with ThreadPoolExecutor(1) as pool:
+        commits = pool.submit(commit)
+        found = read_driver(options, options.positions_topic)
+        is_read.set()
+        assert commits.result(), "the reader waited for the last commit"
+    assert found is not None
+    assert found.frontier is not None
+
+
 def test_what_nobody_decides_is_not_taken_for_an_answer(
     options: KafkaOptions, destination: KafkaDestination, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,7 +144,7 @@ def _last_value(options: KafkaOptions, topic: str, partition: int) -> bytes | No
             width = _FIRST_LOOK
             while low < high:
                 first = max(low, high - width)
-                value = _read_on(consumer, topic, partition, first)
+                value = _read_on(consumer, topic, partition, first, high)
                 if value is not None or first == low:
                     return value
                 width *= 16
@@ -214,8 +214,10 @@ def _silent(topic: str) -> DestinationUnavailable:
     )
 
 
-def _read_on(consumer: Consumer, topic: str, partition: int, first: int) -> bytes | None:
-    """The last value from an offset on."""
+def _read_on(consumer: Consumer, topic: str, partition: int, first: int, end: int) -> bytes | None:
+    """The last value from an offset on, or one that came meanwhile: where somebody writes all the
+    time, there may be no end to see but that which was known, ``end``.
+    """
     consumer.assign([TopicPartition(topic, partition, first)])
     value: bytes | None = None
     while True:
@@ -225,6 +227,8 @@ def _read_on(consumer: Consumer, topic: str, partition: int, first: int) -> byte
         error = message.error()
         if error is None:
             value = message.value()
+            if (message.offset() or 0) >= end - 1:
+                return value
         elif error.code() == KafkaError._PARTITION_EOF:
             return value
         elif error.code() not in (*_PASSING, _OF_GROUP):
