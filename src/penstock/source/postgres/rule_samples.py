@@ -13,10 +13,10 @@ from penstock.config.models import PipelineConfig
 from penstock.model.lsn import NOTHING
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
+from penstock.model.value_settings import VALUE_SETTINGS
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.relations import read_relations
 from penstock.source.postgres.source_errors import source_errors
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
 from penstock.transform.suggestions import ColumnHints
 
 _REMARKS = """
