@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
@@ -331,6 +332,24 @@ def test_copied_rows_are_streamed_rows(
     status = CliRunner().invoke(app, ["status", str(pipeline.file), "--json"])
     assert "SQLSTATE 22P02" in status.output
     assert PLANTED not in status.output
+
+
+@pytest.mark.release
+def test_executors_of_spark_call_them(
+    pipeline: PipelineUnderTest, spark: SparkSession, target_url: str
+) -> None:
+    install(pipeline.url)
+    pipeline.execute(TABLE, inserted(1, 50))
+    into = {"type": "postgres", "url": target_url}
+    pipeline.configure(include=("public.*",), destination=into, copy=True)
+    table = {"table": "people", "columns": RULES, "keep": ["id"]}
+    pipeline.also(transform={"key": KEY, "rules": [table]})
+    said: list[str] = []
+    catch_up(pipeline, spark, said)
+    pipeline.execute(inserted(51, 90), "UPDATE people SET home = home || '!' WHERE id % 3 = 0")
+    catch_up(pipeline, spark, said)
+    assert steady(rows_at(target_url, expected_rows(pipeline))) == steady(expected_rows(pipeline))
+    assert PLANTED not in "\n".join(said)
 
 
 @pytest.mark.release
