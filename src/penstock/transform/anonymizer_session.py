@@ -87,6 +87,13 @@ class Session:
 
     def _failure(self, what: str, error: psycopg.Error) -> Exception:
         state = error.sqlstate
+        if state == "57014":
+            return SourceUnavailable(
+                f"{what} was cancelled ({self._url}): its statement may have taken longer than "
+                f"{STATEMENT_SECONDS} seconds.",
+                remedy="If it comes again, set a smaller batch.buffer_bytes and source.copy."
+                "chunk_bytes, or take a faster function.",
+            )
         if self._conn.closed or (state or "").startswith(_PASSING):
             return self._unavailable(f"{what}: SQLSTATE {state or 'none'}")
         if state is not None and state.startswith(_LASTING):
