@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.destination.files.folding import FoldedTable
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
+from penstock.model.value_settings import VALUE_SETTINGS
 
 _SHOWN = 5
 _LONGEST_VALUE = 60

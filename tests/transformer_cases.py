@@ -12,6 +12,8 @@ from penstock.transform.transformers.contract import Transformer
 from penstock.transform.transformers.keys import Keys
 from penstock.transform.transformers.registry import transformer_class
 
+ASKING = {"anonymizer"}
+"""Those that need a database: tests/integration/test_anonymizer.py has them."""
 KEYS = Keys(b"a key of the tests, of which nobody makes use")
 TEXT = ColumnFacts("c", "text", "text")
 SHORT = replace(TEXT, length=64, type_name="character varying")

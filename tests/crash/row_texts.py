@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import psycopg
 from psycopg import sql
 
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
+from penstock.model.value_settings import VALUE_SETTINGS
 
 _SHOWN = 5
 _LONGEST = 300

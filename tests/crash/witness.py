@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from penstock.model.lsn import Position
+from penstock.model.value_settings import VALUE_SETTINGS
 from penstock.pgoutput.messages import (
     Begin,
     Delete,
@@ -24,7 +25,6 @@ from penstock.pgoutput.messages import (
     Value,
     parse_message,
 )
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
 
 SLOT = "witness"
 

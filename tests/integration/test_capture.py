@@ -7,7 +7,7 @@ import hashlib
 import psycopg
 import pytest
 
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
+from penstock.model.value_settings import VALUE_SETTINGS
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.logged_changes import LoggedChange, Row
 

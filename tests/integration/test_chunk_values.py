@@ -18,8 +18,8 @@ from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import (
     SourceError,
 )
+from penstock.model.value_settings import VALUE_SETTINGS
 from penstock.source.postgres.snapshot.source_session import close_idle_sessions
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
 from tests.application_session import connect
 from tests.fix_postgres import drop_database
 

@@ -27,9 +27,9 @@ from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import TableSchema
+from penstock.model.value_settings import VALUE_SETTINGS
 from penstock.source.postgres.snapshot.arrow_columns import as_text
 from penstock.source.postgres.snapshot.relations import read_relations
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
 from penstock.transform.identity import identity_of
 from tests.captured_sql import capture, definitions
 from tests.fix_pipeline import PipelineUnderTest

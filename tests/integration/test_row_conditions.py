@@ -17,7 +17,7 @@ from penstock.model.lsn import NOTHING
 from penstock.model.pg_types import builtin_type
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import ColumnSchema, PgType, TableSchema
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
+from penstock.model.value_settings import VALUE_SETTINGS
 from penstock.transform.row_condition import RowCondition
 
 Text = st.SearchStrategy[str]

@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from penstock.model.value_settings import VALUE_SETTINGS
 from penstock.pipeline.run.filtering import pipeline_transform
 from penstock.source.postgres.preflight.rule_checks import followed_tables
 from penstock.source.postgres.rule_samples import sampled_rows
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
 from tests.fix_pipeline import PipelineUnderTest
 
 Rows = Counter[tuple[str | None, ...]]

@@ -56,6 +56,36 @@ def test_other_labels(label: str, rule: object) -> None:
     assert labelled_rule(label)[0] == rule
 
 
+@pytest.mark.parametrize(
+    ("call", "rule"),
+    [
+        (
+            "anon.image_blur(face, 5.0)",
+            {"use": "anonymizer", "function": "image_blur", "arguments": ["{value}", 5.0]},
+        ),
+        (
+            "odd(face, 'it''s'::text, -3)",
+            {"use": "anonymizer", "function": "odd", "arguments": ["{value}", "it's", -3],
+             "random": True},
+        ),
+        ("odd()", {"use": "anonymizer", "function": "odd", "arguments": [], "random": True}),
+        ("odd(name)", {"use": "null"}),
+        ("odd(lower(face))", {"use": "null"}),
+        ("mine.odd(face)", {"use": "null"}),
+        ("anon.another(face)", {"use": "null"}),
+        ("anon.hash(face)", {"use": "hash"}),
+    ],
+)  # fmt: skip
+def test_functions_that_only_the_source_has(call: str, rule: dict[str, Any]) -> None:
+    column = ColumnDefinition(1, "face", TypeName("pg_catalog", "text"))
+    table = TableDefinition(1, "public", "people", "d", (column,))
+    functions = {"image_blur": False, "odd": True, "hash": False}
+    hints = {"face": ColumnHints(label=f"MASKED WITH FUNCTION {call}", functions=functions)}
+    found = suggest(table, hints)["face"]
+    assert found.rule == rule
+    assert ("where the source has it" in found.why) == (rule["use"] == "anonymizer")
+
+
 def test_what_no_rule_does_becomes_null() -> None:
     column = ColumnDefinition(1, "face", TypeName("pg_catalog", "bytea"))
     table = TableDefinition(1, "public", "people", "d", (column,))

@@ -15,6 +15,7 @@ from penstock.transform.transformers.column_facts import ColumnFacts
 from penstock.transform.transformers.contract import Inputs
 from penstock.transform.transformers.keys import Keys
 from penstock.transform.transformers.registry import shipped_names, transformer_class
+from tests.transformer_cases import ASKING
 
 PAGE = Path(__file__).parents[2] / "docs" / "transformers.md"
 KEY = b"an example, so never a key of yours"
@@ -61,4 +62,5 @@ def test_examples(example: tuple[str, str, str, str]) -> None:
 
 def test_every_transformer_has_an_example() -> None:
     named = {yaml.safe_load(rule.replace("¦", "|"))["use"] for rule, *_ in examples()}
-    assert named == set(shipped_names())
+    assert named == set(shipped_names()) - ASKING
+    assert all(f"use: {name}" in PAGE.read_text() for name in ASKING)

@@ -33,6 +33,7 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ("tests/integration/test_rabbitmq_delivery.py", "a4b48a81"): "is refused",
     ("tests/objects_server.py", "ff5eee38"): "of a store that lives for one test",
     ("tests/kafka_server.py", "95797b2a"): "of a broker that lives for one test",
+    ("tests/unit/test_anonymizer.py", "f3bbbd66"): "must not be printed",
     ("tests/unit/test_cli.py", "f3bbbd66"): "must not be printed",
     ("tests/unit/test_config_connection_url.py", "2ed0f475"): "must not be printed",
     ("tests/unit/test_config_load.py", "1a91d62f"): "must not be printed",

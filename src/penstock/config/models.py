@@ -28,7 +28,7 @@ from penstock.config.table_patterns import (
     TablePatterns,
     split_name,
 )
-from penstock.config.transform_config import TransformConfig
+from penstock.config.transform_config import AnonymizerConfig, TransformConfig
 from penstock.model.schema_policy import SchemaPolicy
 
 SchemaAction = Literal["apply", "ignore", "stop"]
@@ -375,6 +375,23 @@ class PipelineConfig(_Model):
     def destination_options(self) -> dict[str, Any]:
         """What the destination's own model validates: everything but ``type``."""
         return {key: value for key, value in self.destination.items() if key != "type"}
+
+    @model_validator(mode="after")
+    def _anonymizer_is_the_source(self) -> PipelineConfig:
+        """Functions that rules call are the source's, unless the file says whose."""
+        rules = self.transform
+        if rules is None or rules.anonymizer is not None or not rules.asks_database:
+            return self
+        if self.source.type != "postgres":
+            raise PydanticCustomError(
+                "anonymizer_url",
+                "a rule uses anonymizer, and the source is no database: transform.anonymizer.url "
+                "names the one whose functions are called",
+            )
+        asked = AnonymizerConfig(url=self.source.url)
+        # Frozen for everybody else: this is still its making.
+        object.__setattr__(self, "transform", rules.model_copy(update={"anonymizer": asked}))
+        return self
 
     @model_validator(mode="before")
     @classmethod

@@ -20,11 +20,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from penstock.config.connection_url import ConnectionUrl
 from penstock.config.filter_config import PatternText
 from penstock.config.table_patterns import TablePatterns
 
 Mode = Literal["strict", "relaxed"]
 KEEP = "keep"
+ANONYMIZER = "anonymizer"
+"""The transformer that calls functions of a database."""
 
 
 def _condition(value: str | None) -> str | None:
@@ -137,14 +140,31 @@ def _matches(pattern: str, name: str) -> bool:
     return re.fullmatch(form, name, re.DOTALL) is not None
 
 
+class AnonymizerConfig(_Model):
+    """The database whose functions the transformer ``anonymizer`` calls: one with the extension
+    ``anon``.
+    """
+
+    url: ConnectionUrl
+
+
 class TransformConfig(_Model):
     """Rules for values, in order: of several for one column, the last counts.
 
     ``mode`` strict: every column of a table that a rule matches needs a rule of its own, or keep.
     ``messages``: whether logical messages are delivered beside rows that are transformed.
+    ``anonymizer`` is None where no rule asks a database; it is the source where nobody says which.
     """
 
     key: SecretStr | None = None
     mode: Mode = "strict"
     messages: Literal["drop", "pass"] = "drop"
+    anonymizer: AnonymizerConfig | None = None
     rules: list[TableRule] = Field(default=[], min_length=1)
+
+    @property
+    def asks_database(self) -> bool:
+        """Whether a rule is one of ``anonymizer``."""
+        return any(
+            rule.use == ANONYMIZER for table in self.rules for rule in table.columns.values()
+        )

@@ -1,4 +1,6 @@
-"""Security labels of PostgreSQL Anonymizer, as rules. Its functions are not called."""
+"""Security labels of PostgreSQL Anonymizer, as rules. Functions that no other transformer knows are
+called where the source has them.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +52,12 @@ _CONSTANT = re.compile(
     r"|(?P<number>(?<![\w.])-?\d+(?:\.\d+)?)",
     re.S,
 )
+_CALL = re.compile(r"MASKED\s+WITH\s+FUNCTION\s+(?:anon\.)?(\w+)\s*\((.*)\)", re.I | re.S)
+_ARGUMENT = re.compile(
+    r"\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<number>-?\d+(?:\.\d+)?)|(?P<name>\w+))"
+    r"\s*(?:::\s*[\w ]+)?\s*(?:,|$)",
+    re.S,
+)
 _DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 
 
@@ -68,6 +76,40 @@ def labelled_rule(label: str) -> tuple[Rule | str | None, str]:
             return {"use": "null"}, ""
         return {"use": "literal", "value": value[2].replace("''", "'")}, ""
     return ("keep" if re.search(r"NOT\s+MASKED", label, re.I) else None), ""
+
+
+def called_rule(label: str, column: str, functions: Mapping[str, bool]) -> Rule | None:
+    """The rule that calls the label's very function; None where that is none of ``functions``, or
+    its arguments are more than the column and constants. ``functions`` are those of the extension,
+    each with whether it draws.
+    """
+    call = _CALL.search(label)
+    if call is None or (name := call[1].lower()) not in functions:
+        return None
+    arguments = _arguments(call[2], column)
+    if arguments is None:
+        return None
+    rule: Rule = {"use": "anonymizer", "function": name, "arguments": arguments}
+    return {**rule, "random": True} if functions[name] else rule
+
+
+def _arguments(text: str, column: str) -> list[Any] | None:
+    found: list[Any] = []
+    at, text = 0, text.strip()
+    while at < len(text):
+        each = _ARGUMENT.match(text, at)
+        if each is None:
+            return None
+        at = each.end()
+        if each["text"] is not None:
+            found.append(each["text"].replace("''", "'"))
+        elif (number := each["number"]) is not None:
+            found.append(float(number) if "." in number else int(number))
+        elif each["name"].lower() == column:
+            found.append("{value}")
+        else:
+            return None
+    return found
 
 
 def _constants(text: str) -> list[str]:

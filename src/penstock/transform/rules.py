@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from penstock.config.transform_config import ColumnRule, TableRule, TransformConfig
 from penstock.model.errors import ConfigError
 from penstock.model.table_definition import TableDefinition
+from penstock.transform.anonymizer_functions import AnonymizerFunctions
 from penstock.transform.row_condition import RowCondition
 from penstock.transform.transformers.column_facts import ColumnFacts
 from penstock.transform.transformers.contract import Transformer, UnfitError
@@ -74,10 +75,12 @@ class Rules:
         self.config = config
         key = config.key
         self._keys = Keys(master_key(None if key is None else key.get_secret_value()))
+        asked = config.anonymizer
+        self._functions = AnonymizerFunctions(None if asked is None else asked.url)
         self._check_options()
 
     def __getstate__(self) -> dict[str, object]:
-        return {"config": self.config, "_keys": self._keys}
+        return {"config": self.config, "_keys": self._keys, "_functions": self._functions}
 
     def _check_options(self) -> None:
         for place, table in enumerate(self.config.rules):
@@ -136,6 +139,7 @@ class Rules:
             )
         keys = Keys(self._keys.master, rule.domain)
         transformer = kind(_options(rule, place), keys, facts)
+        transformer.asks(self._functions)
         transformer.check()
         if rule.nulls == "transform" and not transformer.takes_nulls:
             raise UnfitError(f"nulls: transform is not for {rule.use}, which needs a value")

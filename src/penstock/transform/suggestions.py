@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.model.table_definition import ColumnDefinition, TableDefinition
-from penstock.transform.anonymizer_labels import labelled_rule
+from penstock.transform.anonymizer_labels import called_rule, labelled_rule
 from penstock.transform.transformers.column_facts import ColumnFacts
 
 
 @dataclass(frozen=True)
 class ColumnHints:
     """What the source knows of a column beside its definition. ``samples`` are some of its values;
-    none of them is shown.
+    none of them is shown. ``functions`` are those of PostgreSQL Anonymizer that it has, each with
+    whether it draws.
     """
 
     samples: Sequence[str] = ()
     label: str = ""
     comment: str = ""
+    functions: Mapping[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def suggest(table: TableDefinition, hints: Mapping[str, ColumnHints]) -> dict[st
 
 def _column(column: ColumnDefinition, facts: ColumnFacts, hints: ColumnHints) -> Suggestion | None:
     if hints.label:
-        return _labelled(hints.label)
+        return _labelled(column.name, hints)
     for pattern, family, rule in _NAMES:
         if facts.family == family and re.search(pattern, column.name.lower()):
             return Suggestion(rule, "by its name")
@@ -107,9 +109,12 @@ def _column(column: ColumnDefinition, facts: ColumnFacts, hints: ColumnHints) ->
     return None
 
 
-def _labelled(label: str) -> Suggestion:
+def _labelled(column: str, hints: ColumnHints) -> Suggestion:
     """A security label of PostgreSQL Anonymizer."""
-    rule, function = labelled_rule(label)
+    rule, function = labelled_rule(hints.label)
+    if rule is None and (call := called_rule(hints.label, column, hints.functions)) is not None:
+        why = f"its security label ({function}), by calling the function where the source has it"
+        return Suggestion(call, why)
     if rule is None:
         return Suggestion({"use": "null"}, "its security label, which names no function known here")
     return Suggestion(

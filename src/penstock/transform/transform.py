@@ -16,7 +16,7 @@ from penstock.config.transform_config import TransformConfig
 from penstock.decode.changes import ChangeSet, TableChanges
 from penstock.decode.given_image import GivenColumn, Values
 from penstock.decode.image import Mask
-from penstock.model.errors import ConfigError, DecodeError, TableRefused
+from penstock.model.errors import ConfigError, DecodeError, SourceUnavailable, TableRefused
 from penstock.model.table_definition import ColumnDefinition, TableDefinition
 from penstock.model.table_rows import ChunkReader, TableRows
 from penstock.model.table_schema import TableSchema
@@ -48,6 +48,8 @@ Known = Mask | None
 
 
 _NULL = "{NULL}"
+_OF_NO_VALUE = (SourceUnavailable, UnfitError)
+"""What no value is to blame for: it makes none of them null."""
 
 
 @dataclass(frozen=True)
@@ -398,7 +400,7 @@ class Transform(Step):
                 _refuse(images.table, bound.column, error.why)
             except DecodeError:
                 _refuse(images.table, bound.column, "its condition meets a value that is none")
-            except (TableRefused, ConfigError):
+            except (TableRefused, ConfigError, SourceUnavailable):
                 raise
             except Exception as error:
                 # What it says may show a value.
@@ -511,6 +513,8 @@ class _Column:
             inputs = inputs.take(rows)
         try:
             return self._checked(transformer.apply(values, inputs), len(values))
+        except _OF_NO_VALUE:
+            raise
         except Exception:
             if self._bound.rule.errors == "refuse":
                 raise
@@ -532,6 +536,8 @@ class _Column:
             place = pa.array([row])
             made = self._bound.transformer.apply(values.take(place), inputs.take(place))
             found: str | None = self._checked(made, 1)[0].as_py()
+        except _OF_NO_VALUE:
+            raise
         except Exception:
             return None
         return found

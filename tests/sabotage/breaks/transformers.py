@@ -148,6 +148,53 @@ BREAKS: tuple[Break, ...] = (
         ),
     ),
     Break(
+        name="functions-draw-without-saying-so",
+        guarantee=_SAME,
+        without="A function of the source that draws gives a copied row another value than later.",
+        file="transform/anonymizer_functions.py",
+        edits=(("if is_drawn and not call.random:", "if False:"),),
+        noticed_by=(("integration/test_anonymizer.py", "test_what_is_refused"),),
+    ),
+    Break(
+        name="functions-have-no-fingerprint",
+        guarantee=_SAME,
+        without="Another salt of the source's functions passes for the same rules.",
+        file="transform/transformers/anonymizer.py",
+        edits=(("else self._functions.known(self.call).mark", 'else ""'),),
+        noticed_by=(
+            ("integration/test_anonymizer.py", "test_the_fingerprint_is_that_of_what_comes_out"),
+        ),
+    ),
+    Break(
+        name="functions-change-while-it-runs",
+        guarantee=_SAME,
+        without="Executors take what a function gives, though it gave something else before.",
+        file="transform/anonymizer_functions.py",
+        edits=(
+            ("    if found[len(values) :] != [made for _, made in known.probes]:", "    if False:"),
+            ("        if ask(session, call).mark != known.mark:", "        if False:"),
+        ),
+        noticed_by=(("integration/test_anonymizer.py", "test_executors_notice_another_function"),),
+    ),
+    Break(
+        name="a-lost-connection-makes-nulls",
+        guarantee=_SAME,
+        without="With errors: null, values become null while the source's functions are away.",
+        file="transform/transform.py",
+        edits=(("_OF_NO_VALUE = (SourceUnavailable, UnfitError)", "_OF_NO_VALUE = ()"),),
+        noticed_by=(
+            ("unit/test_anonymizer.py", "test_what_no_value_is_to_blame_for_makes_no_nulls"),
+        ),
+    ),
+    Break(
+        name="functions-that-are-not-the-extensions",
+        guarantee=_STAYS,
+        without="A function that somebody made in the extension's schema is called in its place.",
+        file="transform/anonymizer_functions.py",
+        edits=(("    if not all(is_member for *_, is_member in found):", "    if False:"),),
+        noticed_by=(("integration/test_anonymizer.py", "test_what_is_refused"),),
+    ),
+    Break(
         name="defaults-show-values",
         guarantee=_STAYS,
         without="Defaults of changed columns are made at the destination.",

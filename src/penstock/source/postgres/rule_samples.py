@@ -13,10 +13,11 @@ from penstock.config.models import PipelineConfig
 from penstock.model.lsn import NOTHING
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
+from penstock.model.value_settings import VALUE_SETTINGS
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.relations import read_relations
 from penstock.source.postgres.source_errors import source_errors
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
+from penstock.transform.anonymizer_functions import STEADY, UNSTEADY
 from penstock.transform.suggestions import ColumnHints
 
 _REMARKS = """
@@ -27,6 +28,15 @@ SELECT a.attname,
        coalesce(col_description(a.attrelid, a.attnum), '')
   FROM pg_attribute a
  WHERE a.attrelid = %s::oid AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_FUNCTIONS = """
+SELECT p.proname, bool_or(p.provolatile = 'v')
+  FROM pg_extension e
+  JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+   AND d.classid = 'pg_proc'::regclass AND d.deptype = 'e'
+  JOIN pg_proc p ON p.oid = d.objid
+ WHERE e.extname = 'anon' AND p.prokind = 'f' AND NOT p.proretset
+ GROUP BY p.proname
 """
 
 
@@ -67,6 +77,10 @@ def column_hints(
         connect(config.source.url, application_name=f"penstock {config.name} suggest") as conn,
         source_errors("reading labels and comments"),
     ):
+        functions = {
+            name: (is_volatile and name not in STEADY) or name in UNSTEADY
+            for name, is_volatile in conn.execute(_FUNCTIONS)
+        }
         for table in tables:
             rows = samples.get(table.oid)
             values = (
@@ -78,7 +92,7 @@ def column_hints(
                 }
             )
             hints[table.oid] = {
-                name: ColumnHints(values.get(name, ()), label, comment)
+                name: ColumnHints(values.get(name, ()), label, comment, functions)
                 for name, label, comment in conn.execute(_REMARKS, [table.oid])
             }
     return hints

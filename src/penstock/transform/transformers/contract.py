@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +18,9 @@ from pydantic import BaseModel, ConfigDict
 from penstock.transform.transformers.column_facts import ColumnFacts
 from penstock.transform.transformers.draws import Drawn, Draws
 from penstock.transform.transformers.keys import Keys
+
+if TYPE_CHECKING:
+    from penstock.transform.anonymizer_functions import AnonymizerFunctions
 
 Uniqueness = Literal["kept", "not promised", "lost"]
 """Whether different values stay different: always, very likely, or not."""
@@ -132,6 +135,11 @@ class Transformer(ABC):
     def folds_case(self) -> bool:
         """Whether it gives the same for values that the column takes for equal (citext)."""
         return self.is_folding and self.facts.type_name == "citext"
+
+    def asks(self, functions: AnonymizerFunctions) -> None:  # noqa: B027 (most ask nobody)
+        """Which database has the functions of ``anonymizer``: told before ``check``, where the rule
+        is that of a whole column.
+        """
 
     def check(self) -> None:  # noqa: B027 (most take every option that their model takes)
         """Raise UnfitError where options and column do not go together."""

@@ -60,6 +60,7 @@ _MODULES: Final[Mapping[str, Mapping[str, str]]] = {
     "places": {"truncate_ip": "TruncateIp", "geo_noise": "GeoNoise"},
     "documents": {"json": "Json", "hstore": "Hstore", "array": "Array"},
     "templates": {"template": "Template", "cut": "CutOff"},
+    "anonymizer": {"anonymizer": "Anonymizer"},
 }
 _SHIPPED = {
     name: (module, kind) for module, kinds in _MODULES.items() for name, kind in kinds.items()

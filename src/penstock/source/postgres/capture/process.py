@@ -19,6 +19,7 @@ from penstock.model.errors import (
     SlotError,
 )
 from penstock.model.lsn import Frontier
+from penstock.model.value_settings import VALUE_SETTINGS
 from penstock.model.watermarks import Watermarks
 from penstock.source.capture.keeper import Awaited, FilledLog
 from penstock.source.capture.say import say
@@ -40,7 +41,6 @@ from penstock.source.postgres.subscription.slot import (
     slot_state,
 )
 from penstock.source.postgres.subscription.subscription import find_subscription
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
 
 # A slot of a process that just died frees itself within moments, and a capture that lives lets go
 # of it as soon as it has lost the pipeline's lock. Longer means a walsender of a lost machine, or

@@ -26,10 +26,10 @@ from psycopg.pq import ExecStatus
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import SourceUnavailable
+from penstock.model.value_settings import VALUE_SETTINGS
 from penstock.source.postgres.answer_watch import next_result, wait_for_input
 from penstock.source.postgres.connect import connect, without_secrets
 from penstock.source.postgres.silence import IDLE_SECONDS, server_settings, session_parameters
-from penstock.source.postgres.value_settings import VALUE_SETTINGS
 
 APPLICATION = "penstock copy"
 _UNKNOWN_CODE = "XX000"
