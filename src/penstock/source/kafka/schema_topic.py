@@ -133,6 +133,10 @@ class SchemaTopic:
         changed = tuple(dict.fromkeys((*before.changed, *after.changed)))
         self._learned = replace(after, changed=changed)
 
+    @property
+    def has_learned(self) -> bool:
+        return self._learned is not None
+
     def _take(self, message: Any) -> None:
         place = Partition(message.topic(), message.partition())
         state, error = self._offsets.partitions[place], message.error()

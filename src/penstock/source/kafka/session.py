@@ -52,7 +52,7 @@ from penstock.source.kafka.transcode import (
     expect_source,
     note_source,
 )
-from penstock.source.kafka.whole_transactions import WholeTransactions, is_end
+from penstock.source.kafka.whole_transactions import WholeTransactions, is_end, learned
 
 _BATCH = 2_000
 _PATIENCE_SECONDS = 0.1
@@ -195,7 +195,11 @@ class TopicSession:
         """A message, or all of a transaction: nothing is published in between."""
         end = release.end
         if end is not None:
-            self._learn(release)
+            # No schema change stands between its rows.
+            self._known = learned(release, self._format, self._schema)
+            if self._schema.has_learned:
+                self._known.clear()
+                self._follow_schema(again=True)
             self._end_transaction()
             self._is_inside = True
         for entry in release.entries:
@@ -220,25 +224,6 @@ class TopicSession:
         state.next, state.epoch = entry.offset + 1, entry.epoch
         if self._oldest is None:
             self._oldest = time.monotonic()
-
-    def _learn(self, release: Release[Any]) -> None:
-        """Before the first row of a transaction is taken, all that its rows tell of their tables
-        is: no schema change stands between them.
-        """
-        is_told = False
-        for entry in release.entries:
-            if (message := entry.message) is None or message.error() is not None:
-                continue
-            said = message.key(), message.value(), headers_of(message), self._schema.find
-            with suppress(Malformed):
-                try:
-                    self._known[entry.place, entry.offset] = self._format.read(*said)
-                except Untold as told:
-                    self._schema.learn(told.table)
-                    is_told = True
-        if is_told:
-            self._known.clear()
-            self._follow_schema(again=True)
 
     def _expect_order(self, place: Partition, state: PartitionState, event: Event) -> None:
         """Raises SourceError for a message that stands in no order with others of its row."""

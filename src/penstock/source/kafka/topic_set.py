@@ -100,6 +100,15 @@ class TopicSet:
         at_once: bool,
     ) -> None:
         for place in new:
+            if first[place] and place.topic == self._config.transaction_topic:
+                raise SourceError(
+                    f"the first {first[place]} messages of the transaction topic {place.topic} are "
+                    "gone (retention): rows of which transactions stand in the other topics, and "
+                    "how many, is not known",
+                    remedy="begin with topics without the old rows, or leave out "
+                    "source.transaction_topic and set source.split_transactions to accept; give "
+                    "the topic the retention of the others",
+                )
             if first[place] and self._config.incomplete == "refuse":
                 raise SourceError(
                     f"the first {first[place]} messages of {place} are gone (retention): rows that "

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -15,11 +16,13 @@ from penstock.config.kafka_source import KafkaSourceConfig
 from penstock.model.errors import SourceError
 from penstock.source.capture.say import say
 from penstock.source.kafka.assembling import BESIDE, Assembler, Entry, Release, Waiting
-from penstock.source.kafka.events import Malformed
+from penstock.source.kafka.debezium_format import Untold
+from penstock.source.kafka.events import Event, Malformed, MessageFormat
 from penstock.source.kafka.left_out import LeftOut
 from penstock.source.kafka.marks import Unmarked, read_boundary, read_mark, topic_of
 from penstock.source.kafka.newer_changes import headers_of
 from penstock.source.kafka.offsets import Offsets, Partition, PartitionState
+from penstock.source.kafka.schema_topic import SchemaTopic
 from penstock.source.kafka.topic_set import TopicSet
 from penstock.source.kafka.transcode import Counts
 
@@ -141,6 +144,26 @@ class WholeTransactions:
             f"transaction {waiting.xid} waits since {since} UTC for {waiting.lacks} "
             f"({', '.join(waiting.topics)}); {self.size:,} bytes are held"
         )
+
+
+def learned(
+    release: Release[Any], read_as: MessageFormat, schema: SchemaTopic
+) -> dict[tuple[Partition, int], Event | None]:
+    """What the messages of a transaction say, and ``schema`` what they tell of their tables. Where
+    that is something new, all of them have to be read again. Raises SourceError.
+    """
+    found: dict[tuple[Partition, int], Event | None] = {}
+    for entry in release.entries:
+        if (message := entry.message) is None or message.error() is not None:
+            continue
+        said = message.key(), message.value(), headers_of(message)
+        # What is malformed is read again when it is taken.
+        with suppress(Malformed):
+            try:
+                found[entry.place, entry.offset] = read_as.read(*said, schema.find)
+            except Untold as told:
+                schema.learn(told.table)
+    return found
 
 
 def is_end(error: KafkaError) -> bool:
