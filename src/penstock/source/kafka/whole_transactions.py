@@ -27,7 +27,7 @@ from penstock.source.kafka.topic_set import TopicSet
 from penstock.source.kafka.transcode import Counts
 
 _LOOK_SECONDS = paced(1.0)
-_TOLD_SECONDS = 5.0
+_TOLD_SECONDS = paced(5.0)
 _SAID_SECONDS = 60.0
 
 
