@@ -82,7 +82,7 @@ def random_load(chance: random.Random, data: Sequence[Partition], count: int) ->
             load.sequence.append(Sent(place, mark))
             if chance.random() < 0.2:
                 load.sequence.append(Sent(place, name=f"tombstone of {xid}/{order}"))
-        end = End(xid, end_lsn, dict(counts), number)
+        end = End(xid, end_lsn, dict(counts), order, number)
         load.sequence.append(Sent(TRANSACTIONS, end=end))
         load.transactions.append(Transaction(xid, rows, end))
         after = end_lsn

@@ -4,17 +4,20 @@ Transactions are completed in the order of their ENDs, which is that of their co
 connector writes the rows of each partition in that order, too. So the rows of the next transaction
 stand first in each partition, and what is taken of a partition is always its beginning.
 
-Debezium sends messages again after it was restarted, from some point on, in the same order and with
-the same ids. A row is a repeated one if its transaction and its place there are held already; or if
-it and the commit before its transaction stand before the end of the last transaction that was
-completed: rows of later ones stand behind that commit. Everything that fits neither this nor the
-order is refused by name.
+Debezium sends messages again after it was restarted, from some point on, in the same order and
+with the same ids. A row is a repeated one if its transaction and its number there are held already;
+or if it does not stand behind the last row that was taken of its partition, by the commit before
+its transaction and its number there. A row that does, and is of a transaction that was completed,
+was not counted by its END. Everything that fits neither this nor the order is refused by name.
+
+An END that comes again may count fewer rows: a Debezium that was restarted between two changes of
+one LSN (the delete and the insert that an update of a key is) goes on behind both, and counts one.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, NoReturn, TypeVar
 
@@ -85,12 +88,25 @@ class _Held:
     size: int = 0
 
 
+def _is_part(counts: Mapping[str, int], of: Mapping[str, int]) -> bool:
+    return all(count <= of.get(table, 0) for table, count in counts.items())
+
+
 class Assembler(Generic[Message]):
     """``boundaries`` is the partition with BEGIN and END, ``ended`` the last END whose rows were
-    taken, ``limit`` how many bytes are held before no more is asked for.
+    taken, ``limit`` how many bytes are held before no more is asked for. ``tops`` are the last rows
+    that were taken of each partition, as ``Mark.position``.
     """
 
-    def __init__(self, boundaries: Partition, ended: Ended, limit: int, places: Places) -> None:
+    def __init__(
+        self,
+        boundaries: Partition,
+        ended: Ended,
+        limit: int,
+        places: Places,
+        tops: Mapping[Partition, tuple[int, int]],
+    ) -> None:
+        self._tops = dict(tops)
         self._boundaries = boundaries
         self._ended = ended
         self._limit = limit
@@ -185,9 +201,15 @@ class Assembler(Generic[Message]):
                     f"one in {place}"
                 )
             self._leave_out(entry)
-        elif mark.lsn < self._ended.lsn and mark.after < self._ended.lsn:
+        elif mark.position <= self._tops.get(entry.place, (-1, 0)):
             self._expect_known(what, mark.xid, mark.millis)
             self._leave_out(entry)
+        elif mark.lsn < self._ended.lsn and mark.after < self._ended.lsn:
+            self._expect_known(what, mark.xid, mark.millis)
+            self._refuse(
+                f"{what} is number {mark.order} of transaction {mark.xid}, which was completed "
+                "without it: its END did not count it"
+            )
         else:
             self._expect_order(what, entry.place, mark)
             held = self._held.setdefault(mark.xid, _Held())
@@ -217,7 +239,7 @@ class Assembler(Generic[Message]):
             self._expect_known(what, end.xid, end.millis)
             self._leave_out(entry)
         elif (known := self._end_of.get(end.lsn)) is not None:
-            if known != end:
+            if known.xid != end.xid or not _is_part(end.counts, known.counts):
                 self._refuse(f"{what} says something else than the one that came before")
             self._leave_out(entry)
         elif self._ends and end.lsn < self._ends[-1].end.lsn:  # type: ignore[union-attr]
@@ -267,6 +289,11 @@ class Assembler(Generic[Message]):
             self._refuse(
                 f"rows of {min(unknown)} name transaction {end.xid}, whose END does not know them"
             )
+        if (most := max(held.rows, default=0)) > end.total:
+            self._refuse(
+                f"number {most} of transaction {end.xid} was read, and its END counts "
+                f"{end.total} (Debezium was restarted among changes of one LSN)"
+            )
         entries = self._popped(end, held)
         self._ends.popleft()
         del self._end_of[end.lsn]
@@ -292,6 +319,7 @@ class Assembler(Generic[Message]):
                         )
                     order = entry.mark.order
                     left -= 1
+                    self._tops[place] = entry.mark.position
                 found.append((order, entry))
         # Sorting keeps the order of those that are equal.
         return [entry for _, entry in sorted(found, key=lambda each: each[0])]

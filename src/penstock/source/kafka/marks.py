@@ -37,16 +37,22 @@ class Mark:
     collection: str
     millis: int
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """It rises along each partition."""
+        return self.after, self.order
+
 
 @dataclass(frozen=True, slots=True)
 class End:
     """``lsn`` is where the transaction's commit ends: it rises from END to END. ``counts`` is how
-    many events each table has.
+    many events each table has, ``total`` how many there are.
     """
 
     xid: int
     lsn: int
     counts: Mapping[str, int] = field(hash=False)
+    total: int
     millis: int
 
 
@@ -106,7 +112,8 @@ def read_boundary(value: bytes | None) -> End | None:
             str(each["data_collection"]): _number(each["event_count"], 1, _MOST_EVENTS)
             for each in payload["data_collections"] or ()
         }
-        return End(xid, lsn, counts, _number(payload.get("ts_ms") or 0, 0, _LAST_LSN))
+        total = _number(payload["event_count"], 0, _MOST_EVENTS)
+        return End(xid, lsn, counts, total, _number(payload.get("ts_ms") or 0, 0, _LAST_LSN))
     except KeyError as error:
         raise Malformed(f"it has no {error.args[0]!r}") from None
     except (ValueError, TypeError, AttributeError) as error:

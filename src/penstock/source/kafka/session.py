@@ -39,6 +39,7 @@ from penstock.source.kafka.offsets import (
     Offsets,
     Partition,
     PartitionState,
+    SourcePosition,
     frontier_of,
     position_of,
     told_frontier,
@@ -207,6 +208,8 @@ class TopicSession:
                 self._pass(entry)
             else:
                 self._take(entry.message)
+            if entry.mark is not None:
+                self._offsets.partitions[entry.place].top = SourcePosition(*entry.mark.position)
         if end is not None and end.end is not None:
             self._pass(end)
             state = self._offsets.partitions[boundaries]

@@ -51,7 +51,11 @@ class WholeTransactions:
         self.boundaries = Partition(self._topic, 0)
         state = offsets.partitions.get(self.boundaries, PartitionState(0))
         self._assembler: Assembler[Any] = Assembler(
-            self.boundaries, state.ended, source.transaction_bytes, self._places
+            self.boundaries,
+            state.ended,
+            source.transaction_bytes,
+            self._places,
+            {place: known.top[:2] for place, known in offsets.partitions.items() if known.top},
         )
         self._next: dict[Partition, int] = {}
         self._next_look = 0.0
