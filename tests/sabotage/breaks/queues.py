@@ -6,6 +6,9 @@ from tests.sabotage.a_break import Break
 
 _READ_LANE = "self._sent = read_lane(options, self._topic, lane)"
 _SYNCED = "test_what_a_manifest_names_has_reached_the_disk_and_so_has_the_manifest"
+_REPEATED = (
+    "        elif entry.place in self._tops and not mark.is_behind(self._tops[entry.place]):\n"
+)
 _WHOLE = "test_each_transaction_comes_whole_and_once_whatever_is_repeated_and_wherever_capture_dies"
 
 BREAKS = (
@@ -72,7 +75,7 @@ BREAKS = (
         file="source/kafka/assembling.py",
         edits=(
             (
-                "        elif mark.position <= self._tops.get(entry.place, (-1, 0)):\n",
+                _REPEATED,
                 "        elif not mark.lsn:\n",
             ),
         ),
@@ -85,7 +88,7 @@ BREAKS = (
         file="source/kafka/assembling.py",
         edits=(
             (
-                "        elif mark.position <= self._tops.get(entry.place, (-1, 0)):\n",
+                _REPEATED,
                 "        elif mark.after < self._ended.lsn:\n",
             ),
         ),

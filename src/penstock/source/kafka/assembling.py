@@ -104,7 +104,7 @@ class Assembler(Generic[Message]):
         ended: Ended,
         limit: int,
         places: Places,
-        tops: Mapping[Partition, tuple[int, int]],
+        tops: Mapping[Partition, tuple[int, int, int]],
     ) -> None:
         self._tops = dict(tops)
         self._boundaries = boundaries
@@ -201,7 +201,7 @@ class Assembler(Generic[Message]):
                     f"one in {place}"
                 )
             self._leave_out(entry)
-        elif mark.position <= self._tops.get(entry.place, (-1, 0)):
+        elif entry.place in self._tops and not mark.is_behind(self._tops[entry.place]):
             self._expect_known(what, mark.xid, mark.millis)
             self._leave_out(entry)
         elif mark.lsn < self._ended.lsn and mark.after < self._ended.lsn:

@@ -26,8 +26,9 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Which row of which transaction a message holds. ``after`` is where the last commit before its
-    transaction ends, as far as Debezium knew one: it rises from transaction to transaction, and
-    rows of none that was ended before have a lower one. ``millis`` is the time of the commit.
+    transaction ends: it rises from transaction to transaction. Before the first one that a
+    connector reads it knows none, which is 0; when it says that transaction again, it may know one.
+    ``millis`` is the time of the commit.
     """
 
     xid: int
@@ -38,9 +39,16 @@ class Mark:
     millis: int
 
     @property
-    def position(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int, int]:
         """It rises along each partition."""
-        return self.after, self.order
+        return self.after, self.order, self.xid
+
+    def is_behind(self, top: tuple[int, int, int]) -> bool:
+        """Whether it stands behind the row with that position, in the same partition."""
+        after, order, xid = top
+        if self.xid == xid and after == 0:
+            return self.order > order
+        return self.position > top
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ NOT_ENDED = Ended()
 class PartitionState:
     """``next`` is the offset to go on with. ``lanes`` is the greatest position of changes that each
     lane of the writer has brought here, by the lane's name; ``top`` the greatest of all of them (of
-    marked rows the commit before their transaction, and their number there),
+    marked rows the commit before their transaction, their number there and its own),
     and ``copied`` the greatest point of a snapshot that copied rows here are of. ``source`` is what
     the writer says all these positions are of, and ``source_at`` the offset of the first message
     that said so; empty where it says nothing. ``truncated`` is the commit LSN of the last TRUNCATE

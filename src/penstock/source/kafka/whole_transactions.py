@@ -55,7 +55,11 @@ class WholeTransactions:
             state.ended,
             source.transaction_bytes,
             self._places,
-            {place: known.top[:2] for place, known in offsets.partitions.items() if known.top},
+            {
+                place: (known.top.commit_lsn, known.top.ordinal, known.top.part)
+                for place, known in offsets.partitions.items()
+                if known.top is not None
+            },
         )
         self._next: dict[Partition, int] = {}
         self._next_look = 0.0
