@@ -77,6 +77,8 @@ class PlayedTopics:
         self.messages: dict[Partition, list[PlayedMessage]] = {}
         self.first_read: Sequence[Partition] = ()
         self.most = 2000
+        self.idle = 0
+        """How often nothing more came."""
         self.on_take: Callable[[PlayedReader], object] = lambda _: None
         self.grow(SCHEMA, 1)
         for table, count in {"items": 1, **partitions}.items():
@@ -147,6 +149,10 @@ class PlayedReader:
         self._topics = topics
         self.next: dict[Partition, int] = {}
         self.epochs: dict[Partition, int] = {}
+        self.wanted: frozenset[Partition] | None = None
+
+    def only(self, places: frozenset[Partition] | None) -> None:
+        self.wanted = places
 
     def add(
         self, places: Mapping[Partition, int], epochs: Mapping[Partition, int] | None = None
@@ -160,13 +166,17 @@ class PlayedReader:
         for place in sorted(self.next, key=lambda place: (place not in wanted, place)):
             held, at = self._topics.messages[place], self.next[place]
             found = held[at : at + self._topics.most]
+            if self.wanted is not None and place not in self.wanted:
+                continue
             if found:
+                self._topics.idle = 0
                 self.next[place] += len(found)
                 if self.next[place] == len(held):
                     end = PlayedMessage(place, len(held))
                     end.problem = KafkaError(KafkaError._PARTITION_EOF)
                     found.append(end)
                 return found
+        self._topics.idle += 1
         return []
 
     def commit(self, _places: Mapping[Partition, int], _tag: str) -> None: ...
@@ -233,7 +243,10 @@ class Captured:
             self.stop,  # type: ignore[arg-type]
         )
         ends = self.topics.messages
-        self.stop.is_done = lambda: made._offsets.total == sum(map(len, ends.values()))
+        self.topics.idle = 0
+        self.stop.is_done = lambda: (
+            made._offsets.total == sum(map(len, ends.values())) or self.topics.idle > 5
+        )
         made.run(lambda: None)
         return self.held()
 
@@ -242,6 +255,17 @@ class Captured:
         found = stored_offsets(self.log)
         assert found is not None
         return found
+
+    def transactions(self) -> list[list[str]]:
+        """The same, by transactions of the log."""
+        found: dict[int, list[str]] = {}
+        for name in self.log.list().segments:
+            rows = self.log.read(str(name)).rows
+            commits = rows.column("commit_lsn").to_pylist()
+            for commit, payload in zip(commits, rows.column("payload").to_pylist(), strict=True):
+                if payload[:1] != b"S":
+                    found.setdefault(commit, []).append(said(payload))
+        return list(found.values())
 
     def held(self) -> list[str]:
         found = []

@@ -43,6 +43,26 @@ def topics(**options: Any) -> dict[str, Any]:
     return {**example, **options}
 
 
+MARKED = {
+    **{name: value for name, value in topics().items() if name != "schema_topic"},
+    "format": "debezium",
+    "transaction_topic": "shop.transaction",
+}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"format": "penstock", "schema_topic": "s"}, "Penstock writes no markers"),
+        ({"schema_topic": "shop.transaction"}, "are two topics"),
+        ({"transaction_bytes": "2GiB"}, "1GiB at most"),
+    ],
+)
+def test_only_debezium_marks_transactions(tmp_path: Path, more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config(tmp_path, POSTGRES, **{**MARKED, **more})
+
+
 def test_who_promises_whole_transactions_is_refused_by_name(tmp_path: Path) -> None:
     refused = config(tmp_path, POSTGRES, **topics())
     with pytest.raises(ConfigError, match="destination postgres promises") as error:
@@ -54,10 +74,11 @@ def test_who_promises_whole_transactions_is_refused_by_name(tmp_path: Path) -> N
     ("destination", "source"),
     [
         (POSTGRES, topics(split_transactions="accept")),
+        (POSTGRES, MARKED),
         (DISCARD, topics()),
         (POSTGRES, {"url": "postgresql://localhost/here"}),
     ],
-    ids=["accepted", "promises nothing", "a database has them"],
+    ids=["accepted", "marked", "promises nothing", "a database has them"],
 )
 def test_all_others_are_not(
     tmp_path: Path, destination: dict[str, Any], source: dict[str, Any]

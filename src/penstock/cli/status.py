@@ -158,3 +158,5 @@ def _show_log(log: LogStatus, config: PipelineConfig) -> None:
         say(f"capture       {log.capture['state']}{who}" + (f": {said}" if said else ""))
         if "full" in log.capture:
             say(f"              {log.capture['full']}")
+        if "waits" in log.capture:
+            say(f"              {log.capture['waits']}")

@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from penstock.config.librdkafka import Setting, all_but
 from penstock.config.models import CopyConfig, PipelineConfig, SourceConfig
+from penstock.config.quantities import Size
 
 # What the guarantees rest on.
 _OWN = frozenset(
@@ -26,9 +27,10 @@ class KafkaSourceConfig(SourceConfig):
     ``topics`` are names, or patterns that begin with ``^``. ``incomplete`` is about topics whose
     first messages are gone, ``on_malformed`` about messages that cannot be read, ``on_truncate``
     about a TRUNCATE that stands in no order with the rows of its table, ``split_transactions``
-    about destinations that promise whole ones. ``url`` is that of the
-    store, where the pipeline's lock is: no key of the file. Rows are never copied: they are in the
-    topics.
+    about destinations that promise whole ones. ``transaction_topic`` is where Debezium marks
+    transactions, which are put together then; ``transaction_bytes`` is how much of them is held
+    meanwhile. ``url`` is that of the store, where the pipeline's lock is: no key of the file. Rows
+    are never copied: they are in the topics.
     """
 
     type: Literal["kafka"] = "kafka"
@@ -39,6 +41,8 @@ class KafkaSourceConfig(SourceConfig):
     group: str | None = Field(default=None, min_length=1)
     incomplete: Literal["refuse", "accept"] = "refuse"
     split_transactions: Literal["refuse", "accept"] = "refuse"
+    transaction_topic: str | None = Field(default=None, min_length=1)
+    transaction_bytes: Size = 256 * 2**20
     on_malformed: Literal["stop", "leave_out"] = "stop"
     on_truncate: Literal["stop", "leave_out"] = "stop"
     # repr=False: passwords are among them.
@@ -63,6 +67,25 @@ class KafkaSourceConfig(SourceConfig):
                 "format penstock needs schema_topic: the topic in which the pipeline that writes "
                 "the topics announces its tables (its destination.schema_topic)",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _transactions_are_marked(self) -> KafkaSourceConfig:
+        if self.transaction_topic is None:
+            return self
+        if self.format == "penstock":
+            raise PydanticCustomError(
+                "transaction_topic",
+                "transaction_topic is for format debezium: Penstock writes no markers of "
+                "transactions into topics; remove it",
+            )
+        if self.transaction_topic == self.schema_topic:
+            raise PydanticCustomError(
+                "transaction_topic", "transaction_topic and schema_topic are two topics"
+            )
+        if self.transaction_bytes > 2**30:
+            # What the rows of one transaction take in a segment counts in 32 bits.
+            raise PydanticCustomError("transaction_bytes", "transaction_bytes is 1GiB at most")
         return self
 
 

@@ -6,6 +6,10 @@ from tests.sabotage.a_break import Break
 
 _READ_LANE = "self._sent = read_lane(options, self._topic, lane)"
 _SYNCED = "test_what_a_manifest_names_has_reached_the_disk_and_so_has_the_manifest"
+_REPEATED = (
+    "        elif entry.place in self._tops and not mark.is_behind(self._tops[entry.place]):\n"
+)
+_WHOLE = "test_each_transaction_comes_whole_and_once_whatever_is_repeated_and_wherever_capture_dies"
 
 BREAKS = (
     Break(
@@ -20,6 +24,97 @@ BREAKS = (
                 "test_who_promises_whole_transactions_is_refused_by_name",
             ),
         ),
+    ),
+    Break(
+        name="rows-released-before-their-end",
+        guarantee="Topics come back whole",
+        without="A transaction is written once its END was read, though rows of it are still to "
+        "come.",
+        file="source/kafka/assembling.py",
+        edits=(("        if lacking := self._lacking(end):\n", "        if lacking := []:\n"),),
+        noticed_by=(
+            ("unit/test_assembling.py", "test_rows_wait_for_their_end_and_an_end_for_its_rows"),
+            ("unit/test_assembling.py", _WHOLE),
+        ),
+    ),
+    Break(
+        name="rows-that-wait-for-no-end",
+        guarantee="Topics come back whole",
+        without="Rows of a transaction are written as they come.",
+        file="source/kafka/whole_transactions.py",
+        edits=(("        entry.mark = mark\n", ""),),
+        noticed_by=(
+            (
+                "unit/test_topic_transactions.py",
+                "test_nothing_of_a_transaction_is_taken_before_all_of_it_is_there",
+            ),
+        ),
+    ),
+    Break(
+        name="offsets-beyond-held-rows",
+        guarantee="Topics come back whole",
+        without="Offsets are stored behind rows that only memory holds: a restart loses them.",
+        file="source/kafka/whole_transactions.py",
+        edits=(
+            (
+                "        self._next[place] = offset + 1\n",
+                "        self._next[place] = self._offsets.partitions[place].next = offset + 1\n",
+            ),
+        ),
+        noticed_by=(
+            (
+                "unit/test_topic_transactions.py",
+                "test_nothing_of_a_transaction_is_taken_before_all_of_it_is_there",
+            ),
+        ),
+    ),
+    Break(
+        name="repeated-rows-of-completed-transactions",
+        guarantee="Topics come back whole",
+        without="What a connector says again after a restart is held as if it were new.",
+        file="source/kafka/assembling.py",
+        edits=(
+            (
+                _REPEATED,
+                "        elif not mark.lsn:\n",
+            ),
+        ),
+        noticed_by=(("unit/test_assembling.py", _WHOLE),),
+    ),
+    Break(
+        name="rows-that-an-end-did-not-count",
+        guarantee="Topics come back whole",
+        without="A row that comes once its transaction was completed without it is left out.",
+        file="source/kafka/assembling.py",
+        edits=(
+            (
+                _REPEATED,
+                "        elif mark.after < self._ended.lsn:\n",
+            ),
+        ),
+        noticed_by=(("unit/test_assembling.py", "test_what_fits_no_order_is_refused_by_name"),),
+    ),
+    Break(
+        name="changes-without-marks",
+        guarantee="Topics come back whole",
+        without="Changes that name no transaction pass for whole ones.",
+        file="source/kafka/whole_transactions.py",
+        edits=(('split_transactions == "refuse":', 'split_transactions == "":'),),
+        noticed_by=(
+            (
+                "unit/test_topic_transactions.py",
+                "test_rows_that_were_there_are_taken_in_their_place_and_changes_without_marks_are_refused",
+            ),
+        ),
+    ),
+    Break(
+        name="transactions-of-another-server",
+        guarantee="Topics come back whole",
+        without="What a server says that was restored to an earlier state passes for said again, "
+        "and is left out.",
+        file="source/kafka/assembling.py",
+        edits=(("        if millis > self._ended.millis:\n", "        if millis < 0:\n"),),
+        noticed_by=(("unit/test_assembling.py", "test_what_fits_no_order_is_refused_by_name"),),
     ),
     Break(
         name="repeated-messages-of-topics-count",

@@ -14,11 +14,15 @@ def check_promises(config: PipelineConfig, destination: Destination) -> None:
     """
     if not isinstance(config, KafkaPipelineConfig) or not destination.capabilities.atomic:
         return
+    if config.source.transaction_topic is not None:
+        # What is of no transaction is refused when it comes, unless split_transactions accepts it.
+        return
     if config.source.split_transactions == "refuse":
         raise ConfigError(
             f"destination {destination.name} promises its readers whole transactions, and a kafka "
             "source does not have them: rows of one transaction stand in several partitions, and "
             "nothing tells when all of them were read",
             remedy="set source.split_transactions to accept, if readers may see a part of a "
-            "transaction for a while; or read the database itself (source.url)",
+            "transaction for a while; where Debezium marks transactions, name its transaction "
+            "topic (source.transaction_topic); or read the database itself (source.url)",
         )

@@ -51,7 +51,9 @@ def _run_session(
     ):
         brokers = Brokers(config.source)
         cluster = brokers.cluster_id()
-        identity, _ = claim(log, cluster, group, config.source.format)
+        identity, _ = claim(
+            log, cluster, group, config.source.format, config.source.transaction_topic
+        )
         _expect_own_group(brokers, identity)
         log.claim_identity(LogIdentity(cluster, 1, DATABASE, group))
         writer = LogWriter(log)

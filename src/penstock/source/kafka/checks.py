@@ -38,7 +38,7 @@ def _topics(config: KafkaPipelineConfig) -> list[CheckResult]:
     except PenstockError as error:
         return [CheckResult("brokers", "failed", error.message, error.remedy)]
     results = [CheckResult("brokers", "passed", f"connected to {source.brokers}")]
-    checks = (_named, _schema_topic, _same_topics, _group)
+    checks = (_named, _schema_topic, _transaction_topic, _same_topics, _group)
     for check in checks:
         try:
             results.append(check(config, brokers, found))
@@ -85,6 +85,31 @@ def _schema_topic(
             "again.",
         )
     return CheckResult("schema topic", "passed", f"{topic} tells of tables")
+
+
+def _transaction_topic(
+    config: KafkaPipelineConfig, _brokers: Brokers, found: dict[str, Topic]
+) -> CheckResult:
+    topic = config.source.transaction_topic
+    if topic is None:
+        return CheckResult("transaction topic", "skipped", "transactions are not put together")
+    if topic not in found:
+        return CheckResult(
+            "transaction topic",
+            "failed",
+            f"there is no topic {topic}, in which Debezium marks transactions",
+            "Set provide.transaction.metadata of the connector to true, and name its topic, which "
+            "is made with the first transaction.",
+        )
+    if found[topic].partitions > 1:
+        return CheckResult(
+            "transaction topic",
+            "failed",
+            f"topic {topic} has {found[topic].partitions} partitions: ends of transactions stand "
+            "in no order there",
+            "Let Debezium mark transactions in a topic of one partition.",
+        )
+    return CheckResult("transaction topic", "passed", f"{topic} tells of transactions")
 
 
 def _same_topics(

@@ -130,7 +130,8 @@ class Brokers:
         return {n: Topic(str(t.topic_id), len(t.partitions)) for n, t in asked.items()}
 
     def wants(self, topic: str) -> bool:
-        return topic == self._config.schema_topic or wants_topic(self._config, topic)
+        own = (self._config.schema_topic, self._config.transaction_topic)
+        return topic in own or wants_topic(self._config, topic)
 
     def bounds(
         self, places: Collection[Partition], *, first: bool = False, are_decided: bool = True
@@ -265,6 +266,7 @@ class TopicReader:
                 }
             )
         self._assigned: set[Partition] = set()
+        self._paused: frozenset[Partition] = frozenset()
 
     def add(
         self, places: Mapping[Partition, int], epochs: Mapping[Partition, int] | None = None
@@ -285,6 +287,15 @@ class TopicReader:
                     ]
                 )
             self._assigned |= new.keys()
+
+    def only(self, places: Collection[Partition] | None) -> None:
+        """Ask for messages of these partitions alone for now; None for all."""
+        paused = frozenset() if places is None else frozenset(self._assigned - set(places))
+        if paused != self._paused:
+            with kafka_errors("choosing what to read"):
+                self._consumer.resume([TopicPartition(*place) for place in self._paused - paused])
+                self._consumer.pause([TopicPartition(*place) for place in paused - self._paused])
+            self._paused = paused
 
     def take(self, count: int, seconds: float) -> list[Any]:
         """Messages, and ends of partitions, as they come. Raises what is wrong with a partition."""

@@ -25,6 +25,7 @@ class TopicsIdentity:
     cluster_id: str
     group: str
     format: str
+    transaction_topic: str | None = None
 
     @property
     def tag(self) -> str:
@@ -33,12 +34,19 @@ class TopicsIdentity:
 
 
 def claim(
-    log: ChangeLog, cluster_id: str, group: str, message_format: str
+    log: ChangeLog,
+    cluster_id: str,
+    group: str,
+    message_format: str,
+    transaction_topic: str | None = None,
 ) -> tuple[TopicsIdentity, bool]:
     """The log's identity, and whether this call made it. Raises IdentityChanged where the log was
     made from something else.
+
+    Whoever puts transactions together may stop doing so, and cannot begin again: what was taken
+    meanwhile is of transactions whose ends are still to be read.
     """
-    mine = TopicsIdentity(uuid.uuid4().hex, cluster_id, group, message_format)
+    mine = TopicsIdentity(uuid.uuid4().hex, cluster_id, group, message_format, transaction_topic)
     if log.root.create(FILE, json.dumps(asdict(mine), indent=1).encode()):
         return mine, True
     known = read(log)
@@ -67,6 +75,20 @@ def claim(
                 remedy=f"{remedy} Or begin anew: `penstock destroy FILE`, then `penstock run "
                 "FILE`, which reads all topics from their beginning.",
             )
+    if known.transaction_topic != transaction_topic:
+        if transaction_topic is not None:
+            then = known.transaction_topic or "none"
+            raise IdentityChanged(
+                f"The change log in {log.root.path} was filled with the transaction topic {then}, "
+                f"and the pipeline file now names {transaction_topic}: rows were taken already of "
+                "transactions whose ends it would wait for.",
+                remedy="Put source.transaction_topic back to what it was"
+                + ("" if known.transaction_topic else " (remove it)")
+                + ". Or begin anew: `penstock destroy FILE`, then `penstock run FILE`, which reads "
+                "all topics from their beginning.",
+            )
+        known = replace(known, transaction_topic=None)
+        log.root.write(FILE, json.dumps(asdict(known), indent=1).encode(), durable=True)
     return known, False
 
 

@@ -80,7 +80,9 @@ def _value(value: bytes | None) -> bytes:
 
 
 class LogRows:
-    """The rows of one transaction, which is one segment."""
+    """The rows of one segment: of one transaction, or of several, where the source has told them
+    apart.
+    """
 
     def __init__(self) -> None:
         self._payloads: list[bytes] = []
@@ -89,6 +91,7 @@ class LogRows:
         self._micros: list[int] = []
         self._tables: list[TableSchema] = []
         self._placed: dict[tuple[TableSchema, ...], int] = {}
+        self._ends: list[tuple[int, int]] = []
         self.size = 0
         """How many bytes their messages have."""
 
@@ -105,6 +108,23 @@ class LogRows:
         self._micros.append(micros)
         self.size += len(payload)
 
+    def end_transaction(self, commit_lsn: int) -> None:
+        """What was added since the last time is a transaction that commits there."""
+        if len(self) > self._ended:
+            self._ends.append((len(self), commit_lsn))
+
+    @property
+    def _ended(self) -> int:
+        return self._ends[-1][0] if self._ends else 0
+
+    def last_frontier(self, frontier: Frontier) -> Frontier:
+        """Where the log ends with these rows, if a transaction of what has no end yet ends at
+        ``frontier``.
+        """
+        if self._ends and self._ended == len(self):
+            return Frontier(self._ends[-1][1], frontier.end_lsn)
+        return frontier
+
     @property
     def tables(self) -> dict[int, TableSchema]:
         return {table.oid: table for table in self._tables}
@@ -115,13 +135,16 @@ class LogRows:
 
     def segment(self, frontier: Frontier, source: str) -> Segment:
         count = len(self._payloads)
-        commit = np.full(count, frontier.commit_lsn, np.uint64)
-        xid = (frontier.end_lsn >> 4) % 2**32 or 1
+        self.end_transaction(frontier.commit_lsn)
+        lengths = np.diff([0, *(end for end, _ in self._ends)])
+        commit = np.repeat(np.array([lsn for _, lsn in self._ends], np.uint64), lengths)
+        firsts = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        xids = np.maximum((commit >> np.uint64(4)) % np.uint64(2**32), np.uint64(1))
         columns = [
             pa.array(commit),
             pa.array(commit),
-            pa.array(np.arange(count, dtype=np.uint32)),
-            pa.array(np.full(count, xid, np.uint32)),
+            pa.array((np.arange(count) - firsts).astype(np.uint32)),
+            pa.array(xids.astype(np.uint32)),
             pa.array(np.array(self._micros, np.int64)).cast(SCHEMA.field("commit_ts").type),
             pa.array(np.array([payload[0] for payload in self._payloads], np.uint8)),
             pa.array(np.array(self._relations, np.uint32)),

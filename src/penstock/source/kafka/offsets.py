@@ -65,15 +65,33 @@ START = Frontier(0, position_of(0))
 """Where every log of topics begins: nothing was read."""
 
 
+class Ended(NamedTuple):
+    """The last transaction that was put together: its number, where its commit ends, and the time
+    of the last commit so far.
+    """
+
+    xid: int = 0
+    lsn: int = 0
+    millis: int = 0
+
+    def then(self, xid: int, lsn: int, millis: int) -> Ended:
+        return Ended(xid, lsn, max(millis, self.millis))
+
+
+NOT_ENDED = Ended()
+
+
 @dataclass
 class PartitionState:
     """``next`` is the offset to go on with. ``lanes`` is the greatest position of changes that each
-    lane of the writer has brought here, by the lane's name; ``top`` the greatest of all of them,
+    lane of the writer has brought here, by the lane's name; ``top`` the greatest of all of them (of
+    marked rows the commit before their transaction, their number there and its own),
     and ``copied`` the greatest point of a snapshot that copied rows here are of. ``source`` is what
     the writer says all these positions are of, and ``source_at`` the offset of the first message
     that said so; empty where it says nothing. ``truncated`` is the commit LSN of the last TRUNCATE
     of each table, by its number. ``epoch`` is the leader's when it wrote the message before
-    ``next``; None where that is not known.
+    ``next``; None where that is not known. ``ended`` is of the partition with Debezium's BEGIN and
+    END.
     """
 
     next: int
@@ -84,6 +102,7 @@ class PartitionState:
     source_at: int = 0
     truncated: dict[int, int] = field(default_factory=dict)
     epoch: int | None = None
+    ended: Ended = NOT_ENDED
 
     def pass_marks(self, end: int) -> None:
         """Go on at the partition's end: behind the last message stand marks of transactions."""
@@ -104,6 +123,8 @@ class PartitionState:
             value["truncated"] = self.truncated
         if self.epoch is not None:
             value["epoch"] = self.epoch
+        if self.ended.lsn:
+            value["ended"] = self.ended
         return value
 
     @classmethod
@@ -118,6 +139,7 @@ class PartitionState:
             value.get("source_at", 0),
             {int(table): lsn for table, lsn in value.get("truncated", {}).items()},
             value.get("epoch"),
+            Ended(*value.get("ended", ())),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import KafkaError
@@ -42,6 +43,7 @@ class SchemaTopic:
         self._tables = TopicTables.read(filled.log.root)
         self._versions: set[tuple[str, bytes]] = set()
         self._news: list[ToldTable] = []
+        self._learned: TopicTables | None = None
 
     def may_know_more(self, topic: str, version: bytes) -> bool:
         """Whether a row names a definition that was not met yet."""
@@ -52,7 +54,7 @@ class SchemaTopic:
 
     def find(self, name: TableName) -> ToldTable | None:
         """The table of that name; None where the pipeline file does not ask for it."""
-        found = self._tables.tables.get(name)
+        found = (self._learned or self._tables).tables.get(name)
         if found is not None:
             return found
         if not self._patterns.matches(name.schema, name.name):
@@ -122,6 +124,19 @@ class SchemaTopic:
         """What a row has told of its table."""
         self._news.append(table)
 
+    def learn(self, table: ToldTable) -> None:
+        """The same of a row that stands among others which are taken together: others are read by
+        it at once, and the log is told with the next ``take``. Raises SourceError.
+        """
+        before = self._learned or replace(self._tables, changed=())
+        after = before.told([table], 0)
+        changed = tuple(dict.fromkeys((*before.changed, *after.changed)))
+        self._learned = replace(after, changed=changed)
+
+    @property
+    def has_learned(self) -> bool:
+        return self._learned is not None
+
     def _take(self, message: Any) -> None:
         place = Partition(message.topic(), message.partition())
         state, error = self._offsets.partitions[place], message.error()
@@ -161,7 +176,9 @@ class SchemaTopic:
         """
         news, self._news = self._news, []
         lsn = told_frontier(self._offsets.total).commit_lsn
-        before, after = self._tables, self._tables.told(news, lsn)
+        before, learned = self._tables, self._learned
+        after = self._tables.told(news, lsn) if learned is None else learned
+        self._learned = None
         untold = before.changed if before.lsn > held.commit_lsn else ()
         oids = tuple(dict.fromkeys((*untold, *after.changed)))
         if not oids:

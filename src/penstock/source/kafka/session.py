@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,11 +14,11 @@ from penstock.cadence import paced
 from penstock.changelog.segment import without_rows
 from penstock.config.kafka_source import KafkaPipelineConfig
 from penstock.failpoints import failpoint
-from penstock.model.errors import SourceError
-from penstock.model.lsn import Frontier, format_lsn
+from penstock.model.lsn import Frontier
 from penstock.source.capture.keeper import FilledLog, Limits, LogKeeper
-from penstock.source.capture.say import say
 from penstock.source.capture.stop import Stop
+from penstock.source.kafka.assembling import Entry, Release
+from penstock.source.kafka.capture_report import report_of
 from penstock.source.kafka.client import Brokers, TopicReader, failure
 from penstock.source.kafka.debezium_format import Untold
 from penstock.source.kafka.events import (
@@ -34,12 +32,14 @@ from penstock.source.kafka.events import (
 )
 from penstock.source.kafka.formats import message_format
 from penstock.source.kafka.identity import TopicsIdentity
+from penstock.source.kafka.left_out import LeftOut
 from penstock.source.kafka.log_rows import LogRows
 from penstock.source.kafka.newer_changes import NewerChanges, Stopped, headers_of
 from penstock.source.kafka.offsets import (
     Offsets,
     Partition,
     PartitionState,
+    SourcePosition,
     frontier_of,
     position_of,
     told_frontier,
@@ -51,9 +51,9 @@ from penstock.source.kafka.transcode import (
     Transcoder,
     expect_order_of_rows,
     expect_source,
-    keeps_order,
     note_source,
 )
+from penstock.source.kafka.whole_transactions import WholeTransactions, is_end, learned
 
 _BATCH = 2_000
 _PATIENCE_SECONDS = 0.1
@@ -93,10 +93,18 @@ class TopicSession:
         self._topics = TopicSet(config.source, access.brokers, self._offsets)
         self._format: MessageFormat = message_format(config.source.format)
         self._counts = Counts()
+        self._left_out = LeftOut(config.source, self._topics, self._counts)
         self._newer = NewerChanges(self._read_again)
         self._offset = 0
         self._transcoder = Transcoder(self._is_stale, self._counts)
         self._schema = SchemaTopic(config, filled, access.brokers, self._offsets)
+        self._known: dict[tuple[Partition, int], Event | None] = {}
+        self._whole: WholeTransactions | None = None
+        self._is_inside = False
+        if config.source.transaction_topic is not None:
+            self._whole = WholeTransactions(
+                config.source, self._offsets, self._topics, self._counts, self._left_out
+            )
         change_log = config.change_log
         self._keeper = LogKeeper(
             filled, Limits(change_log.max_bytes, change_log.grace), self._report
@@ -134,10 +142,17 @@ class TopicSession:
         if full:
             self._stop.wait(_PATIENCE_SECONDS)
             return
+        if self._whole is not None:
+            self._whole.look(self._reader.only)
         for message in self._reader.take(_BATCH, _PATIENCE_SECONDS):
-            self._take(message)
-            if self._is_whole:
-                self._publish()
+            error = message.error()
+            if self._whole is None or (error is not None and not is_end(error)):
+                self._take(message)
+                self._publish_if_large()
+                continue
+            for release in self._whole.arrive(message):
+                self._take_release(release, self._whole.boundaries)
+                self._publish_if_large()
         self._publish_if_due()
 
     # -- messages --------------------------------------------------------------------------------
@@ -165,15 +180,51 @@ class TopicSession:
             self._newer.note(place, message.key(), header_position(headers))
             if event is None:
                 self._counts.not_followed += 1
-            elif not self._left_out(place, event):
+            elif not self._left_out.is_out(place, offset, event):
                 if isinstance(event, RowEvent) and event.op == "read":
                     self._last_read = time.monotonic()
                 kind, millis = message.timestamp()
                 micros = millis * 1000 if kind else 0
                 self._transcoder.take(place, state, event, message.key(), micros)
         except (Malformed, ValueError) as wrong:
-            self._malformed(place, offset, wrong)
+            self._left_out.malformed(place, offset, wrong)
         state.next, state.epoch = offset + 1, message.leader_epoch()
+        if self._oldest is None:
+            self._oldest = time.monotonic()
+
+    def _take_release(self, release: Release[Any], boundaries: Partition) -> None:
+        """A message, or all of a transaction: nothing is published in between."""
+        end = release.end
+        if end is not None:
+            # No schema change stands between its rows.
+            self._known = learned(release, self._format, self._schema)
+            if self._schema.has_learned:
+                self._known.clear()
+                self._follow_schema(again=True)
+            self._end_transaction()
+            self._is_inside = True
+        for entry in release.entries:
+            if entry.message is None:
+                self._pass(entry)
+            else:
+                self._take(entry.message)
+            if entry.mark is not None:
+                self._offsets.partitions[entry.place].top = SourcePosition(*entry.mark.position)
+        if end is not None and end.end is not None:
+            self._pass(end)
+            state = self._offsets.partitions[boundaries]
+            state.ended = state.ended.then(end.end.xid, end.end.lsn, end.end.millis)
+            self._end_transaction()
+            self._is_inside = False
+
+    def _end_transaction(self) -> None:
+        self._transcoder.rows.end_transaction(frontier_of(self._offsets.total).commit_lsn)
+
+    def _pass(self, entry: Entry[Any]) -> None:
+        """Go on behind a message that says nothing more."""
+        self._counts.messages += 1
+        state = self._offsets.partitions[entry.place]
+        state.next, state.epoch = entry.offset + 1, entry.epoch
         if self._oldest is None:
             self._oldest = time.monotonic()
 
@@ -188,6 +239,8 @@ class TopicSession:
 
     def _read(self, place: Partition, message: Any, headers: Headers) -> Event | None:
         """Before a row is read, what its table looks like since is read."""
+        if (place, message.offset()) in self._known:
+            return self._known.pop((place, message.offset()))
         version = headers.get("penstock.schema_version", b"")
         if self._schema.may_know_more(place.topic, version):
             self._follow_schema()
@@ -218,39 +271,6 @@ class TopicSession:
         if code == KafkaError._MAX_POLL_EXCEEDED or error.retriable():
             return
         raise failure(error, f"reading {place}")
-
-    def _left_out(self, place: Partition, event: Event) -> bool:
-        if not isinstance(event, ToldTruncate):
-            return False
-        if keeps_order(event.lane, others=False) and not self._topics.others_have_messages(place):
-            return False
-        names = ", ".join(str(table.table_name) for table in event.tables)
-        if self._config.source.on_truncate == "leave_out":
-            say(
-                f"TRUNCATE of {names} at offset {self._offset} of {place} was left out "
-                "(source.on_truncate); rows stay at the destination"
-            )
-            return True
-        raise SourceError(
-            f"TRUNCATE of {names} at offset {self._offset} of {place} stands in no order with the "
-            "table's rows: they are written by several lanes, or to several partitions",
-            remedy="let the pipeline that writes the topic keep tables together (destination."
-            "lanes: {by: table}), and begin anew; or set source.on_truncate to leave_out, and "
-            "empty the table at the destination yourself",
-        )
-
-    def _malformed(self, place: Partition, offset: int, error: Exception) -> None:
-        said = error.message if isinstance(error, Malformed) else str(error)
-        message = f"the message at offset {offset} of {place} is malformed: {said}"
-        if self._config.source.on_malformed == "stop":
-            raise SourceError(
-                message,
-                remedy="see who writes to the topic; with source.on_malformed: leave_out such "
-                "messages are counted, logged and left out",
-            ) from None
-        self._counts.malformed += 1
-        count = self._counts.by_topic[place.topic] = self._counts.by_topic.get(place.topic, 0) + 1
-        say(f"{message}; it is left out (number {count})")
 
     def _is_stale(self, place: Partition, event: RowEvent, key: bytes) -> bool:
         return self._newer.is_stale(place, event, key, self._offset)
@@ -291,6 +311,8 @@ class TopicSession:
         """Tell the log of tables that are new or have changed, once all readers of the log have
         taken what was told before; True where something was told.
         """
+        if self._is_inside:
+            return False
         behind = self._schema.behind()
         if not behind and not again:
             return False
@@ -315,9 +337,9 @@ class TopicSession:
 
     # -- segments --------------------------------------------------------------------------------
 
-    @property
-    def _is_whole(self) -> bool:
-        return self._transcoder.rows.size >= self._config.change_log.segment_bytes
+    def _publish_if_large(self) -> None:
+        if self._transcoder.rows.size >= self._config.change_log.segment_bytes:
+            self._publish()
 
     def _publish_if_due(self) -> None:
         now, age = time.monotonic(), self._config.change_log.segment_age
@@ -329,7 +351,7 @@ class TopicSession:
     def _publish(self) -> None:
         """Make what was read durable, together with the offsets, then tell the group."""
         rows, self._oldest = self._transcoder.cut(), None
-        frontier = frontier_of(self._offsets.total)
+        frontier = rows.last_frontier(frontier_of(self._offsets.total))
         if rows:
             self._write(rows, frontier)
         else:
@@ -377,24 +399,11 @@ class TopicSession:
 
     def _report(self) -> dict[str, Any]:
         """How things are. Called by the keeper's thread."""
-        held, counts = self._writer.frontier, self._counts
+        whole, size = self._whole, self._transcoder.rows.size
         return {
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
+            **report_of(self._counts, self._writer.frontier, self._offsets),
             "started_at": self._started,
-            "at": time.time(),
-            "wal_end": format_lsn(position_of(self._offsets.total)),
-            "log_end": format_lsn(held.end_lsn) if held else None,
-            "confirmed": format_lsn(held.end_lsn if held else 0),
-            "messages": counts.messages,
-            "received_bytes": counts.bytes,
-            "buffered_bytes": self._transcoder.rows.size,
+            "buffered_bytes": size + (whole.size if whole else 0),
             "transactions": self._published,
             "changes": self._changes,
-            "left_out": counts.not_followed,
-            "repeated": counts.repeated,
-            "stale": counts.stale,
-            "malformed": counts.malformed,
-            "malformed_by_topic": dict(counts.by_topic),
-            "forged": counts.malformed,
-        }
+        } | ({"waits": whole.waits} if whole and whole.waits else {})

@@ -165,7 +165,13 @@ class KafkaSession(SourceSession):
         config = self._config
         group = group_name(config.source, config.name)
         self._log.root.make_private()
-        return claim(self._log, self._asked.cluster_id(), group, config.source.format)
+        return claim(
+            self._log,
+            self._asked.cluster_id(),
+            group,
+            config.source.format,
+            config.source.transaction_topic,
+        )
 
     def _ask_position(self) -> int:
         topics = self._asked.topics()

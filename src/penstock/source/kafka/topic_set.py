@@ -39,8 +39,10 @@ class TopicSet:
         topics = {
             name: topic
             for name, topic in self._brokers.topics().items()
-            if wants_topic(self._config, name) and name != self._config.schema_topic
+            if name == self._config.transaction_topic
+            or (wants_topic(self._config, name) and name != self._config.schema_topic)
         }
+        self._expect_transaction_topic(topics)
         if not topics and not self._offsets.partitions:
             raise SourceError(
                 f"source kafka: there is no topic that source.topics names "
@@ -60,8 +62,34 @@ class TopicSet:
         self._forget_deleted(first)
         new = [place for place in there if place not in known and place not in self._waiting]
         if new:
-            self._begin(new, first, topics, at_once=is_first and not known)
+            # Where transactions are put together, they say what comes after what.
+            at_once = self._config.transaction_topic is not None or (is_first and not known)
+            self._begin(new, first, topics, at_once=at_once)
         return known | self._released()
+
+    def _expect_transaction_topic(self, topics: Mapping[str, Topic]) -> None:
+        """Raise SourceError where ENDs have no order, or will not come."""
+        name = self._config.transaction_topic
+        if name is None or (name in topics and topics[name].partitions == 1):
+            return
+        found = "it is not there"
+        if name in topics:
+            found = f"it has {topics[name].partitions} partitions"
+        raise SourceError(
+            f"source kafka: the transaction topic {name} has to have one partition, which alone "
+            f"gives the ends of transactions an order, and {found}",
+            remedy="let Debezium write transactions (provide.transaction.metadata: true) into a "
+            "topic of one partition, and name it as source.transaction_topic: it is called "
+            "<topic.prefix>.transaction",
+        )
+
+    def places_of(self, topic: str) -> tuple[Partition, ...] | None:
+        """Its partitions, none where it was not made yet; None where it is not read, or deleted."""
+        if not wants_topic(self._config, topic) or topic == self._config.transaction_topic:
+            return None
+        if topic in self._counts:
+            return tuple(Partition(topic, number) for number in range(self._counts[topic]))
+        return None if topic in self._offsets.topic_ids else ()
 
     def _begin(
         self,
@@ -72,6 +100,15 @@ class TopicSet:
         at_once: bool,
     ) -> None:
         for place in new:
+            if first[place] and place.topic == self._config.transaction_topic:
+                raise SourceError(
+                    f"the first {first[place]} messages of the transaction topic {place.topic} are "
+                    "gone (retention): rows of which transactions stand in the other topics, and "
+                    "how many, is not known",
+                    remedy="begin with topics without the old rows, or leave out "
+                    "source.transaction_topic and set source.split_transactions to accept; give "
+                    "the topic the retention of the others",
+                )
             if first[place] and self._config.incomplete == "refuse":
                 raise SourceError(
                     f"the first {first[place]} messages of {place} are gone (retention): rows that "
