@@ -37,13 +37,14 @@ from penstock.destination.families.warehouse.merging import WarehouseMerge
 from penstock.destination.families.warehouse.options import WarehouseOptions
 from penstock.destination.families.warehouse.session import WarehouseSession, one_each
 from penstock.destination.families.warehouse.staged_rows import ROW
+from penstock.destination.families.warehouse.sums import SumWords, sum_query, warehouse_summed_as
 from penstock.destination.families.warehouse.tables import (
     Tables,
     WarehouseAlteration,
     create_table,
     warehouse_tables,
 )
-from penstock.destination.protocols import CopiedByWorkers
+from penstock.destination.protocols import CopiedByWorkers, SummedAs, TableSum, Verifiable
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationError, TableRefused
 from penstock.model.lsn import Frontier
@@ -52,7 +53,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.objects.bucket import Bucket
 
 
-class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
+class WarehouseDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     """Rows, schema changes and the position are one transaction of the warehouse. A member gives it
     a session and a dialect, and the class attributes that every destination has.
     """
@@ -70,6 +71,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         self._was_checked = False
         self._applied: dict[int, Mark] = {}
         self._done = DoneChanges(self._noted, pipeline)
+        self._sums: dict[int, tuple[Target, TableSum]] = {}
 
     # -- what a member says ----------------------------------------------------------------------
 
@@ -80,6 +82,10 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
     @property
     @abstractmethod
     def session(self) -> WarehouseSession: ...
+
+    @property
+    @abstractmethod
+    def sum_words(self) -> SumWords: ...
 
     @abstractmethod
     def look(self) -> Sequence[str]:
@@ -314,3 +320,26 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         name = self.loaded_files().put([rows], rows.schema)
         self._uploaded.append(name)
         return name
+
+    # -- verify ----------------------------------------------------------------------------------
+
+    def summed_as(self, plain: str) -> SummedAs:
+        return warehouse_summed_as(self.dialect, self.sum_words, plain)
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """All tables are added up while the pipeline stands still: no snapshot of the warehouse
+        stays for as long as that takes, and not all of them keep one for readers.
+        """
+        for oid, target in self._known().items():
+            place = self.dialect.table_query(target.schema, target.name)
+            if self.session.rows(place):
+                query = sum_query(self.dialect, self.sum_words, target)
+                ((rows, checksum),) = self.session.rows(query)
+                self._sums[oid] = target, TableSum(int(rows), int(checksum))
+        yield
+        self._sums.clear()
+
+    def table_sum(self, table: TableDefinition) -> TableSum | None:
+        target, found = self._sums.get(table.oid, (None, None))
+        return found if target == Target.of(table) else None
