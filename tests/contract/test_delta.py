@@ -71,7 +71,12 @@ PIPELINE = "shop"
 def delta_rows(folder: Path, name: TableName) -> list[dict[str, Any]]:
     """The rows of a table as texts."""
     path = folder / folder_name(name[0]) / folder_name(name[1])
-    rows = DeltaTable(str(path)).to_pyarrow_table()
+    return texts_of(DeltaTable(str(path)))
+
+
+def texts_of(table: DeltaTable) -> list[dict[str, Any]]:
+    """The same, whatever it is in."""
+    rows = table.to_pyarrow_table()
     columns = [_texts(rows[name]) for name in rows.column_names]
     found: list[dict[str, Any]] = pa.table(columns, names=rows.column_names).to_pylist()
     return found
