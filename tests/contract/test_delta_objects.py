@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from pydantic import ValidationError
 
 from penstock.destination.delta.destination import DeltaDestination
-from penstock.destination.delta.options import DeltaOptions
+from penstock.destination.delta.options import PATH_OPTIONS, DeltaOptions
 from penstock.destination.delta.places import BucketPlace
 from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
@@ -185,6 +185,22 @@ def test_a_store_that_does_not_answer_is_waited_for(object_server: ObjectServer)
     adapter.options = DeltaOptions.model_validate({"path": adapter.place, "path_options": gone})
     with pytest.raises(DestinationUnavailable):
         DeltaDestination(adapter.options, "shop").check()
+
+
+def test_keys_are_not_shown(adapter: BucketAdapter) -> None:
+    """Neither by the client of the executors nor by delta-rs."""
+    adapter.make().check()
+    wrong = {**adapter.root.storage_options, "aws_secret_access_key": "planted-secret"}
+    given = {name.removeprefix("aws_"): value for name, value in wrong.items()}
+    options = {name: given[name] for name in PATH_OPTIONS if name in given}
+    adapter.options = DeltaOptions.model_validate({"path": adapter.place, "path_options": options})
+    destination = adapter.make()
+    with pytest.raises(DestinationError) as refused:
+        destination.check()
+    with pytest.raises(DestinationError) as opened_wrong:
+        destination.open()
+    shown = f"{refused.value} {opened_wrong.value} {destination.options!r} {adapter.root!r}"
+    assert "planted-secret" not in shown
 
 
 @pytest.mark.parametrize(

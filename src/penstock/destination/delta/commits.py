@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.destination.delta.delta_rs import delta_rs
-from penstock.destination.delta.places import DeltaPlace
+from penstock.destination.delta.places import DeltaPlace, is_away
 from penstock.destination.families import durable
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.receipt import Mark
@@ -20,8 +20,6 @@ from penstock.model.lsn import Frontier
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
-_STORE_ERROR = "Generic S3 error"
-_REFUSED = re.compile(r"\b40[0134]\b|AccessDenied|InvalidAccessKeyId|NoSuchBucket")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
@@ -37,12 +35,6 @@ def _code(error: Exception) -> int | None:
         return error.errno
     found = _OS_ERROR.search(str(error))
     return int(found[1]) if found else None
-
-
-def _is_away(error: Exception) -> bool:
-    """Whether an object store does not answer, or not now. What it refuses it always will."""
-    text = str(error)
-    return _STORE_ERROR in text and not _REFUSED.search(text)
 
 
 _WHAT = ("oid", "end", "commit_lsn", "lacking", "commit", "loaded", "shape")
@@ -151,7 +143,7 @@ class PipelineCommits:
                 "and copies it anew",
             ) from error
         except (errors.DeltaError, OSError) as error:
-            if _code(error) in durable.PASSING or _is_away(error):
+            if _code(error) in durable.PASSING or is_away(error):
                 raise DestinationUnavailable(
                     f"destination delta: {folder}: {error}",
                     remedy="see that there is room, and that the storage answers",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +33,8 @@ from penstock.objects.bucket import Bucket, Owner
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+_STORE_ERROR = "Generic S3 error"
+_REFUSED = re.compile(r"\b40[0134]\b|AccessDenied|InvalidAccessKeyId|NoSuchBucket")
 _LOG = "_delta_log/"
 _PROBE = "_penstock_check"
 _OWNER = Owner(
@@ -40,6 +44,12 @@ _OWNER = Owner(
     DestinationError,
     DestinationUnavailable,
 )
+
+
+def is_away(error: Exception) -> bool:
+    """Whether an object store does not answer, or not now. What it refuses it always will."""
+    text = str(error)
+    return _STORE_ERROR in text and not _REFUSED.search(text)
 
 
 @dataclass(frozen=True)
@@ -67,13 +77,31 @@ class DeltaPlace(ABC):
         return self.below(folder_name(target.schema), folder_name(target.name))
 
     def is_table(self) -> bool:
-        found: bool = delta_rs().DeltaTable.is_deltatable(self.url, self.storage_options)
+        with self._answered():
+            found: bool = delta_rs().DeltaTable.is_deltatable(self.url, self.storage_options)
         return found
 
     def table(self) -> DeltaTable:
         """The table as it is now."""
-        found: DeltaTable = delta_rs().DeltaTable(self.url, storage_options=self.storage_options)
+        options = self.storage_options
+        with self._answered():
+            found: DeltaTable = delta_rs().DeltaTable(self.url, storage_options=options)
         return found
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        """Turns what delta-rs says of a store into errors that the pipeline can act on."""
+        try:
+            yield
+        except OSError as error:
+            if _STORE_ERROR not in str(error):
+                raise
+            kind = DestinationUnavailable if is_away(error) else DestinationError
+            raise kind(
+                f"destination delta: {self.url}: {error}",
+                remedy="check that the store can be reached, and the keys in "
+                "destination.path_options",
+            ) from error
 
     def create(self, **how: Any) -> None:
         """Make a table."""
