@@ -225,17 +225,20 @@ def test_views_over_change_tables_show_the_rows_of_the_source(warehouse: Warehou
 
 
 ADDED_UP = r"""
+CREATE TYPE pair AS (a int, b text);
 CREATE TABLE kinds (id uuid PRIMARY KEY, a bool, b bytea, c date, d timestamp, e timestamptz,
     f time, g numeric(12,2), h jsonb, i text, j int[], k float8, l oid, m varchar(9), n char(5),
-    o smallint, p bigint, q numeric, r interval, s timestamptz(3), v xid8, u numeric(30,12));
+    o smallint, p bigint, q numeric, r interval, s timestamptz(3), v xid8, u numeric(30,12),
+    w pair, x inet);
 INSERT INTO kinds SELECT gen_random_uuid(), n % 2 = 0, sha256(n::text::bytea),
     date '0044-03-15' + n * 997, timestamp '1969-12-31 23:59:59.999999' + n * interval '36 h',
     now() + n * interval '1 us', time '23:59:59.999999' - n * interval '1 us', n * 1.25 - 30.5,
     '{"a": 1}', repeat('é', n), ARRAY[n], n / 3.0, n, 'v ', 'c', -n, n * (10::numeric ^ 17),
     n / 7.0, n * interval '1 hour', now(), n::text::xid8, n * 1e15 / 7
     FROM generate_series(1, 49) n;
-INSERT INTO kinds (id, b, g, i, u) VALUES (gen_random_uuid(), '', 0, '', -0.000000000001),
-    (gen_random_uuid(), decode(repeat('00ff', 40000), 'hex'), -0.01, E'a\\b\n"', 0);
+INSERT INTO kinds (id, b, g, i, u, w, x) VALUES
+    (gen_random_uuid(), '', 0, '', -0.000000000001, ROW(NULL, NULL), '10.1.2.3'),
+    (gen_random_uuid(), decode(repeat('00ff', 40000), 'hex'), -0.01, E'a\\b\n"', 0, NULL, NULL);
 CREATE TABLE loose (a text);
 INSERT INTO loose VALUES ('x'), ('x'), (NULL), ('');
 CREATE TABLE more (id int PRIMARY KEY);

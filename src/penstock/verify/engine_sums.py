@@ -30,7 +30,8 @@ _TURN_SECONDS = 0.2
 
 _TEXTS: Mapping[SummedAs, str] = {
     # As it is replicated: a cast leaves out blanks of char(n), and gives an inet a mask.
-    "text": "CASE WHEN {0} IS NOT NULL THEN concat({0}) END",
+    # A composite of nulls alone IS NULL, and is a value.
+    "text": "CASE WHEN num_nulls({0}) = 0 THEN concat({0}) END",
     "flag": "{0}::int::text",
     "bytes": "encode({0}, 'hex')",
     "beginning": f"octet_length({{0}}) || ':' || encode(substr({{0}}, 1, {BEGINNING}), 'hex')",
