@@ -328,6 +328,7 @@ def translated(statement: str) -> str:
     statement = re.sub(r"\bPARSE_JSON\(((?:'(?:[^'\\]|\\.)*'|[\w.])+)\)", r"CAST(\1 AS JSON)",
                        statement)  # fmt: skip
     statement = re.sub(r"\bBIGNUMERIC\(", "NUMERIC(", statement)
+    statement = statement.replace("AS BIGNUMERIC)", "AS NUMERIC(38))")
     statement = _MEMBER.sub(r"STAND_IN_MEMBER(\1, \2)", statement)
     (found,) = sqlglot.transpile(statement, read="bigquery", write="duckdb")
     # DuckDB's decimals have 38 digits before it multiplies them.

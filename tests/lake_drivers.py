@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-from penstock.destination.contract import Destination
+from penstock.destination.contract import Destination, Rows, SchemaChange
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
 from penstock.model.errors import DestinationUnavailable
-from penstock.model.lsn import Frontier
+from penstock.model.lsn import Frontier, Position
+from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import ColumnDefinition, TableDefinition, TypeName
 from penstock.model.watermarks import Watermarks
 from penstock.objects.bucket import Bucket
 from penstock.testing import Adapter
-from penstock.testing.change_builder import UNSET, ChangeBuilder
+from penstock.testing.change_builder import UNSET, ChangeBuilder, table
 from penstock.testing.contract.chunk_rows import ChunkRows, copy_chunks
 from penstock.testing.contract.deliveries import (
     ITEMS,
@@ -155,6 +156,49 @@ def expect_chunks_once_in_any_order(adapter: Adapter, monkeypatch: pytest.Monkey
     assert isinstance(destination, StagedMergeDestination)
     copy_chunks(destination, chunk(2), chunk(1), chunk(0))
     assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 6
+    destination.close()
+
+
+def expect_rows_once_around_another_commit(
+    adapter: Adapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver dies between the rows of one table and the schema change of another. Before the
+    transaction comes again a commit brings a third one on, which was behind.
+    """
+    other, builder = table("others", *ITEMS.columns), ChangeBuilder()
+    text, number = TypeName("pg_catalog", "text"), TypeName("pg_catalog", "bigint")
+    wider = items_with(
+        (1, "id", number, None), (2, "name", text, None), (3, "more", text, None), name="items"
+    )
+    changed = TableChange(definition(ITEMS), wider)
+    with builder.transaction():
+        builder.insert(NOTES, "1", "once")
+    notes, end = builder.cut(), Watermarks(Frontier(2**40, 2**40))
+
+    def commit(destination: Destination) -> None:
+        assert isinstance(destination, StagedMergeDestination)
+        rows = Rows((destination.writer().write([notes]),))
+        change = SchemaChange(Position(1, 1), 0, "ALTER TABLE", (changed,))
+        destination.commit_sections([rows, change], end)
+
+    def dies(*_: object) -> None:
+        raise DriverDiedError
+
+    destination = opened(adapter, other)
+    monkeypatch.setattr(destination, "alter", dies)
+    with pytest.raises(DriverDiedError):
+        commit(destination)
+    destination.close()
+    destination = opened(adapter, other)
+    assert isinstance(destination, StagedMergeDestination)
+    with builder.transaction():
+        builder.insert(other, "1", "caught up")
+    receipt = destination.catchup_writer([other.oid]).write([builder.cut()])
+    at = destination.committed() or Watermarks()
+    destination.commit([receipt], at.placed({other.oid: builder.frontier}))
+    commit(destination)
+    for each in (NOTES, other):
+        assert adapter.rows((each.schema, each.name)).total() == 1
     destination.close()
 
 

@@ -38,6 +38,14 @@ CREATE FUNCTION stand_in.json_extract_path_text(text, text) RETURNS text LANGUAG
     AS 'SELECT $1::json ->> $2';
 CREATE FUNCTION stand_in.to_hex(stand_in.varbyte) RETURNS text LANGUAGE sql AS 'SELECT $1::text';
 CREATE FUNCTION stand_in.from_hex(text) RETURNS text LANGUAGE sql AS 'SELECT lower($1)';
+CREATE FUNCTION stand_in.strtol(text, int) RETURNS bigint LANGUAGE sql
+    AS $$SELECT ('x' || lpad($1, 16, '0'))::bit(64)::bigint WHERE $2 = 16$$;
+CREATE FUNCTION stand_in.datediff(text, date, date) RETURNS bigint LANGUAGE sql
+    AS $$SELECT $3 - $2 WHERE $1 = 'day'$$;
+CREATE FUNCTION stand_in.datediff(text, timestamp, timestamp) RETURNS bigint LANGUAGE sql
+    AS $$SELECT (extract(epoch FROM $3) - extract(epoch FROM $2)) * 1000000 WHERE $1 = 'us'$$;
+CREATE FUNCTION stand_in.datediff(text, time, time) RETURNS bigint LANGUAGE sql
+    AS $$SELECT (extract(epoch FROM $3) - extract(epoch FROM $2)) * 1000000 WHERE $1 = 'us'$$;
 CREATE VIEW stand_in.columns AS
 SELECT table_schema, table_name, column_name, ordinal_position, numeric_precision, numeric_scale,
        CASE domain_name WHEN 'varbyte' THEN 'binary varying' WHEN 'super' THEN 'super'
@@ -52,6 +60,10 @@ _SPELLED = {
     r"\bVARCHAR\(65535\)": "stand_in.varchar_65535",
     r" (DISTSTYLE \w+|DISTKEY \([^)]*\)|SORTKEY \([^)]*\))": "",
     r"\binformation_schema\.columns\b": "stand_in.columns",
+    r"\bDATEDIFF\((\w+), ": r"stand_in.datediff('\1', ",
+    r"\bSTRTOL\(": "stand_in.strtol(",
+    r"\bOCTET_LENGTH\((\S+)\) AS VARCHAR\(20\)": r"octet_length(\1) / 2 AS varchar(20)",
+    r"\bSUBSTRING\((\S+), 1, 32000\)": r"left(\1, 64000)::stand_in.varbyte",
     r"\b(JSON_PARSE|JSON_SERIALIZE|JSON_EXTRACT_PATH_TEXT|FROM_HEX|TO_HEX)\(": r"stand_in.\1(",
     r'\b_old\."((?:[^"]|"")*)"': r"(_old ->> $name$\1$name$)",
 }

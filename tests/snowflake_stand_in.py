@@ -42,6 +42,7 @@ _REPLACE = re.compile(
 _RENAME = re.compile(r"(ALTER TABLE .* RENAME TO )\"(?:[^\"]|\"\")*\"\.(\"(?:[^\"]|\"\")*\")")
 _DDL = re.compile(r"CREATE|ALTER|DROP|TRUNCATE|COMMENT")
 _MEMBER = re.compile(r"CAST\(GET\((\w+), ('(?:[^'\\]|\\.|'')*')\) AS VARCHAR\)")
+_HEXADECIMAL = re.compile(r"TO_NUMBER\(LEFT\((.*), 15\), 'X{15}'\)")
 # A value of a document by its name, which JSONPath would take for a path.
 MEMBER = (
     "CREATE MACRO stand_in_member(document, name) AS"
@@ -248,6 +249,7 @@ class StandInConnection:
 def translated(statement: str) -> str:
     """For DuckDB."""
     statement = statement.replace("OR REPLACE TRANSIENT TABLE", "OR REPLACE TABLE")
+    statement = _HEXADECIMAL.sub(r"CAST('0x' || LEFT(\1, 15) AS BIGINT)", statement)
     statement = _MEMBER.sub(r"STAND_IN_MEMBER(\1, \2)", statement)
     (found,) = sqlglot.transpile(statement, read="snowflake", write="duckdb")
     found = _RENAME.sub(r"\1\2", found)

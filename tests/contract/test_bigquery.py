@@ -6,7 +6,7 @@ talks to Google's own client, BigQuery's analyser looks at every statement, Duck
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -41,6 +41,13 @@ from penstock.testing.contract.deliveries import (
 from tests.bigquery_stand_in import LOCATION, PROJECT, STAGE, BigQueryStandIn
 from tests.lake_drivers import items_with
 from tests.warehouse_adapter import WarehouseAdapter, WarehouseChanges, WarehouseLatest
+from tests.warehouse_alterations import (
+    expect_a_count_disbelieved,
+    expect_counts_of_older_versions_understood,
+    expect_done_once_around_another_commit,
+    expect_none_skipped_with_a_table_more,
+    expect_none_skipped_without_a_refused_table,
+)
 from tests.warehouse_drivers import (
     every_kind_of_change,
     expect_none_lost_at_failpoints,
@@ -342,8 +349,8 @@ def test_a_driver_dies_at_every_job_around_a_schema_change(adapter: StandInAdapt
     rows = builder.cut()
     states = ((definition(ITEMS), two), (two, other), (other, after))
     changes = [
-        SchemaChange(Position(1, 1), 0, "ALTER TABLE", (TableChange(before, behind),))
-        for before, behind in states
+        SchemaChange(Position(1, number), 0, "ALTER TABLE", (TableChange(before, behind),))
+        for number, (before, behind) in enumerate(states, start=1)
     ]
     died = 0
     while True:
@@ -442,3 +449,35 @@ def test_statements_have_a_bound_on_what_they_cost(monkeypatch: pytest.MonkeyPat
         else:
             assert job["maximumBytesBilled"] == str(2**30)
     adapter.close()
+
+
+def test_a_transaction_comes_again_without_a_table_that_was_refused(
+    adapter: StandInAdapter,
+) -> None:
+    expect_none_skipped_without_a_refused_table(adapter)
+
+
+def test_a_transaction_comes_again_with_a_table_more(adapter: StandInAdapter) -> None:
+    expect_none_skipped_with_a_table_more(adapter, _losing(adapter))
+
+
+def test_another_commit_comes_between_two_tries_of_a_schema_change(
+    adapter: StandInAdapter,
+) -> None:
+    expect_done_once_around_another_commit(adapter, _losing(adapter))
+
+
+def test_a_schema_change_goes_on_where_an_older_version_died(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_counts_of_older_versions_understood(adapter, _losing(adapter), monkeypatch)
+
+
+def test_what_an_older_version_counted_of_a_refused_table_is_not_believed(
+    adapter: StandInAdapter,
+) -> None:
+    expect_a_count_disbelieved(adapter)
+
+
+def _losing(adapter: StandInAdapter) -> Callable[[str], None]:
+    return lambda pattern: adapter.stand_in.faults.append((pattern, "backendError", "lost"))

@@ -58,6 +58,7 @@ from tests.lake_drivers import (
     expect_copied_anew,
     expect_later_positions_kept,
     expect_parked_keys_kept,
+    expect_rows_once_around_another_commit,
     expect_staged_in_a_bucket,
     expect_tables_told_apart,
     items_with,
@@ -70,7 +71,12 @@ PIPELINE = "shop"
 def delta_rows(folder: Path, name: TableName) -> list[dict[str, Any]]:
     """The rows of a table as texts."""
     path = folder / folder_name(name[0]) / folder_name(name[1])
-    rows = DeltaTable(str(path)).to_pyarrow_table()
+    return texts_of(DeltaTable(str(path)))
+
+
+def texts_of(table: DeltaTable) -> list[dict[str, Any]]:
+    """The same, whatever it is in."""
+    rows = table.to_pyarrow_table()
     columns = [_texts(rows[name]) for name in rows.column_names]
     found: list[dict[str, Any]] = pa.table(columns, names=rows.column_names).to_pylist()
     return found
@@ -375,6 +381,12 @@ def test_chunks_come_again_in_another_order(
     adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect_chunks_once_in_any_order(adapter, monkeypatch)
+
+
+def test_another_commit_comes_between_two_tries_of_a_schema_change(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_rows_once_around_another_commit(adapter, monkeypatch)
 
 
 def test_rows_that_are_to_be_read_again_are_noted_before_their_table_is_committed(

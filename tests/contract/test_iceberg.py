@@ -52,6 +52,7 @@ from tests.lake_drivers import (
     expect_copied_anew,
     expect_later_positions_kept,
     expect_parked_keys_kept,
+    expect_rows_once_around_another_commit,
     expect_tables_told_apart,
     items_with,
 )
@@ -411,6 +412,12 @@ def test_chunks_come_again_in_another_order(
     adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expect_chunks_once_in_any_order(adapter, monkeypatch)
+
+
+def test_another_commit_comes_between_two_tries_of_a_schema_change(
+    adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_rows_once_around_another_commit(adapter, monkeypatch)
 
 
 def test_rows_that_are_to_be_read_again_are_noted_before_their_table_is_committed(

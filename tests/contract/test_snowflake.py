@@ -6,7 +6,7 @@ its statements are translated by sqlglot and executed by DuckDB, and its stage i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import duckdb
 import pytest
@@ -37,6 +37,13 @@ from tests.lake_drivers import items_with
 from tests.objects_server import ObjectServer
 from tests.snowflake_stand_in import STAGE, SnowflakeStandIn, stand_in_module
 from tests.warehouse_adapter import WarehouseAdapter, WarehouseChanges, WarehouseLatest
+from tests.warehouse_alterations import (
+    expect_a_count_disbelieved,
+    expect_counts_of_older_versions_understood,
+    expect_done_once_around_another_commit,
+    expect_none_skipped_with_a_table_more,
+    expect_none_skipped_without_a_refused_table,
+)
 from tests.warehouse_drivers import (
     expect_names_handed_on,
     expect_none_lost_at_failpoints,
@@ -209,8 +216,8 @@ def test_a_driver_dies_at_every_statement_around_a_schema_change(
         builder.insert(ITEMS, "1", "a")
     rows = builder.cut()
     changes = [
-        SchemaChange(Position(1, 1), 0, "ALTER TABLE", (TableChange(before, behind),))
-        for before, behind in ((definition(ITEMS), two), (two, after))
+        SchemaChange(Position(1, number), 0, "ALTER TABLE", (TableChange(before, behind),))
+        for number, (before, behind) in enumerate(((definition(ITEMS), two), (two, after)), start=1)
     ]
     adapter.stand_in.is_done = is_done
     died = 0
@@ -264,3 +271,35 @@ def test_names_are_exchanged_once(adapter: StandInAdapter) -> None:
                 destination.alter(TableChange(before, after), Target.of(before), Target.of(after))
     _, found = adapter.stand_in.read('SELECT "ID", "NAME", "B" FROM "PUBLIC"."ITEMS"')
     assert found == [(1, "x", "a")]
+
+
+def test_a_transaction_comes_again_without_a_table_that_was_refused(
+    adapter: StandInAdapter,
+) -> None:
+    expect_none_skipped_without_a_refused_table(adapter)
+
+
+def test_a_transaction_comes_again_with_a_table_more(adapter: StandInAdapter) -> None:
+    expect_none_skipped_with_a_table_more(adapter, _losing(adapter))
+
+
+def test_another_commit_comes_between_two_tries_of_a_schema_change(
+    adapter: StandInAdapter,
+) -> None:
+    expect_done_once_around_another_commit(adapter, _losing(adapter))
+
+
+def test_a_schema_change_goes_on_where_an_older_version_died(
+    adapter: StandInAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_counts_of_older_versions_understood(adapter, _losing(adapter), monkeypatch)
+
+
+def test_what_an_older_version_counted_of_a_refused_table_is_not_believed(
+    adapter: StandInAdapter,
+) -> None:
+    expect_a_count_disbelieved(adapter)
+
+
+def _losing(adapter: StandInAdapter) -> Callable[[str], None]:
+    return lambda pattern: adapter.stand_in.faults.append((pattern, 625))

@@ -184,7 +184,7 @@ KINDS: dict[str, Callable[[Surroundings], Given]] = {
     "stdout": _stdout,
 }
 WITHOUT = {
-    "delta": "takes no secret",
+    "delta": "takes none but those of its object store: test_delta_objects.py",
     "discard": "takes no secret",
     "memory": "takes no secret",
     "memory-tables": "takes no secret",

@@ -4,7 +4,7 @@ row is compared. DuckDB's own readers of Delta and Iceberg tables read what is t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -31,6 +31,7 @@ from tests.lake_rows import (
     expect_same_in_delta,
     expect_same_in_ducklake,
 )
+from tests.objects_server import ObjectServer
 from tests.pipelines import engine_on
 from tests.threads_engine import Threads
 
@@ -60,7 +61,14 @@ class LakePipeline(CopiedTables):
     _reader: Lake | None = None
     _iceberg: IcebergReader | None = None
 
-    def configure(self, *, unfit: str = "refuse", mode: str = "merge", **copy: Any) -> None:
+    def configure(
+        self,
+        *,
+        unfit: str = "refuse",
+        mode: str = "merge",
+        into: Mapping[str, Any] | None = None,
+        **copy: Any,
+    ) -> None:
         options = {"unfit": unfit, "mode": mode, "maintenance": {"every": "1ms"}}
         self.root = self.pipeline.folder / "data"
         if self.name == "ducklake":
@@ -70,7 +78,7 @@ class LakePipeline(CopiedTables):
             options |= {"catalog": self.target_url, "warehouse": str(self.root)}
             self._iceberg = IcebergReader(IcebergOptions.model_validate(options))
         else:
-            options |= {"path": str(self.root)}
+            options |= into or {"path": str(self.root)}
         destination = {"type": self.name, **options}
         batch = {"max_age": "1s"}  # lakes wait longer by themselves
         self.pipeline.configure(copy=copy or True, destination=destination, batch=batch)
@@ -197,6 +205,29 @@ def test_verify(lake: LakePipeline, threads: Threads) -> None:
     assert kinds.equal != ends
     assert kinds.source_rows == kinds.target_rows
     assert (loose.source_rows, loose.target_rows, loose.differing) == (3, 2, 1)
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_delta_tables_in_an_object_store(
+    lake: LakePipeline, threads: Threads, object_server: ObjectServer
+) -> None:
+    """A copy, changes, schema changes with a table that is renamed, and maintenance."""
+    lake.fill("items")
+    lake.pipeline.execute(*BEFORE)
+    path = object_server.place()
+    place = {"path": path, "path_options": object_server.direct_options}
+    lake.configure(chunk_bytes="4MiB", into=place)
+    lake.run_until_caught_up()
+    lake.pipeline.execute(*AFTER)
+    lake.run_until_caught_up()
+    report = verify(lake.pipeline.config, lake.pipeline.file, make_engine=engine_on(threads))
+    assert report.equal, report.tables
+    assert {"public.items", "public.kept"} <= {table.source for table in report.tables}
+    folder = path.rpartition("/")[2]
+    found = [name for name in object_server.everything() if name.startswith(f"{folder}/public/")]
+    assert found
+    assert not [name for name in found if "/public/gone/" in name]
 
 
 @pytest.mark.release

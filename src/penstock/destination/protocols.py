@@ -296,11 +296,15 @@ class HoldsSchema(ABC):
         """What could not be made so far."""
 
 
-SummedAs = Literal["text", "flag", "bytes", "days", "instant", "clock", "presence"]
+SummedAs = Literal["text", "flag", "bytes", "beginning", "days", "instant", "clock", "presence"]
 """How a value goes into a sum that two engines are to agree on. text: as it is written. flag: 0 or
-1. bytes: as hexadecimal digits. days, instant, clock: days or microseconds since 1970 or midnight;
-``infinity`` and ``-infinity`` by these names. presence: whether there is one.
+1. bytes: as hexadecimal digits. beginning: how many bytes, and the first of them as digits. days,
+instant, clock: days or microseconds since 1970 or midnight; ``infinity`` and ``-infinity`` by these
+names. presence: whether there is one.
 """
+
+BEGINNING = 32_000
+"""How many bytes that are."""
 
 _SUMMED: Mapping[str, SummedAs] = {
     "bool": "flag",
@@ -332,6 +336,10 @@ class TableSum:
 
 class Verifiable(ABC):
     """It says by the engine's own SQL what its tables hold. Of an instance that is not opened."""
+
+    def summed_as(self, plain: str) -> SummedAs:
+        """How values of a type go into its sums."""
+        return summed_as(plain)
 
     @abstractmethod
     def pinned(self) -> AbstractContextManager[None]:

@@ -169,6 +169,14 @@ class Bucket:
                 return False
         return True
 
+    def size(self, name: str) -> int | None:
+        """How many bytes an object has; None where it is missing."""
+        with self._asked("read"):
+            try:
+                return int(self._store.head(self._key(name))["size"])
+            except FileNotFoundError:
+                return None
+
     def _key(self, name: str) -> str:
         return f"{self._prefix}{name}"
 

@@ -213,7 +213,8 @@ def _verified(config: PipelineConfig) -> Destination:
         raise ConfigError(
             f"`penstock verify` compares two databases; the destination of pipeline "
             f"{config.delivery} is {config.destination_type}.",
-            remedy="Only postgres, ducklake, delta, iceberg and clickhouse can be verified.",
+            remedy="Only postgres, ducklake, delta, iceberg, clickhouse, redshift, bigquery and "
+            "snowflake can be verified.",
         )
     if not destination.capabilities.merges:
         raise ConfigError(

@@ -179,4 +179,30 @@ BREAKS = (
             ),
         ),
     ),
+    Break(
+        name="a-store-that-replaces-versions",
+        guarantee="Once, in lakes",
+        without="A store is taken that lets two writers write one version of a Delta table.",
+        file="destination/delta/places.py",
+        edits=(("        if is_replaced:\n", "        if not self.url:\n"),),
+        noticed_by=(
+            (
+                "contract/test_delta_objects.py",
+                "test_a_store_that_replaces_what_is_there_is_refused",
+            ),
+        ),
+    ),
+    Break(
+        name="a-renamed-table-without-its-marks",
+        guarantee="Once, in lakes",
+        without="A table that is renamed in an object store forgets how far it has come.",
+        file="destination/delta/tables.py",
+        edits=(("self._commits.all_of(table)", "dict[str, int]()"),),
+        noticed_by=(
+            (
+                "contract/test_delta_objects.py",
+                "test_a_driver_dies_when_a_renamed_table_is_there_twice",
+            ),
+        ),
+    ),
 )

@@ -11,6 +11,7 @@ from penstock.destination.bigquery.dialect import BigQueryDialect, relation_of
 from penstock.destination.bigquery.ledger import BigQueryLedger
 from penstock.destination.bigquery.options import BigQueryOptions
 from penstock.destination.bigquery.session import BigQuerySession
+from penstock.destination.bigquery.sums import WORDS
 from penstock.destination.contract import Capabilities
 from penstock.destination.families.kept_tables import Key
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
@@ -31,6 +32,7 @@ class BigQueryDestination(WarehouseDestination):
     )
     failpoints = ("bigquery.merged", "bigquery.committed", "bigquery.copy_loaded")
     options: BigQueryOptions
+    sum_words = WORDS
 
     @cached_property
     def dialect(self) -> BigQueryDialect:

@@ -7,9 +7,10 @@ import importlib
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.destination.delta.delta_rs import delta_rs
+from penstock.destination.delta.places import DeltaPlace, is_away
 from penstock.destination.families import durable
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.receipt import Mark
@@ -20,16 +21,6 @@ if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
-
-
-def delta_rs() -> Any:
-    try:
-        return importlib.import_module("deltalake")
-    except ImportError as error:
-        raise DestinationError(
-            "destination delta: delta-rs is not installed",
-            remedy="install it: pip install 'penstock[delta]'",
-        ) from error
 
 
 def number_of(*texts: str) -> int:
@@ -44,6 +35,9 @@ def _code(error: Exception) -> int | None:
         return error.errno
     found = _OS_ERROR.search(str(error))
     return int(found[1]) if found else None
+
+
+_WHAT = ("oid", "end", "commit_lsn", "lacking", "commit", "loaded", "shape")
 
 
 class PipelineCommits:
@@ -64,27 +58,25 @@ class PipelineCommits:
         slot mean nothing to it.
         """
 
-    def table(self, folder: Path) -> DeltaTable:
+    def table(self, folder: DeltaPlace) -> DeltaTable:
         """The table as it is now. Raises Fenced where a later driver wrote to it."""
-        table: DeltaTable = delta_rs().DeltaTable(str(folder))
+        table = folder.table()
         if (self.read(table, "driver") or 0) > self.driver:
             raise fenced("delta", self._pipeline)
         return table
 
-    def find(self, folder: Path, oid: int) -> DeltaTable | None:
+    def find(self, folder: DeltaPlace, oid: int) -> DeltaTable | None:
         """The table in a folder; None without one, or where it is another one of the pipeline."""
-        module = delta_rs()
-        if not module.DeltaTable.is_deltatable(str(folder)):
+        if not folder.is_table():
             return None
-        table: DeltaTable = module.DeltaTable(str(folder))
+        table = folder.table()
         return table if self.read(table, "oid") in (None, oid) else None
 
-    def has_another(self, folder: Path, oid: int) -> bool:
+    def has_another(self, folder: DeltaPlace, oid: int) -> bool:
         """Whether another table of the pipeline is in the folder."""
-        is_table = delta_rs().DeltaTable.is_deltatable(str(folder))
-        return is_table and self.find(folder, oid) is None
+        return folder.is_table() and self.find(folder, oid) is None
 
-    def is_there(self, folder: Path, oid: int) -> bool:
+    def is_there(self, folder: DeltaPlace, oid: int) -> bool:
         """Whether the table is in the folder, and nobody could take another one for it."""
         table = self.find(folder, oid)
         return table is not None and self.read(table, "oid") == oid
@@ -101,6 +93,11 @@ class PipelineCommits:
 
     def read(self, table: DeltaTable, what: str) -> int | None:
         return table.transaction_version(self._app(what))
+
+    def all_of(self, table: DeltaTable) -> dict[str, int]:
+        """What a table says of itself, for one that takes its place."""
+        found = {what: self.read(table, what) for what in _WHAT}
+        return {what: at for what, at in found.items() if at is not None}
 
     def held(self, table: DeltaTable) -> Mark | None:
         end = self.read(table, "end")
@@ -129,7 +126,7 @@ class PipelineCommits:
         return properties
 
     @contextmanager
-    def explained(self, folder: Path) -> Iterator[None]:
+    def explained(self, folder: DeltaPlace) -> Iterator[None]:
         """Turns what delta-rs says into errors that a person or the pipeline can act on."""
         errors = importlib.import_module("deltalake.exceptions")
         try:
@@ -146,7 +143,7 @@ class PipelineCommits:
                 "and copies it anew",
             ) from error
         except (errors.DeltaError, OSError) as error:
-            if _code(error) in durable.PASSING:
+            if _code(error) in durable.PASSING or is_away(error):
                 raise DestinationUnavailable(
                     f"destination delta: {folder}: {error}",
                     remedy="see that there is room, and that the storage answers",

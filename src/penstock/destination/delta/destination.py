@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,21 +14,22 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.destination.contract import Capabilities
-from penstock.destination.delta.chunk_files import DeltaChunkFiles
-from penstock.destination.delta.commits import PipelineCommits, delta_rs
+from penstock.destination.delta.chunk_files import DeltaChunks
+from penstock.destination.delta.commits import PipelineCommits
+from penstock.destination.delta.delta_rs import delta_rs
 from penstock.destination.delta.ledger import ControlTable
 from penstock.destination.delta.merging import Key, merge_rows, put_rows
 from penstock.destination.delta.options import DeltaOptions
+from penstock.destination.delta.places import BucketPlace, DeltaPlace, delta_place
 from penstock.destination.delta.tables import TYPES, DeltaAlteration, arrow_schema, create_table
-from penstock.destination.families import durable
 from penstock.destination.families.staged_merge.arrow_sums import arrow_sum
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
-from penstock.destination.families.staged_merge.object_stage import chosen_stage
+from penstock.destination.families.staged_merge.object_stage import ObjectStage, chosen_stage
 from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
 from penstock.destination.families.staged_merge.stage import FileStage
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
-from penstock.destination.families.table_folders import folder_name, table_folder
+from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import CopiedByWorkers, TableSum, Verifiable
 from penstock.failpoints import failpoint
@@ -64,7 +64,7 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def __init__(self, options: DeltaOptions, pipeline: str) -> None:
         super().__init__(options, pipeline)
         self.capabilities = replace(self.capabilities, mode=options.mode)
-        self._root = Path(options.path).absolute()
+        self._root = delta_place(options.path, options.revealed_path_options)
         self._pinned: dict[int, DeltaTable] = {}
         self._transactions = PipelineCommits(pipeline)
         self.typing = ColumnTyping(TYPES, options.unfit)
@@ -73,8 +73,10 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     @cached_property
     def stage(self) -> FileStage:
-        below = self._root / "_penstock_stage"
-        return chosen_stage(self.name, self.options, below, folder_name(self.pipeline))
+        below, name = self._root.child("_penstock_stage"), folder_name(self.pipeline)
+        if self.options.stage is None and isinstance(below, BucketPlace):
+            return ObjectStage(below.child(name).bucket)
+        return chosen_stage(self.name, self.options, Path(below.url), name)
 
     @cached_property
     def ledger(self) -> ControlTable:
@@ -82,7 +84,7 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     def check(self) -> Sequence[str]:
         delta_rs()
-        durable.expect_writable(self.name, self._root)
+        self._root.expect_writable()
         self.stage.expect_writable(self.name)
         return ()
 
@@ -94,7 +96,7 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     def _fence(self, target: Target) -> None:
         folder = self._folder(target)
-        if not delta_rs().DeltaTable.is_deltatable(str(folder)):
+        if not folder.is_table():
             return
         with self._unless_broken(folder):
             table = self._transactions.table(folder)
@@ -102,7 +104,7 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
             self._transactions.sign(table, target.oid if known is None else known)
 
     @contextmanager
-    def _unless_broken(self, folder: Path) -> Iterator[None]:
+    def _unless_broken(self, folder: DeltaPlace) -> Iterator[None]:
         """A table that is gone or cannot be read is left alone: it is refused once rows come to it,
         and keeps no other one waiting.
         """
@@ -114,8 +116,8 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         except DestinationError as error:
             _log.warning(error.message, extra={"event": "table_broken"})
 
-    def _folder(self, target: Target) -> Path:
-        return table_folder(self._root, target)
+    def _folder(self, target: Target) -> DeltaPlace:
+        return self._root.of(target)
 
     def held(self, target: Target) -> Mark | None:
         table = self._found(target)
@@ -141,7 +143,7 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         with self._unless_broken(folder):
             if self._transactions.has_another(folder, target.oid):
                 return
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
 
     def alter(self, change: TableChange, before: Target, after: Target) -> None:
         assert self.typing is not None  # noqa: S101
@@ -174,7 +176,7 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         with refused_alone(rows.target.oid), self._transactions.explained(folder):
             properties = self._transactions.properties(self._transactions.marks(at))
             park = partial(self.park, rows.target)
-            parked = merge_rows(self._transactions.table(folder), rows, properties, park)
+            parked = merge_rows(self._transactions.table(folder), folder, rows, properties, park)
         failpoint("delta.table_committed")
         return parked
 
@@ -184,8 +186,8 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
             table = self._transactions.table(folder)
             put_rows(table, target, rows, self._transactions.properties({}))
 
-    def chunk_stage(self, target: Target) -> DeltaChunkFiles:
-        return DeltaChunkFiles(str(self._folder(target)), target.columns)
+    def chunk_stage(self, target: Target) -> DeltaChunks:
+        return self._folder(target).chunks(target.columns)
 
     def loaded(self, target: Target) -> int | None:
         table = self._found(target)
@@ -216,7 +218,7 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         for oid, target in self._known().items():
             folder = self._folder(target)
             with self._transactions.explained(folder):
-                self._pinned[oid] = delta_rs().DeltaTable(str(folder))
+                self._pinned[oid] = folder.table()
         yield
         self._pinned.clear()
 
@@ -235,7 +237,7 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     def maintain_rest(self) -> None:
         self._maintain(self.ledger.folder)
 
-    def _maintain(self, folder: Path) -> None:
+    def _maintain(self, folder: DeltaPlace) -> None:
         """OPTIMIZE and VACUUM."""
         hours = math.ceil(self.options.maintenance.keep_files / _HOUR)
         with self._transactions.explained(folder):

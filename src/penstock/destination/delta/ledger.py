@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.destination.delta.commits import PipelineCommits, delta_rs
+from penstock.destination.delta.commits import PipelineCommits
+from penstock.destination.delta.delta_rs import delta_rs
+from penstock.destination.delta.places import DeltaPlace
 from penstock.destination.families.ledger import Ledger, fenced, once_alone
 from penstock.destination.families.table_folders import folder_name
 
@@ -26,19 +26,18 @@ class ControlTable(Ledger):
     not follow on the last one is refused.
     """
 
-    def __init__(self, root: Path, pipeline: str, commits: PipelineCommits) -> None:
+    def __init__(self, root: DeltaPlace, pipeline: str, commits: PipelineCommits) -> None:
         self._pipeline = pipeline
         self._commits = commits
-        self.folder = root / "_penstock" / folder_name(pipeline)
+        self.folder = root.below("_penstock", folder_name(pipeline))
 
     def take_over(self) -> int:
         return once_alone(self._take_over)
 
     def _take_over(self) -> int:
         if not self._exists():
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
             with self._commits.explained(self.folder):
-                delta_rs().DeltaTable.create(str(self.folder), schema=_SCHEMA)
+                self.folder.create(schema=_SCHEMA)
         table, notes = self._load()
         self._commits.incarnation = notes.setdefault(_INCARNATION, uuid.uuid4().hex)
         self._commits.driver = (self._commits.read(table, "driver") or 0) + 1
@@ -61,16 +60,15 @@ class ControlTable(Ledger):
 
     def forget(self) -> bool:
         was_there = self.folder.exists()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.remove()
         return was_there
 
     def _exists(self) -> bool:
-        found: bool = delta_rs().DeltaTable.is_deltatable(str(self.folder))
-        return found
+        return self.folder.is_table()
 
     def _load(self) -> tuple[DeltaTable, dict[str, str]]:
         with self._commits.explained(self.folder):
-            table: DeltaTable = delta_rs().DeltaTable(str(self.folder))
+            table = self.folder.table()
             rows = table.to_pyarrow_table().to_pydict()
         notes = dict(zip(rows["name"], rows["note"], strict=True))
         self._commits.incarnation = notes.get(_INCARNATION, "")

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from penstock.destination.delta.commits import delta_rs
-from penstock.destination.delta.tables import rows_of
+from penstock.destination.delta.delta_rs import delta_rs
+from penstock.destination.delta.places import DeltaPlace
+from penstock.destination.delta.tables import arrow_schema
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.task_writer import PARK
 from penstock.destination.families.target import Target
@@ -30,7 +31,11 @@ def quoted(name: str) -> str:
 
 
 def merge_rows(
-    table: DeltaTable, rows: MergedRows, properties: CommitProperties, park: Park
+    table: DeltaTable,
+    place: DeltaPlace,
+    rows: MergedRows,
+    properties: CommitProperties,
+    park: Park,
 ) -> Sequence[Key]:
     """One commit, also where nothing is left to do: it carries the mark. The keys that were parked,
     which ``park`` is given before it.
@@ -51,7 +56,7 @@ def merge_rows(
         park(keys)
         _append(table, kept, rows.emptied, properties)
         return keys
-    return _merge(table, rows, properties, park)
+    return _merge(table, place, rows, properties, park)
 
 
 def _append(table: DeltaTable, rows: pa.Table, over: bool, properties: CommitProperties) -> None:
@@ -77,7 +82,11 @@ def _repeated(rows: MergedRows) -> pa.Table:
 
 
 def _merge(
-    table: DeltaTable, rows: MergedRows, properties: CommitProperties, park: Park
+    table: DeltaTable,
+    place: DeltaPlace,
+    rows: MergedRows,
+    properties: CommitProperties,
+    park: Park,
 ) -> list[Key]:
     target, op = rows.target, rows.op
     names = [quoted(name) for name in target.columns]
@@ -85,7 +94,7 @@ def _merge(
     is_partial = rows.is_partial & ~parked & (op != DELETE)
     is_replayed = rows.kind == "replayed"
     if is_replayed and is_partial.any():
-        parked |= is_partial & ~_is_there(table, rows, is_partial)
+        parked |= is_partial & ~_is_there(table, place, rows, is_partial)
     keys = rows.parked(parked)
     park(keys)
     # What is inserted finds nothing, also where another row leaves its key at the same time.
@@ -122,20 +131,20 @@ def _merge(
     return keys
 
 
-def _is_there(table: DeltaTable, rows: MergedRows, wanted: np.ndarray) -> np.ndarray:
+def _is_there(
+    table: DeltaTable, place: DeltaPlace, rows: MergedRows, wanted: np.ndarray
+) -> np.ndarray:
     """Which of these rows the table has, by their keys."""
     target = rows.target
     places = np.flatnonzero(wanted)
     keys = [column.take(pa.array(places)) for column in rows.before]
     names = [target.columns[index] for index in target.key]
     is_there = np.zeros(len(rows), bool)
-    files = rows_of(table, target)
-    if files is None:
-        return is_there
-    there = files.to_table(columns=names, filter=ds.field(names[0]).isin(keys[0]))
     mine = pa.table([*keys, pa.array(places)], names=[*names, "penstock_place"])
-    found = mine.join(there, names, join_type="left semi")["penstock_place"].to_numpy()
-    is_there[found] = True
+    for part in place.datasets(table, arrow_schema(target)):
+        there = part.to_table(columns=names, filter=ds.field(names[0]).isin(keys[0]))
+        found = mine.join(there, names, join_type="left semi")["penstock_place"].to_numpy()
+        is_there[found] = True
     return is_there
 
 

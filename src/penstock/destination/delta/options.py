@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from penstock.config.models import StorageOption
 from penstock.config.quantities import Duration
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.families.staged_merge.stage_options import StageOptions
 from penstock.destination.families.staged_merge.unfit_policy import Unfit
 
-
-def _folder(value: str) -> str:
-    if "://" in value:
-        raise PydanticCustomError("folder", "Input should be a folder: URLs are not taken yet")
-    return value
+PATH_OPTIONS = ("access_key_id", "secret_access_key", "session_token", "region", "endpoint")
+"""What delta-rs and the client of the executors are both told."""
 
 
-Folder = Annotated[str, Field(min_length=1), AfterValidator(_folder)]
+def _place(value: str) -> str:
+    scheme, is_url, rest = value.partition("://")
+    if is_url and (scheme != "s3" or not all(rest.rstrip("/").partition("/"))):
+        raise PydanticCustomError(
+            "folder", "Input should be a folder, or a place such as s3://bucket/prefix"
+        )
+    return value.rstrip("/") if is_url else value
+
+
+Place = Annotated[str, Field(min_length=1), AfterValidator(_place)]
 
 
 class DeltaMaintenance(DestinationOptions):
@@ -30,9 +37,28 @@ class DeltaMaintenance(DestinationOptions):
 
 
 class DeltaOptions(StageOptions):
-    """``path`` is a folder that the driver and all executors see."""
+    """``path`` is a folder that the driver and all executors see, or a place in S3. Without keys in
+    ``path_options`` the environment's count.
+    """
 
-    path: Folder
+    path: Place
+    path_options: dict[str, StorageOption] = Field(default_factory=dict)
     mode: Literal["merge", "append"] = "merge"
     unfit: Unfit = "refuse"
     maintenance: DeltaMaintenance = DeltaMaintenance()
+
+    @model_validator(mode="after")
+    def _options_of_the_store(self) -> Self:
+        given = self.path_options.keys()
+        if given - set(PATH_OPTIONS) or (given and "://" not in self.path):
+            raise PydanticCustomError(
+                "path_options",
+                "`path_options` are for a `path` in S3: {names}",
+                {"names": ", ".join(PATH_OPTIONS)},
+            )
+        return self
+
+    @property
+    def revealed_path_options(self) -> dict[str, str]:
+        """The options as they are. Never log them."""
+        return {name: value.get_secret_value() for name, value in self.path_options.items()}

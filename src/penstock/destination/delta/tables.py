@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
-from penstock.destination.delta.commits import PipelineCommits, delta_rs, number_of
+from penstock.destination.delta.commits import PipelineCommits, number_of
+from penstock.destination.delta.delta_rs import delta_rs
+from penstock.destination.delta.places import DeltaPlace
 from penstock.destination.families.staged_merge.altered_columns import RetypedColumns
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping, EngineTypes
-from penstock.destination.families.table_folders import table_folder
 from penstock.destination.families.target import Target
 from penstock.model.errors import TableRefused
 from penstock.model.schema_change import TableChange
@@ -29,7 +27,7 @@ def arrow_schema(target: Target) -> pa.Schema:
     return pa.schema(list(zip(target.columns, types, strict=True)))
 
 
-def create_table(folder: Path, target: Target, commits: PipelineCommits) -> None:
+def create_table(folder: DeltaPlace, target: Target, commits: PipelineCommits) -> None:
     """Make a table, or take one that is there with the same columns. Raises TableRefused."""
     module = delta_rs()
     if not target.columns:
@@ -45,10 +43,8 @@ def create_table(folder: Path, target: Target, commits: PipelineCommits) -> None
             remedy="leave one of them out by the pipeline's filter, or rename it at the source",
             table=target.oid,
         )
-    if not module.DeltaTable.is_deltatable(str(folder)):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        module.DeltaTable.create(
-            str(folder),
+    if not folder.is_table():
+        folder.create(
             schema=arrow_schema(target),
             commit_properties=commits.properties({"oid": target.oid}),
         )
@@ -79,7 +75,7 @@ class DeltaAlteration:
 
     def __init__(
         self,
-        root: Path,
+        root: DeltaPlace,
         change: TableChange,
         before: Target,
         after: Target,
@@ -94,7 +90,7 @@ class DeltaAlteration:
 
     def run(self) -> None:
         """Raises TableRefused where the table is gone, or its new name is another one's."""
-        old, folder = (table_folder(self._root, each) for each in (self._before, self._after))
+        old, folder = (self._root.of(each) for each in (self._before, self._after))
         with self._commits.explained(folder):
             self._move(old, folder)
         with self._commits.explained(folder):
@@ -102,11 +98,15 @@ class DeltaAlteration:
             number = number_of(self._before.to_text(), self._after.to_text())
             if self._commits.read(table, "shape") == number:
                 return
-            self._change(table, self._commits.properties({"shape": number}))
+            self._change(table, folder, self._commits.properties({"shape": number}))
 
-    def _move(self, old: Path, folder: Path) -> None:
+    def _move(self, old: DeltaPlace, folder: DeltaPlace) -> None:
         oid, name = self._after.oid, self._after.qualified_name
-        if old == folder or self._commits.is_there(folder, oid):
+        if old == folder:
+            return
+        if self._commits.is_there(folder, oid):
+            if self._commits.is_there(old, oid):
+                old.remove()  # whoever carried it over died before that
             return
         if folder.exists():
             raise TableRefused(
@@ -121,11 +121,22 @@ class DeltaAlteration:
                 remedy=f"run `penstock tables resync` for {name}, which copies it anew",
                 table=oid,
             )
-        # Paths in a Delta table are relative to it.
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        old.rename(folder)
+        if not old.move(folder):
+            self._carry_over(old, folder)
 
-    def _change(self, table: DeltaTable, properties: CommitProperties) -> None:
+    def _carry_over(self, old: DeltaPlace, folder: DeltaPlace) -> None:
+        """Where nothing is renamed the rows are written anew, in one commit with all marks."""
+        table, schema = self._commits.table(old), arrow_schema(self._before)
+        delta_rs().write_deltalake(
+            folder.url,
+            pa.RecordBatchReader.from_batches(schema, old.batches(table, schema)),
+            mode="error",
+            storage_options=folder.storage_options,
+            commit_properties=self._commits.properties(self._commits.all_of(table)),
+        )
+        old.remove()
+
+    def _change(self, table: DeltaTable, folder: DeltaPlace, properties: CommitProperties) -> None:
         before, after = arrow_schema(self._before), arrow_schema(self._after)
         new = [field for field in after if field not in list(before)]
         is_longer = not self._columns.filled and all(
@@ -139,25 +150,14 @@ class DeltaAlteration:
                 fields = module.Schema.from_arrow(pa.schema(new)).fields
                 table.alter.add_columns(fields, commit_properties=properties)
             return
-        there = rows_of(table, self._before)
+        there = folder.batches(table, before)
         rows = pa.RecordBatchReader.from_batches(after, self._pieces(there, after))
         module.write_deltalake(
             table, rows, mode="overwrite", schema_mode="overwrite", commit_properties=properties
         )
 
-    def _pieces(self, there: ds.Dataset | None, after: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for piece in () if there is None else there.to_batches():
+    def _pieces(
+        self, there: Iterator[pa.RecordBatch], after: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        for piece in there:
             yield pa.RecordBatch.from_arrays(self._columns.of(piece, after), schema=after)
-
-
-def rows_of(table: DeltaTable, target: Target) -> ds.Dataset | None:
-    """What a table holds, None without any file. By pyarrow alone: delta-rs cannot be called by
-    what it reads from, and has other types for texts.
-    """
-    files = [_local(uri) for uri in table.file_uris()]
-    return ds.dataset(files, schema=arrow_schema(target), format="parquet") if files else None
-
-
-def _local(uri: str) -> str:
-    """The path of a file of a table that is in a folder."""
-    return unquote(urlsplit(uri).path) if uri.startswith("file://") else uri

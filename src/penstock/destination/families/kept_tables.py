@@ -188,7 +188,7 @@ class KeptTables(Destination, TakesCopies, HoldsTables, FollowsSchema, TablesFai
         return [tuple(json.loads(name.removeprefix(prefix))) for name in self.ledger.read(prefix)]
 
     def _forget_copy(self, table: TableDefinition | Target, notes: Notes) -> None:
-        for kind in ("begun", "copy", "chunk", "loaded", "parked", "unfit"):
+        for kind in ("altered", "begun", "copy", "chunk", "loaded", "parked", "unfit"):
             notes.update(dict.fromkeys(self.ledger.read(f"{kind}/{table.oid}/")))
 
     def _alter(self, change: SchemaChange, targets: Mapping[int, Target], notes: Notes) -> None:

@@ -19,6 +19,7 @@ from penstock.destination.redshift.dialect import RedshiftDialect, manifest_of
 from penstock.destination.redshift.folded_tables import make_view, members_of, view_of
 from penstock.destination.redshift.options import FoldedTables, RedshiftOptions
 from penstock.destination.redshift.session import RedshiftSession
+from penstock.destination.redshift.sums import WORDS
 from penstock.model.errors import DestinationError, TableRefused
 from penstock.model.table_definition import TableDefinition
 
@@ -41,6 +42,7 @@ class RedshiftDestination(WarehouseDestination):
     )
     failpoints = ("redshift.merged", "redshift.committed", "redshift.copy_loaded")
     options: RedshiftOptions
+    sum_words = WORDS
 
     @cached_property
     def dialect(self) -> RedshiftDialect:

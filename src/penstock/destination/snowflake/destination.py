@@ -11,6 +11,7 @@ from penstock.destination.families.warehouse.loaded_files import CsvFiles
 from penstock.destination.snowflake.dialect import SnowflakeDialect
 from penstock.destination.snowflake.options import SnowflakeOptions
 from penstock.destination.snowflake.session import SnowflakeSession
+from penstock.destination.snowflake.sums import WORDS
 from penstock.model.errors import DestinationError
 
 
@@ -24,6 +25,7 @@ class SnowflakeDestination(WarehouseDestination):
     )
     failpoints = ("snowflake.merged", "snowflake.committed", "snowflake.copy_loaded")
     options: SnowflakeOptions
+    sum_words = WORDS
 
     @cached_property
     def dialect(self) -> SnowflakeDialect:

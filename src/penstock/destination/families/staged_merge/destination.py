@@ -307,7 +307,9 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
             emptied, parts = touched[oid]
             target, at = targets[oid], Mark(watermarks.at(oid), lacking, self._commits + 1)
             held = self.held(target)
-            if held is not None and (held.holds(at) or (oid in begun and held.reaches(at))):
+            # Others may have been brought on since, and the transaction got another number.
+            is_cut = held is not None and (held.lacking > 0 or oid in begun)
+            if held is not None and (held.holds(at) or (is_cut and held.reaches(at))):
                 return ()
             if not parts:
                 return self.apply(no_rows(target, self.typing, emptied=emptied), at)

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
 
+from penstock.destination.contract import SchemaChange
 from penstock.destination.families.change_tables.definition import is_change_table
 from penstock.destination.families.kept_tables import Key, Notes, parked_note
 from penstock.destination.families.ledger import fenced
@@ -23,6 +24,7 @@ from penstock.destination.families.staged_merge.receipt import Mark, StagedChunk
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping
 from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.dialect import Dialect
+from penstock.destination.families.warehouse.done_changes import DoneChanges
 from penstock.destination.families.warehouse.latest_view import (
     drop_view,
     make_view,
@@ -35,13 +37,14 @@ from penstock.destination.families.warehouse.merging import WarehouseMerge
 from penstock.destination.families.warehouse.options import WarehouseOptions
 from penstock.destination.families.warehouse.session import WarehouseSession, one_each
 from penstock.destination.families.warehouse.staged_rows import ROW
+from penstock.destination.families.warehouse.sums import SumWords, sum_query, warehouse_summed_as
 from penstock.destination.families.warehouse.tables import (
     Tables,
     WarehouseAlteration,
     create_table,
     warehouse_tables,
 )
-from penstock.destination.protocols import CopiedByWorkers
+from penstock.destination.protocols import CopiedByWorkers, SummedAs, TableSum, Verifiable
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationError, TableRefused
 from penstock.model.lsn import Frontier
@@ -50,7 +53,7 @@ from penstock.model.table_definition import TableDefinition
 from penstock.objects.bucket import Bucket
 
 
-class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
+class WarehouseDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
     """Rows, schema changes and the position are one transaction of the warehouse. A member gives it
     a session and a dialect, and the class attributes that every destination has.
     """
@@ -67,7 +70,8 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         self._uploaded: list[str] = []
         self._was_checked = False
         self._applied: dict[int, Mark] = {}
-        self._alters = self._finished = 0
+        self._done = DoneChanges(self._noted, pipeline)
+        self._sums: dict[int, tuple[Target, TableSum]] = {}
 
     # -- what a member says ----------------------------------------------------------------------
 
@@ -78,6 +82,10 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
     @property
     @abstractmethod
     def session(self) -> WarehouseSession: ...
+
+    @property
+    @abstractmethod
+    def sum_words(self) -> SumWords: ...
 
     @abstractmethod
     def look(self) -> Sequence[str]:
@@ -131,7 +139,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         finally:
             self._made.clear()
             self._applied.clear()
-            self._alters = self._finished = 0
+            self._done.forget()
             uploaded, self._uploaded = self._uploaded, []
             with suppress(DestinationError):  # what stays is removed at the next start
                 self.loaded_files().remove(uploaded)
@@ -159,8 +167,7 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
             return
         if self.session.in_transaction:
             marks: Notes = {f"held/{oid}": json.dumps(mark) for oid, mark in self._applied.items()}
-            marks["altered"] = json.dumps([self._commits + 1, self._finished])
-            self.ledger.write(self._driver, marks)
+            self.ledger.write(self._driver, {**marks, **self._done.notes()})
         with self.session.outside():
             yield
 
@@ -213,20 +220,31 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
                 alteration.run(self.session)
                 self._make_view(after)
             return
-        commit, done = json.loads(self.ledger.read("altered").get("altered", "[0, 0]"))
-        self._alters += 1
-        if commit == self._commits + 1 and self._alters <= done:
-            self._finished = self._alters
+        if self._done.holds(after.oid):
             return
+        commit = self._commits + 1
         with self.session.alone(after.oid), self._changing_tables():
             there = warehouse_tables(self.session, self.dialect)
-            mark = f"penstock {self.pipeline} {self._commits + 1}/{self._alters}"
-            alteration.resume(self.session, self._run_as_driver, there, mark)
-            one_each(self.dialect.staging_table(after), self.session)
-            self._make_view(after)
-            if view_of(self.dialect, after) != view_name(self.dialect, before):
-                self._drop_view(before)
-        self._finished = self._alters
+            if self._done.is_counted(commit) and alteration.may_be_done(there):
+                self._done.take_from_count()
+            else:
+                marks = self._done.marks(after.oid, commit)
+                alteration.resume(self.session, self._run_as_driver, there, marks)
+                one_each(self.dialect.staging_table(after), self.session)
+                self._make_view(after)
+                if view_of(self.dialect, after) != view_name(self.dialect, before):
+                    self._drop_view(before)
+        self._done.finish(after.oid)
+
+    def _alter(self, change: SchemaChange, targets: Mapping[int, Target], notes: Notes) -> None:
+        self._done.position = change.position
+        super()._alter(change, targets, notes)
+        if not self.dialect.has_transactional_ddl:
+            for oid in self._followed(change, targets):
+                notes |= self._done.forgotten(oid)
+
+    def _noted(self, prefix: str) -> Mapping[str, str]:
+        return self.ledger.read(prefix)
 
     def _make_view(self, target: Target) -> None:
         """Show the rows that a change table leaves, if it is one."""
@@ -302,3 +320,26 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers):
         name = self.loaded_files().put([rows], rows.schema)
         self._uploaded.append(name)
         return name
+
+    # -- verify ----------------------------------------------------------------------------------
+
+    def summed_as(self, plain: str) -> SummedAs:
+        return warehouse_summed_as(self.dialect, self.sum_words, plain)
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """All tables are added up while the pipeline stands still: no snapshot of the warehouse
+        stays for as long as that takes, and not all of them keep one for readers.
+        """
+        for oid, target in self._known().items():
+            place = self.dialect.table_query(target.schema, target.name)
+            if self.session.rows(place):
+                query = sum_query(self.dialect, self.sum_words, target)
+                ((rows, checksum),) = self.session.rows(query)
+                self._sums[oid] = target, TableSum(int(rows), int(checksum))
+        yield
+        self._sums.clear()
+
+    def table_sum(self, table: TableDefinition) -> TableSum | None:
+        target, found = self._sums.get(table.oid, (None, None))
+        return found if target == Target.of(table) else None

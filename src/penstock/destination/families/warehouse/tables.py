@@ -136,12 +136,17 @@ class WarehouseAlteration:
         return self._change() if self._is_in_place() else self._swap()
 
     def resume(
-        self, session: WarehouseSession, run: Callable[[str], None], there: Tables, mark: str
+        self,
+        session: WarehouseSession,
+        run: Callable[[str], None],
+        there: Tables,
+        marks: Sequence[str],
     ) -> None:
         """The same where each statement is committed for itself: what is there tells which of them
         were done before a crash, and nothing is done twice. Where names are exchanged they tell
-        nothing: a table that was made anew has a mark, which no other change has. ``run`` executes
-        a statement, unless another driver took over.
+        nothing: a table that was made anew has a mark, which no other change has: it gets the first
+        of ``marks``, and may have any of them. ``run`` executes a statement, unless another driver
+        took over.
         """
         dialect = self._dialect
         expect_possible(dialect, self._after)
@@ -150,10 +155,10 @@ class WarehouseAlteration:
             and self._found(self._before, there)
             and self._found(self._after, there)
         ):
-            self._expect_own(session, mark)
+            self._expect_own(session, marks)
             run(dialect.drop_table(dialect.table(self._before)))
             return
-        if self._is_done(session, there, mark):
+        if self._is_done(session, there, marks):
             return
         if self._is_in_place() and not self._is_exchanged:
             name = self._before if self._found(self._before, there) else self._after
@@ -163,29 +168,33 @@ class WarehouseAlteration:
         query = f"SELECT {', '.join(self._picked())} FROM {dialect.table(self._before)}"
         run(dialect.create_schema(self._after.schema))
         if not dialect.replaces_all:
-            self._exchange(session, run, query, mark)
+            self._exchange(session, run, query, marks)
             return
-        run(dialect.replace_table(self._after, query, mark))
+        run(dialect.replace_table(self._after, query, marks[0]))
         if self._is_renamed:
             run(dialect.drop_table(dialect.table(self._before)))
 
     def _exchange(
-        self, session: WarehouseSession, run: Callable[[str], None], query: str, mark: str
+        self,
+        session: WarehouseSession,
+        run: Callable[[str], None],
+        query: str,
+        marks: Sequence[str],
     ) -> None:
         """By way of a table with another name. It has the mark as soon as it is there: whoever
         finds it after a crash goes on from it.
         """
         dialect = self._dialect
         other = replace(self._after, name=f"{_SWAPPED}_{self._after.oid}")
-        if not self._is_marked(other, session, mark):
+        if not self._is_marked(other, session, marks):
             run(dialect.drop_table(dialect.table(other)))
-            run(dialect.replace_table(other, query, mark))
+            run(dialect.replace_table(other, query, marks[0]))
         run(dialect.drop_table(dialect.table(self._before)))
         run(dialect.rename_table(other.schema, other.name, self._after.name))
 
-    def _expect_own(self, session: WarehouseSession, mark: str) -> None:
+    def _expect_own(self, session: WarehouseSession, marks: Sequence[str]) -> None:
         """Raise TableRefused where the table of the new name was not made by this very change."""
-        if not self._is_marked(self._after, session, mark):
+        if not self._is_marked(self._after, session, marks):
             raise TableRefused(
                 f"table {self._before.qualified_name} cannot become {self._after.qualified_name}: "
                 f"{self._dialect.name} has a table {self._after.name} already",
@@ -194,12 +203,17 @@ class WarehouseAlteration:
                 table=self._after.oid,
             )
 
-    def _is_marked(self, target: Target, session: WarehouseSession, mark: str) -> bool:
-        return session.rows(self._dialect.mark_query(target)) == [(mark,)]
+    def may_be_done(self, there: Tables) -> bool:
+        """Whether the table does not look as it did before the change, and in no other way."""
+        return self._is_there(self._after, there) or not self._is_there(self._before, there)
 
-    def _is_done(self, session: WarehouseSession, there: Tables, mark: str) -> bool:
+    def _is_marked(self, target: Target, session: WarehouseSession, marks: Sequence[str]) -> bool:
+        found = session.rows(self._dialect.mark_query(target))
+        return len(found) == 1 and found[0][0] in marks
+
+    def _is_done(self, session: WarehouseSession, there: Tables, marks: Sequence[str]) -> bool:
         if self._is_exchanged:
-            return self._is_marked(self._after, session, mark)
+            return self._is_marked(self._after, session, marks)
         # Whether older rows have got their values the columns do not tell.
         is_filled = self._is_in_place() and any(
             self._filled(name, column) is not None for name, column in self._columns.new.items()
