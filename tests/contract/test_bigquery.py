@@ -27,7 +27,7 @@ from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
 from penstock.testing import DestinationContract, TableName
-from penstock.testing.change_builder import UNSET, ChangeBuilder
+from penstock.testing.change_builder import UNSET, ChangeBuilder, Column
 from penstock.testing.contract.deliveries import (
     ITEMS,
     LOOSE,
@@ -173,8 +173,27 @@ def test_a_batch_is_one_script_with_one_merge_a_table(adapter: StandInAdapter) -
     assert begun == [
         *("BEGIN", "UPDATE", "IF", "MERGE", "IF", "INSERT", "DELETE", "INSERT", "COMMIT"),
     ]
-    assert " AND t.`id` BETWEEN 0 AND 2 " in script[3]  # the keys before: no more is read
+    # The keys before: no more is read.
+    assert " AND penstock_kept.`id` BETWEEN 0 AND 2 " in script[3]
     assert [*adapter.stand_in.objects] == [f"{STAGE.removeprefix('gs://')}/shop/notes/1.note.json"]
+
+
+def test_a_column_may_have_the_name_of_an_alias(adapter: StandInAdapter) -> None:
+    """ZetaSQL refuses a column that an alias hides."""
+    destination, builder = opened(adapter), ChangeBuilder()
+    columns = (ITEMS.columns[0], Column("t", "text"), Column("r", "text"))
+    odd = replace(ITEMS, oid=ITEMS.oid + 500, name="odd", columns=columns)
+    destination.prepare([definition(odd)])
+    with builder.transaction():
+        builder.insert(odd, "1", "x", "y")
+    first = builder.cut()
+    with builder.transaction():
+        builder.update(odd, "1", UNSET, "z")
+    second = builder.cut()
+    for some in (first, second):
+        deliver(destination, builder.frontier, [some])
+    (row,) = adapter.rows((odd.schema, odd.name))
+    assert dict(row) == {"id": "1", "t": "x", "r": "z"}
 
 
 def test_a_commit_without_rows_sends_nothing(adapter: StandInAdapter) -> None:

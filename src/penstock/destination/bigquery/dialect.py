@@ -22,7 +22,7 @@ from penstock.destination.families.warehouse.checked_texts import (
     has_room_for,
     scale_of,
 )
-from penstock.destination.families.warehouse.dialect import Dialect, Staged, WarehouseFile
+from penstock.destination.families.warehouse.dialect import KEPT, Dialect, Staged, WarehouseFile
 
 _INTEGERS = ("int2", "int4", "oid", "xid", "cid")
 _MOST_BYTES = 100_000_000
@@ -256,7 +256,7 @@ class BigQueryDialect(Dialect):
         if ends["min"] is None or any(len(str(end)) > _LONGEST_BOUND for end in ends.values()):
             return ""
         first, last = (self._literal(held, ends[end]) for end in ("min", "max"))
-        return f" AND t.{self.quoted(name)} BETWEEN {first} AND {last}"
+        return f" AND {KEPT}.{self.quoted(name)} BETWEEN {first} AND {last}"
 
     def _literal(self, held: str, value: object) -> str:
         if held == "int8":
@@ -265,10 +265,10 @@ class BigQueryDialect(Dialect):
 
     def delete(self, target: Target, relation: str, where: str) -> str:
         picked = f"SELECT 1 FROM {relation} WHERE {where}"
-        return f"DELETE FROM {self.table(target)} t WHERE EXISTS ({picked})"
+        return f"DELETE FROM {self.table(target)} {KEPT} WHERE EXISTS ({picked})"
 
     def in_delete(self, target: Target) -> str:
-        return "t"
+        return KEPT
 
     # -- files -----------------------------------------------------------------------------------
 

@@ -14,6 +14,11 @@ from penstock.destination.families.staged_merge.typed_columns import NO_COLUMNS
 from penstock.destination.families.target import Target
 from penstock.destination.families.warehouse.checked_texts import CheckedTexts, scale_of
 
+KEPT, GIVEN = "penstock_kept", "penstock_given"
+"""What statements call a table and the rows that come to it. No column has such a name: an alias
+that has a column's name hides the column.
+"""
+
 _INTEGERS = ("int2", "int4", "int8", "oid", "xid", "cid")
 
 

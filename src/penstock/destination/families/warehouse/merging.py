@@ -15,7 +15,7 @@ from penstock.destination.families.kept_tables import Key
 from penstock.destination.families.staged_merge.joined_rows import Mask, MergedRows
 from penstock.destination.families.staged_merge.task_writer import PARK
 from penstock.destination.families.target import Target
-from penstock.destination.families.warehouse.dialect import Dialect, WarehouseFile
+from penstock.destination.families.warehouse.dialect import GIVEN, KEPT, Dialect, WarehouseFile
 from penstock.destination.families.warehouse.session import WarehouseSession, one_each
 from penstock.destination.families.warehouse.staged_rows import (
     GONE,
@@ -69,14 +69,14 @@ class WarehouseMerge:
             return
         with self._relation(file) as staged:
             self._delete(staged, "c")
-            self.session.run(self._insert(f"{staged} r"))
+            self.session.run(self._insert(f"{staged} {GIVEN}"))
 
     def _load(self, file: WarehouseFile) -> None:
         if (direct := self.dialect.load_file(self.target, file)) is not None:
             self.session.run(direct)
             return
         with self._relation(file) as staged:
-            self.session.run(self._insert(f"{staged} r"))
+            self.session.run(self._insert(f"{staged} {GIVEN}"))
 
     # -- tables with a key -----------------------------------------------------------------------
 
@@ -101,8 +101,8 @@ class WarehouseMerge:
     def _lacking(self, relation: str, count: int) -> Mask:
         """Which rows that are not known whole find none to keep values of."""
         found = self.session.rows(
-            f"SELECT r.place FROM {relation} r WHERE r.op = '{PARTIAL}' AND NOT EXISTS"
-            f" (SELECT 1 FROM {self._table} t WHERE {self._same_key('b')})"
+            f"SELECT {GIVEN}.place FROM {relation} {GIVEN} WHERE {GIVEN}.op = '{PARTIAL}'"
+            f" AND NOT EXISTS (SELECT 1 FROM {self._table} {KEPT} WHERE {self._same_key('b')})"
         )
         lacking = np.zeros(count, bool)
         lacking[[int(place) for (place,) in found]] = True
@@ -114,16 +114,18 @@ class WarehouseMerge:
                 f"{value} AS c{index}" for index, value in enumerate(self._kept(staged))
             )
             self.session.run(
-                f"CREATE TEMP TABLE {_WHOLE} AS SELECT {picked} FROM {relation} r"
-                f" JOIN {self._table} t ON {self._same_key('b')} WHERE r.op = '{PARTIAL}'"
+                f"CREATE TEMP TABLE {_WHOLE} AS SELECT {picked} FROM {relation} {GIVEN}"
+                f" JOIN {self._table} {KEPT} ON {self._same_key('b')}"
+                f" WHERE {GIVEN}.op = '{PARTIAL}'"
             )
         found = self._delete(relation, "b")
         if not is_replay and found != staged.leaves:
             raise self._not_there(staged.leaves - found)
         if staged.comes:
-            self.session.run(self._insert(f"{relation} r", f"r.op IN ('{NEW}', '{PUT}')"))
+            comes = f"{GIVEN}.op IN ('{NEW}', '{PUT}')"
+            self.session.run(self._insert(f"{relation} {GIVEN}", comes))
         if staged.partial:
-            self.session.run(self._insert(f"{_WHOLE} r"))
+            self.session.run(self._insert(f"{_WHOLE} {GIVEN}"))
             self.session.run(f"DROP TABLE {_WHOLE}")
 
     def _merge_at_once(self, relation: str, staged: WarehouseRows, *, is_replay: bool) -> None:
@@ -132,11 +134,12 @@ class WarehouseMerge:
         kept = ", ".join(
             f"{name} = {value}" for name, value in zip(names, self._kept(staged), strict=True)
         )
-        ops = f"r.op IN ('{NEW}', '{PUT}')" if is_replay else f"r.op = '{NEW}'"
+        ops = f"{GIVEN}.op IN ('{NEW}', '{PUT}')" if is_replay else f"{GIVEN}.op = '{NEW}'"
         bounds = self.dialect.bounds(self.target, staged.rows)
         merge = (
-            f"MERGE INTO {self._table} t USING {relation} r ON {self._same_key('b')}{bounds}"
-            f" WHEN MATCHED AND r.op = '{GONE}' THEN DELETE"
+            f"MERGE INTO {self._table} {KEPT} USING {relation} {GIVEN}"
+            f" ON {self._same_key('b')}{bounds}"
+            f" WHEN MATCHED AND {GIVEN}.op = '{GONE}' THEN DELETE"
             f" WHEN MATCHED THEN UPDATE SET {kept}"
             f" WHEN NOT MATCHED AND {ops} THEN INSERT ({', '.join(names)})"
             f" VALUES ({', '.join(self._values())})"
@@ -154,8 +157,9 @@ class WarehouseMerge:
         for index, value in enumerate(self._values()):
             word, bit = mask_of(index)
             if word in there and index not in self.target.key:
-                unset = self.dialect.has_bit(f"r.{word}", bit)
-                value = f"CASE WHEN {unset} THEN t.{names[index]} ELSE {value} END"  # noqa: PLW2901
+                unset = self.dialect.has_bit(f"{GIVEN}.{word}", bit)
+                there_now = f"{KEPT}.{names[index]}"
+                value = f"CASE WHEN {unset} THEN {there_now} ELSE {value} END"  # noqa: PLW2901
             found.append(value)
         return found
 
@@ -178,8 +182,8 @@ class WarehouseMerge:
         left = np.minimum(count, 0)
         with self._staged(going) as relation:
             found = self.session.rows(
-                f"SELECT r.place, COUNT(*) FROM {there} t JOIN {relation} r"
-                f" ON {self._same_row('t', 'r')} GROUP BY r.place"
+                f"SELECT {GIVEN}.place, COUNT(*) FROM {there} {KEPT} JOIN {relation} {GIVEN}"
+                f" ON {self._same_row(KEPT, GIVEN)} GROUP BY {GIVEN}.place"
             )
             for place, alike in found:
                 left[int(place)] += int(alike)
@@ -221,7 +225,7 @@ class WarehouseMerge:
         picked = ", ".join(
             f"{value} AS {name}" for value, name in zip(self._values(), names, strict=True)
         )
-        added = f"SELECT {picked} FROM {relation.relation} r"
+        added = f"SELECT {picked} FROM {relation.relation} {GIVEN}"
         return f"(SELECT {listed} FROM {self._table} UNION ALL {added})"
 
     def _insert(self, relation: str, where: str = "") -> str:
@@ -232,16 +236,16 @@ class WarehouseMerge:
     def _values(self) -> list[str]:
         types = self.dialect.types
         return [
-            self.dialect.value(types.held_as(plain), f"r.c{index}")
+            self.dialect.value(types.held_as(plain), f"{GIVEN}.c{index}")
             for index, plain in enumerate(self.target.types)
-        ] or [f"r.{ROW}"]
+        ] or [f"{GIVEN}.{ROW}"]
 
     def _delete(self, relation: str, prefix: str) -> int:
         """Rows leave under the keys in these columns; a new one has none there."""
         same = self._same_key(prefix, self.dialect.in_delete(self.target), relation)
         return self.session.run(self.dialect.delete(self.target, relation, same))
 
-    def _same_key(self, prefix: str, table: str = "t", rows: str = "r") -> str:
+    def _same_key(self, prefix: str, table: str = KEPT, rows: str = GIVEN) -> str:
         names, types = self.dialect.columns(self.target), self.dialect.types
         return " AND ".join(
             self.dialect.same(
