@@ -243,7 +243,7 @@ BREAKS = (
         guarantee="Once, in warehouses",
         without="A table that is renamed is dropped where another one has the name and columns.",
         file="destination/families/warehouse/tables.py",
-        edits=(("            self._expect_own(session, mark)\n", ""),),
+        edits=(("            self._expect_own(session, marks)\n", ""),),
         noticed_by=(
             (
                 "contract/test_snowflake.py",
