@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from penstock.source.kafka.marks import End, Mark
+from penstock.source.kafka.marks import End, RowMark
 from penstock.source.kafka.offsets import Partition
 
 TRANSACTIONS = Partition("shop.transaction", 0)
@@ -22,7 +22,7 @@ class Sent:
     """One message; without mark and end it is of no transaction."""
 
     place: Partition
-    mark: Mark | None = None
+    mark: RowMark | None = None
     end: End | None = None
     name: str = ""
 
@@ -30,7 +30,7 @@ class Sent:
 @dataclass
 class Transaction:
     xid: int
-    rows: list[Mark]
+    rows: list[RowMark]
     end: End
 
 
@@ -65,7 +65,7 @@ def random_load(chance: random.Random, data: Sequence[Partition], count: int) ->
             xid += count
         lsn = max(1, end_lsn - chance.randrange(1, 4000))
         load.sequence.append(Sent(TRANSACTIONS, name=f"BEGIN {xid}"))
-        rows: list[Mark] = []
+        rows: list[RowMark] = []
         counts: Counter[str] = Counter()
         order = 0
         for _ in range(chance.choice([0, 1, 1, 2, 3, 8])):
@@ -76,7 +76,7 @@ def random_load(chance: random.Random, data: Sequence[Partition], count: int) ->
             place = chance.choice(data)
             lsn = min(lsn + chance.randrange(50), end_lsn - 1)
             table = place.topic.removeprefix("shop.")
-            mark = Mark(xid, lsn, order, after, table, number)
+            mark = RowMark(xid, lsn, order, after, table, number)
             rows.append(mark)
             counts[table] += 1
             load.sequence.append(Sent(place, mark))

@@ -256,7 +256,7 @@ def translated(statement: str) -> str:
     found = re.sub(r"\bVARIANT\b", "JSON", found)
     # DuckDB's decimals have 38 digits before it multiplies them.
     found = found.replace("CAST(_commit_lsn AS DECIMAL(38, 0))", "CAST(_commit_lsn AS HUGEINT)")
-    found = re.sub(r"\b(r\.m\d+) & ", r"CAST(\1 AS BIGINT) & ", found)
+    found = re.sub(r"\b(penstock_given\.m\d+) & ", r"CAST(\1 AS BIGINT) & ", found)
     return found.replace(
         "SELECT COMMENT FROM INFORMATION_SCHEMA", "SELECT TABLE_COMMENT FROM INFORMATION_SCHEMA"
     )

@@ -19,7 +19,12 @@ from penstock.model.pg_types import builtin_type
 from penstock.model.table_definition import ColumnDefinition, TypeName
 from penstock.model.table_rows import TableRows
 from penstock.model.table_schema import ColumnSchema, TableSchema
-from penstock.transform.anonymizer_functions import AnonymizerFunctions, Call, Known, statement
+from penstock.transform.anonymizer_functions import (
+    AnonymizerFunctions,
+    Known,
+    MaskingCall,
+    statement,
+)
 from penstock.transform.rules import Rules
 from penstock.transform.transform import Transform
 from penstock.transform.transformers.anonymizer import postgres_type
@@ -148,13 +153,13 @@ def test_driver_and_executors_ask_for_the_same_type(
 
 
 def test_the_statement_binds_and_quotes() -> None:
-    call = Call("odd", ("{value}", "it's", 2), "text", "text")
+    call = MaskingCall("odd", ("{value}", "it's", 2), "text", "text")
     assert statement('a"n', call).as_string() == (
         'SELECT CAST("a""n"."odd"(CAST(given.value AS text), %s, %s) AS text)'
         " FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS given (value, place)"
         " ORDER BY given.place"
     )
-    drawn = Call("fake_city", (), "text", "text", random=True)
+    drawn = MaskingCall("fake_city", (), "text", "text", random=True)
     assert "%s::bigint" in statement("anon", drawn).as_string()
     assert "text[]" not in statement("anon", drawn).as_string()
 
@@ -173,7 +178,7 @@ def masked(
     """What becomes of rows where the database answers so."""
     asked: list[list[str]] = []
 
-    def applied(_self: object, _call: Call, given: list[str]) -> list[str]:
+    def applied(_self: object, _call: MaskingCall, given: list[str]) -> list[str]:
         asked.append(given)
         if failure is not None and PLANTED in given:
             raise failure

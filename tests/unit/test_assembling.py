@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.errors import SourceError
-from penstock.source.kafka.assembling import Assembler, Entry, Release
-from penstock.source.kafka.marks import End, Mark, Unmarked, read_boundary, read_mark
+from penstock.source.kafka.assembling import HeldMessage, Release, TransactionAssembler
+from penstock.source.kafka.marks import End, RowMark, Unmarked, read_boundary, read_mark
 from penstock.source.kafka.offsets import NOT_ENDED, Ended, Partition
 from tests.connector_runs import (
     LEFT_OUT,
@@ -45,7 +45,7 @@ class Log:
     next: dict[Partition, int] = field(default_factory=dict)
     ended: Ended = NOT_ENDED
     tops: dict[Partition, tuple[int, int, int]] = field(default_factory=dict)
-    transactions: list[list[Mark]] = field(default_factory=list)
+    transactions: list[list[RowMark]] = field(default_factory=list)
     loose: list[Sent] = field(default_factory=list)
 
     def copy(self) -> Log:
@@ -65,7 +65,7 @@ class Log:
             self.ended = self.ended.then(end.xid, end.lsn, end.millis)
             self.transactions.append([e.mark for e in release.entries if e.mark is not None])
 
-    def _pass(self, entry: Entry[Sent]) -> None:
+    def _pass(self, entry: HeldMessage[Sent]) -> None:
         assert entry.offset == self.next.get(entry.place, 0), "what is taken is a beginning"
         self.next[entry.place] = entry.offset + 1
         if entry.mark is not None:
@@ -78,7 +78,7 @@ class Reading:
     def __init__(self, log: Log, of: Iterable[Partition], limit: int = 10**9) -> None:
         self.of = tuple(of)
         self.log = log
-        self.assembler: Assembler[Sent] = Assembler(
+        self.assembler: TransactionAssembler[Sent] = TransactionAssembler(
             TRANSACTIONS, log.ended, limit, lambda table: partitions_of(table, self.of), log.tops
         )
         self.next = dict(log.next)
@@ -86,7 +86,7 @@ class Reading:
     def read(self, sent: Sent) -> None:
         at = self.next.get(sent.place, 0)
         self.next[sent.place] = at + 1
-        entry = Entry(sent.place, at, sent, 10, sent.mark, sent.end)
+        entry = HeldMessage(sent.place, at, sent, 10, sent.mark, sent.end)
         for release in self.assembler.add(entry):
             self.log.take(release)
 
@@ -97,7 +97,7 @@ class Reading:
 
 def row(xid: int, order: int, place: Partition, after: int = 0, lsn: int = 0) -> Sent:
     table = place.topic.removeprefix("shop.")
-    return Sent(place, Mark(xid, lsn or after + order, order, after, table, xid))
+    return Sent(place, RowMark(xid, lsn or after + order, order, after, table, xid))
 
 
 def end(xid: int, lsn: int, **counts: int) -> Sent:
@@ -215,7 +215,7 @@ def test_a_transaction_that_was_cut_off_and_sent_again_comes_once() -> None:
         ([row(7, 1, A), end(7, 100, a=1), row(7, 2, A1)], "which was completed without it"),
         # Another server, or one that was restored: its clock has gone on.
         ([end(7, 100), Sent(TRANSACTIONS, end=End(8, 50, {}, 0, 9))], "was committed later"),
-        ([end(7, 100), Sent(A, Mark(8, 50, 1, 0, "public.a", 9))], "was committed later"),
+        ([end(7, 100), Sent(A, RowMark(8, 50, 1, 0, "public.a", 9))], "was committed later"),
     ],
 )
 def test_what_fits_no_order_is_refused_by_name(sent: list[Sent], words: str) -> None:

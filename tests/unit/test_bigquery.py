@@ -51,11 +51,11 @@ def test_a_table_lies_by_its_key() -> None:
 @pytest.mark.parametrize(
     ("plain", "keys", "bounds"),
     [
-        ("int8", ["10", "9", None], " AND t.`id` BETWEEN 9 AND 10"),
-        ("text", ["b", "a'"], " AND t.`id` BETWEEN 'a\\'' AND 'b'"),
+        ("int8", ["10", "9", None], " AND penstock_kept.`id` BETWEEN 9 AND 10"),
+        ("text", ["b", "a'"], " AND penstock_kept.`id` BETWEEN 'a\\'' AND 'b'"),
         ("text", ["b", "a" * 1000], ""),
         ("date", ["2026-01-02", "2025-12-31"],
-         " AND t.`id` BETWEEN DATE '2025-12-31' AND DATE '2026-01-02'"),
+         " AND penstock_kept.`id` BETWEEN DATE '2025-12-31' AND DATE '2026-01-02'"),
         ("float8", ["1", "2"], ""),
         ("int8", [None], ""),
     ],

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # By file and the beginning of the hash that detect-secrets gives it, which does not tell it.
 EXPLAINED: dict[tuple[str, str], str] = {
     ("bench/jdbc_driver.py", "d351a645"): "the checksum of a driver",
+    ("tests/contract/test_delta_objects.py", "e511c7c4"): "planted, to be looked for",
     ("docs/change_json.md", "d5e67164"): "the version of a schema",
     ("docs/pipeline_file.md", "5baa61e4"): "shows where a password stands",
     ("src/penstock/cli/main.py", "e5e9fa1b"): "shows where a password stands",

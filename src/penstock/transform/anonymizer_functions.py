@@ -99,7 +99,7 @@ FAMILIES: Final = frozenset(_PROBES)
 
 
 @dataclass(frozen=True)
-class Call:
+class MaskingCall:
     """A function with its arguments, and the type of the column: ``kind`` as Postgres spells it,
     and its ``family``.
     """
@@ -135,9 +135,9 @@ class AnonymizerFunctions:
 
     def __init__(self, url: ConnectionUrl | None) -> None:
         self._url = url
-        self._known: dict[Call, Known] = {}
+        self._known: dict[MaskingCall, Known] = {}
 
-    def known(self, call: Call) -> Known:
+    def known(self, call: MaskingCall) -> Known:
         """What the database says of a call, the first time that it is asked.
 
         Raises UnfitError where there is no such function, or where it does not suit, and
@@ -148,7 +148,7 @@ class AnonymizerFunctions:
                 self._known[call] = ask(session, call)
         return self._known[call]
 
-    def applied(self, call: Call, values: Sequence[str]) -> list[str | None]:
+    def applied(self, call: MaskingCall, values: Sequence[str]) -> list[str | None]:
         """What the function makes of values: one statement.
 
         Raises ValueRefusedError, SourceUnavailable, and UnfitError where the function is another
@@ -179,14 +179,16 @@ class AnonymizerFunctions:
 class OtherFunctionError(UnfitError):
     """The function gives something else than when the pipeline was started."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: MaskingCall) -> None:
         super().__init__(
             f"anon.{call.function} gives other values than when the pipeline was started (another "
             "salt, version, dictionary or server): after a new start the table is copied anew"
         )
 
 
-def _applied(session: Session, call: Call, known: Known, values: Sequence[str]) -> list[str | None]:
+def _applied(
+    session: Session, call: MaskingCall, known: Known, values: Sequence[str]
+) -> list[str | None]:
     if (call, known.mark) not in session.checked:
         if ask(session, call).mark != known.mark:
             raise OtherFunctionError(call)
@@ -197,13 +199,15 @@ def _applied(session: Session, call: Call, known: Known, values: Sequence[str]) 
     return found[: len(values)]
 
 
-def _called(session: Session, call: Call, schema: str, values: Sequence[str]) -> list[str | None]:
+def _called(
+    session: Session, call: MaskingCall, schema: str, values: Sequence[str]
+) -> list[str | None]:
     """One value for each; random functions without the value are only told how many."""
     given: Any = list(values) if call.takes_value else len(values)
     return session.texts(call.function, statement(schema, call), [*call.constants, given])
 
 
-def statement(schema: str, call: Call) -> sql.Composed:
+def statement(schema: str, call: MaskingCall) -> sql.Composed:
     """The query that calls the function for many values, in their order."""
     kind = sql.SQL(call.kind)
     value = sql.SQL("CAST(given.value AS {})").format(kind)
@@ -221,7 +225,7 @@ def statement(schema: str, call: Call) -> sql.Composed:
     )
 
 
-def ask(session: Session, call: Call) -> Known:
+def ask(session: Session, call: MaskingCall) -> Known:
     """What the database says of a call. Raises UnfitError and SourceUnavailable."""
     found = session.rows(_EXTENSION)
     if not found:
@@ -246,7 +250,9 @@ def ask(session: Session, call: Call) -> Known:
     return Known(schema, mark, kept if call.takes_value else ())
 
 
-def _volatility(session: Session, call: Call, extension: int, namespace: int, version: str) -> str:
+def _volatility(
+    session: Session, call: MaskingCall, extension: int, namespace: int, version: str
+) -> str:
     """The worst of all functions that the call can mean. Raises UnfitError."""
     query = _FUNCTIONS.format(
         extension=sql.Literal(extension),
@@ -288,7 +294,7 @@ _REASONS = {
 }
 
 
-def _expect_callable(session: Session, call: Call, schema: str) -> None:
+def _expect_callable(session: Session, call: MaskingCall, schema: str) -> None:
     """Raise UnfitError where the server does not even take the statement, for no value at all."""
     try:
         _called(session, call, schema, [])
@@ -298,12 +304,12 @@ def _expect_callable(session: Session, call: Call, schema: str) -> None:
         raise UnfitError(f"an argument is wrong: {error.why}") from None
 
 
-def _explained(call: Call, error: RefusedCallError) -> UnfitError:
+def _explained(call: MaskingCall, error: RefusedCallError) -> UnfitError:
     why = _REASONS.get(error.sqlstate, "is refused")
     return UnfitError(f"anon.{call.function} {why} ({call.kind}; SQLSTATE {error.sqlstate})")
 
 
-def _expect_values(call: Call, made: Sequence[str | None]) -> None:
+def _expect_values(call: MaskingCall, made: Sequence[str | None]) -> None:
     """Raise UnfitError where no probe gave anything."""
     taken = [text for text in made if not isinstance(text, _Refused)]
     if not taken:
@@ -324,7 +330,7 @@ class _Refused(str):
     __slots__ = ()
 
 
-def _probed(session: Session, call: Call, schema: str) -> list[tuple[str, str | None]]:
+def _probed(session: Session, call: MaskingCall, schema: str) -> list[tuple[str, str | None]]:
     """Known values, and what becomes of each. Raises UnfitError and SourceUnavailable."""
     found: list[tuple[str, str | None]] = []
     for value in _PROBES[call.family] if call.takes_value else [""]:

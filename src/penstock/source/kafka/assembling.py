@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NoReturn, TypeVar
 
 from penstock.model.errors import SourceError
-from penstock.source.kafka.marks import End, Mark
+from penstock.source.kafka.marks import End, RowMark
 from penstock.source.kafka.offsets import Ended, Partition
 
 Message = TypeVar("Message")
@@ -45,14 +45,14 @@ _REMEDY = (
 
 
 @dataclass(slots=True)
-class Entry(Generic[Message]):
+class HeldMessage(Generic[Message]):
     """``message`` is None where it is left out: it was sent again, or says nothing."""
 
     place: Partition
     offset: int
     message: Message | None
     size: int = 0
-    mark: Mark | None = None
+    mark: RowMark | None = None
     end: End | None = None
     epoch: int | None = None
 
@@ -63,8 +63,8 @@ class Release(Generic[Message]):
     transaction with its END.
     """
 
-    entries: list[Entry[Message]]
-    end: Entry[Message] | None = None
+    entries: list[HeldMessage[Message]]
+    end: HeldMessage[Message] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Waiting:
 class _Held:
     """What has come of a transaction."""
 
-    rows: dict[int, tuple[Partition, Mark]] = field(default_factory=dict)
+    rows: dict[int, tuple[Partition, RowMark]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     at: Counter[Partition] = field(default_factory=Counter)
     size: int = 0
@@ -92,10 +92,10 @@ def _is_part(counts: Mapping[str, int], of: Mapping[str, int]) -> bool:
     return all(count <= of.get(table, 0) for table, count in counts.items())
 
 
-class Assembler(Generic[Message]):
+class TransactionAssembler(Generic[Message]):
     """``boundaries`` is the partition with BEGIN and END, ``ended`` the last END whose rows were
     taken, ``limit`` how many bytes are held before no more is asked for. ``tops`` are the last rows
-    that were taken of each partition, as ``Mark.position``.
+    that were taken of each partition, as ``RowMark.position``.
     """
 
     def __init__(
@@ -111,15 +111,15 @@ class Assembler(Generic[Message]):
         self._ended = ended
         self._limit = limit
         self._places = places
-        self._queues: dict[Partition, deque[Entry[Message]]] = {}
+        self._queues: dict[Partition, deque[HeldMessage[Message]]] = {}
         self._held: dict[int, _Held] = {}
-        self._ends: deque[Entry[Message]] = deque()
+        self._ends: deque[HeldMessage[Message]] = deque()
         self._end_of: dict[int, End] = {}
-        self._last: dict[Partition, Mark] = {}
+        self._last: dict[Partition, RowMark] = {}
         self.size = 0
         self.repeated = 0
 
-    def add(self, entry: Entry[Message]) -> Iterator[Release[Message]]:
+    def add(self, entry: HeldMessage[Message]) -> Iterator[Release[Message]]:
         """Take the next message of a partition; what may be taken since. Raises SourceError."""
         if entry.mark is not None:
             self._add_row(entry, entry.mark)
@@ -189,7 +189,7 @@ class Assembler(Generic[Message]):
 
     # -- what comes ------------------------------------------------------------------------------
 
-    def _add_row(self, entry: Entry[Message], mark: Mark) -> None:
+    def _add_row(self, entry: HeldMessage[Message], mark: RowMark) -> None:
         held = self._held.get(mark.xid)
         known = None if held is None else held.rows.get(mark.order)
         what = f"the message at offset {entry.offset} of {entry.place}"
@@ -219,7 +219,7 @@ class Assembler(Generic[Message]):
             held.size += entry.size
             self._last[entry.place] = mark
 
-    def _expect_order(self, what: str, place: Partition, mark: Mark) -> None:
+    def _expect_order(self, what: str, place: Partition, mark: RowMark) -> None:
         last = self._last.get(place)
         if last is None:
             return
@@ -233,7 +233,7 @@ class Assembler(Generic[Message]):
                 f"behind number {last.order} of transaction {last.xid}, the one before it"
             )
 
-    def _add_end(self, entry: Entry[Message], end: End) -> None:
+    def _add_end(self, entry: HeldMessage[Message], end: End) -> None:
         what = f"the END of transaction {end.xid} at offset {entry.offset} of {entry.place}"
         if end.lsn <= self._ended.lsn:
             self._expect_known(what, end.xid, end.millis)
@@ -257,7 +257,7 @@ class Assembler(Generic[Message]):
                 "from one that was restored to an earlier state"
             )
 
-    def _leave_out(self, entry: Entry[Message]) -> None:
+    def _leave_out(self, entry: HeldMessage[Message]) -> None:
         self.repeated += 1
         entry.message, entry.mark, entry.end, entry.size = None, None, None, BESIDE
 
@@ -302,9 +302,9 @@ class Assembler(Generic[Message]):
         self._ended = self._ended.then(end.xid, end.lsn, end.millis)
         return Release(entries, last)
 
-    def _popped(self, end: End, held: _Held) -> list[Entry[Message]]:
+    def _popped(self, end: End, held: _Held) -> list[HeldMessage[Message]]:
         """The rows in their order, and what stands between them in a partition."""
-        found: list[tuple[int, Entry[Message]]] = []
+        found: list[tuple[int, HeldMessage[Message]]] = []
         for place, rows in held.at.items():
             queue, order, left = self._queues[place], 0, rows
             while left:

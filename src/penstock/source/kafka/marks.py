@@ -24,7 +24,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class RowMark:
     """Which row of which transaction a message holds. ``after`` is where the last commit before its
     transaction ends: it rises from transaction to transaction. Before the first one that a
     connector reads it knows none, which is 0; when it says that transaction again, it may know one.
@@ -71,7 +71,7 @@ class Unmarked:
     op: str
 
 
-def read_mark(value: bytes | None, headers: Headers) -> Mark | Unmarked | None:
+def read_mark(value: bytes | None, headers: Headers) -> RowMark | Unmarked | None:
     """What the message of a row says of its transaction; None for one that is in none: a row that
     was there, a tombstone, a logical message. Raises Malformed.
     """
@@ -91,7 +91,7 @@ def read_mark(value: bytes | None, headers: Headers) -> Mark | Unmarked | None:
         xid, lsn = _id(told["id"])
         if int(source["txId"]) != xid:
             raise Malformed(f"it is of transaction {source['txId']}, and of {xid}")
-        return Mark(
+        return RowMark(
             xid,
             lsn,
             _number(told["total_order"], 1, _MOST_EVENTS),

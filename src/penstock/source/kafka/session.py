@@ -17,7 +17,7 @@ from penstock.failpoints import failpoint
 from penstock.model.lsn import Frontier
 from penstock.source.capture.keeper import FilledLog, Limits, LogKeeper
 from penstock.source.capture.stop import Stop
-from penstock.source.kafka.assembling import Entry, Release
+from penstock.source.kafka.assembling import HeldMessage, Release
 from penstock.source.kafka.capture_report import report_of
 from penstock.source.kafka.client import Brokers, TopicReader, failure
 from penstock.source.kafka.debezium_format import Untold
@@ -220,7 +220,7 @@ class TopicSession:
     def _end_transaction(self) -> None:
         self._transcoder.rows.end_transaction(frontier_of(self._offsets.total).commit_lsn)
 
-    def _pass(self, entry: Entry[Any]) -> None:
+    def _pass(self, entry: HeldMessage[Any]) -> None:
         """Go on behind a message that says nothing more."""
         self._counts.messages += 1
         state = self._offsets.partitions[entry.place]

@@ -15,7 +15,13 @@ from penstock.cadence import paced
 from penstock.config.kafka_source import KafkaSourceConfig
 from penstock.model.errors import SourceError
 from penstock.source.capture.say import say
-from penstock.source.kafka.assembling import BESIDE, Assembler, Entry, Release, Waiting
+from penstock.source.kafka.assembling import (
+    BESIDE,
+    HeldMessage,
+    Release,
+    TransactionAssembler,
+    Waiting,
+)
 from penstock.source.kafka.debezium_format import Untold
 from penstock.source.kafka.events import Event, Malformed, MessageFormat
 from penstock.source.kafka.left_out import LeftOut
@@ -50,7 +56,7 @@ class WholeTransactions:
         self._left_out = left_out
         self.boundaries = Partition(self._topic, 0)
         state = offsets.partitions.get(self.boundaries, PartitionState(0))
-        self._assembler: Assembler[Any] = Assembler(
+        self._assembler: TransactionAssembler[Any] = TransactionAssembler(
             self.boundaries,
             state.ended,
             source.transaction_bytes,
@@ -79,13 +85,13 @@ class WholeTransactions:
         place, offset = Partition(message.topic(), message.partition()), message.offset()
         if message.error() is not None:
             # The partition's end, which is passed once all before it was taken.
-            yield from self._assembler.add(Entry(place, offset, message, BESIDE))
+            yield from self._assembler.add(HeldMessage(place, offset, message, BESIDE))
             return
         if offset < self._next.get(place, self._offsets.partitions[place].next):
             return
         self._next[place] = offset + 1
         size = BESIDE + len(message.value() or b"") + len(message.key() or b"")
-        entry = Entry(place, offset, message, size, epoch=message.leader_epoch())
+        entry = HeldMessage(place, offset, message, size, epoch=message.leader_epoch())
         try:
             self._read(entry, message)
         except Malformed as wrong:
@@ -95,7 +101,7 @@ class WholeTransactions:
         yield from self._assembler.add(entry)
         self._counts.repeated += self._assembler.repeated - before
 
-    def _read(self, entry: Entry[Any], message: Any) -> None:
+    def _read(self, entry: HeldMessage[Any], message: Any) -> None:
         place = entry.place
         if place == self.boundaries:
             entry.message, entry.end = None, read_boundary(message.value())

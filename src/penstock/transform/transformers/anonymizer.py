@@ -19,7 +19,7 @@ from penstock.transform.transformers.contract import (
 )
 
 if TYPE_CHECKING:
-    from penstock.transform.anonymizer_functions import AnonymizerFunctions, Argument, Call
+    from penstock.transform.anonymizer_functions import AnonymizerFunctions, Argument, MaskingCall
 
 _VALUE = "{value}"
 _HASHES = frozenset({"hash", "digest"})
@@ -60,15 +60,15 @@ class Anonymizer(Transformer):
         self._functions = functions
 
     @property
-    def call(self) -> Call:
+    def call(self) -> MaskingCall:
         """Raises UnfitError for a type that may be another one in the database of the function."""
-        from penstock.transform.anonymizer_functions import Call
+        from penstock.transform.anonymizer_functions import MaskingCall
 
         kind = postgres_type(self.facts)
         if kind is None:
             raise UnfitError(f"anonymizer does not take {self.facts.type_name}")
         options = self.options
-        return Call(
+        return MaskingCall(
             options.function, tuple(options.arguments), kind, self.facts.family, self.is_random
         )
 
