@@ -7,17 +7,20 @@ import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.spark.environment import pack
+from penstock.verify.verification import verify
 from tests.crash.penstock_run import PenstockCopy, PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.integration.copied_tables import CopiedTables
 from tests.lacking import lacks
 from tests.objects_server import SECRET, ObjectServer
+from tests.pipelines import engine_on
 from tests.spark_cluster import SparkCluster, why_not
 from tests.threads_engine import Threads
 
@@ -122,6 +125,64 @@ def test_a_pipeline_on_isolated_workers(
     finally:
         run.end()
     assert SECRET not in run.output + cluster.said()
+
+
+def lake_in(store: ObjectServer, lake: str, catalog: str) -> dict[str, Any]:
+    """A destination that has nothing of the driver's disk."""
+    place, options = f"{store.place()}/lake", store.direct_options
+    if lake == "delta":
+        return {"path": place, "path_options": options}
+    if lake == "ducklake":
+        return {"catalog": catalog, "data_path": place, "data_options": options}
+    properties = {
+        "s3.endpoint": options["endpoint"],
+        "s3.access-key-id": options["access_key_id"],
+        "s3.secret-access-key": options["secret_access_key"],
+        "s3.region": options["region"],
+    }
+    stage = {"stage": f"{store.place()}/stage", "stage_options": options}
+    return {"catalog": catalog, "warehouse": place, "properties": properties, **stage}
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("lake", ["delta", "iceberg", "ducklake"])
+def test_a_lake_on_isolated_workers(
+    shop: PipelineUnderTest,
+    target_url: str,
+    cluster: SparkCluster,
+    object_server: ObjectServer,
+    lake: str,
+) -> None:
+    """Executors put copies and batches into the bucket, where the driver finds them: they see no
+    folder of his.
+    """
+    shop.also(
+        destination={"type": lake, **lake_in(object_server, lake, target_url)},
+        batch={"max_age": "1s"},
+    )
+
+    def run() -> None:
+        until = PenstockRun(shop.file, "--until-caught-up")
+        try:
+            until.wait_done()
+        except BaseException:
+            print(until.output[-5000:], cluster.said())
+            raise
+        finally:
+            until.end()
+
+    run()
+    shop.execute(
+        "UPDATE items SET name = 'new' WHERE id < 1000",
+        "DELETE FROM items WHERE id > 4000",
+        "ALTER TABLE items ADD price numeric(8,2) NOT NULL DEFAULT 0.5",
+        "INSERT INTO items VALUES (9000, 'last', 1.25)",
+    )
+    run()
+    report = verify(shop.config, shop.file, make_engine=engine_on(Threads(1)))
+    assert report.equal, report.tables
+    assert [table.target_rows for table in report.tables] == [4001]
+    assert not [path for path in shop.folder.iterdir() if "stage" in path.name]
 
 
 @pytest.mark.release
