@@ -24,12 +24,12 @@ ORDERS = table("orders", Column("id", "int8", key=True), Column("total", "int8")
 NOTES = table("notes", Column("id", "int8", key=True), Column("body", "text"))
 
 
-def options_for(url: str, folder: Path, **more: Any) -> WebhooksOptions:
+def options_for(url: str, place: Path | str, **more: Any) -> WebhooksOptions:
     """As a pipeline file would have them, with what a receiver on loopback needs."""
     return WebhooksOptions.model_validate(
         {
             "url": url,
-            "path": str(folder),
+            "path": str(place),
             "secret_key": KEY,
             "allow": ["127.0.0.0/8"],
             "http": True,
@@ -43,9 +43,9 @@ class Shop:
     """Two tables, some receivers. ``close`` at the end."""
 
     def __init__(
-        self, url: str, folder: Path, receiver: Receiver, *, name: str = PIPELINE, **more: Any
+        self, url: str, place: Path | str, receiver: Receiver, *, name: str = PIPELINE, **more: Any
     ) -> None:
-        self.options = options_for(url, folder, **more)
+        self.options = options_for(url, place, **more)
         self.receiver = receiver
         self.database = Database(self.options.url, name, "test")
         self.database.set_up()

@@ -20,6 +20,7 @@ from penstock.destination.webhooks.subscription import WebhookSubscription
 from penstock.destination.webhooks.subscriptions import Subscriptions
 from penstock.testing import Adapter, DestinationContract, parse_line
 from tests.contract.queue_adapter import QueueAdapter
+from tests.objects_server import ObjectServer
 from tests.webhook_receiver import Received, Receiver, wait_until
 
 PIPELINE = "shop"
@@ -33,19 +34,19 @@ class WebhooksAdapter(QueueAdapter):
     chunk_waits_for_commit: ClassVar[bool] = True
     chunk_is_sent: ClassVar[bool] = False
 
-    def __init__(self, url: str, folder: Path, receiver: Receiver) -> None:
+    def __init__(self, url: str, place: str, receiver: Receiver, **more: Any) -> None:
         super().__init__()
-        self.folder = folder
         self.receiver = receiver
         self.options = WebhooksOptions.model_validate(
             {
                 "url": url,
-                "path": str(folder),
+                "path": place,
                 "secret_key": KEY,
                 "allow": ["127.0.0.0/8"],
                 "http": True,
                 "max_body": "64MiB",
                 "retry": {"first": 0.05, "longest": 0.5},
+                **more,
             }
         )
         self.database = Database(ConnectionUrl(url), PIPELINE, "test")
@@ -77,7 +78,7 @@ class WebhooksAdapter(QueueAdapter):
 
     def _committed(self) -> set[str]:
         """The ids of all that stands in the outbox; what is gone from there was delivered."""
-        storage = outbox_storage(str(self.folder), PIPELINE)
+        storage = outbox_storage(self.options.path, PIPELINE, self.options.revealed_path_options)
         with self.database.transaction("test") as conn:
             rows = conn.execute("SELECT number, file FROM penstock.webhook_segment").fetchall()
         found: set[str] = set()
@@ -101,6 +102,18 @@ def receiver() -> Iterator[Receiver]:
 class TestWebhooks(DestinationContract):
     @pytest.fixture
     def adapter(self, database: str, tmp_path: Path, receiver: Receiver) -> Iterator[Adapter]:
-        adapter = WebhooksAdapter(database, tmp_path, receiver)
+        adapter = WebhooksAdapter(database, str(tmp_path), receiver)
+        yield adapter
+        adapter.close()
+
+
+@pytest.mark.release
+class TestWebhooksInAnObjectStore(DestinationContract):
+    @pytest.fixture
+    def adapter(
+        self, database: str, object_server: ObjectServer, receiver: Receiver
+    ) -> Iterator[Adapter]:
+        options = object_server.direct_options
+        adapter = WebhooksAdapter(database, object_server.place(), receiver, path_options=options)
         yield adapter
         adapter.close()

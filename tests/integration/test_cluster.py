@@ -23,6 +23,8 @@ from tests.objects_server import SECRET, ObjectServer
 from tests.pipelines import engine_on
 from tests.spark_cluster import SparkCluster, why_not
 from tests.threads_engine import Threads
+from tests.webhook_receiver import Receiver
+from tests.webhook_shop import KEY, Shop
 
 # Some tens of megabytes: work for several tasks.
 MORE_ROWS = """
@@ -183,6 +185,46 @@ def test_a_lake_on_isolated_workers(
     assert report.equal, report.tables
     assert [table.target_rows for table in report.tables] == [4001]
     assert not [path for path in shop.folder.iterdir() if "stage" in path.name]
+
+
+@pytest.mark.release
+def test_webhooks_on_isolated_workers(
+    shop: PipelineUnderTest, target_url: str, cluster: SparkCluster, object_server: ObjectServer
+) -> None:
+    """Executors put events into the bucket, where whoever delivers finds them."""
+    with Receiver() as receiver:
+        place, options = object_server.place(), object_server.direct_options
+        subscribed = Shop(target_url, place, receiver, name=shop.config.name, path_options=options)
+        subscribed.add("/hook", tables=["public.items"])
+        shop.also(
+            destination={
+                "type": "webhooks",
+                "url": target_url,
+                "path": place,
+                "path_options": options,
+                "secret_key": KEY,
+                "allow": ["127.0.0.0/8"],
+                "http": True,
+            }
+        )
+        run = PenstockRun(shop.file)
+
+        def arrived(*ids: int) -> bool:
+            run.expect_running()
+            return set(ids) <= set(subscribed.ids("/hook"))
+
+        try:
+            wait_until(lambda: arrived(*range(1, 5001)), "copied rows have arrived", 300)
+            shop.execute("INSERT INTO items VALUES (9000, 'last')")
+            wait_until(lambda: arrived(9000), "the change has arrived", 300)
+            run.stop()
+        except BaseException:
+            print(run.output[-5000:], cluster.said())
+            raise
+        finally:
+            run.end()
+            subscribed.close()
+        assert SECRET not in run.output + cluster.said()
 
 
 @pytest.mark.release

@@ -15,6 +15,8 @@ from standardwebhooks import Webhook
 
 from penstock.destination.webhooks import managing
 from penstock.destination.webhooks.delivery.service import WebhookService
+from penstock.destination.webhooks.destination import WebhooksDestination
+from penstock.destination.webhooks.outbox import files_by_driver, mark_of, outbox_storage
 from penstock.metrics.catalogue import (
     WEBHOOK_BEHIND,
     WEBHOOK_DELIVERED,
@@ -27,6 +29,8 @@ from penstock.model.source_identity import SourceIdentity
 from penstock.model.watermarks import Watermarks
 from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.deliveries import deliver
+from tests.objects_proxy import Fault
+from tests.objects_server import SECRET, ObjectServer
 from tests.webhook_receiver import Received, Receiver, Reply, wait_until
 from tests.webhook_shop import NOTES, ORDERS, PIPELINE, Shop, options_for
 
@@ -353,6 +357,46 @@ def test_the_outbox_is_emptied_and_bounded(
     kept = shop.wait_for_state(dead, "disabled")
     assert "too far behind" in kept.reason
     wait_until(lambda: not list((tmp_path / "shop").glob("*.arrow")))
+
+
+def test_an_outbox_in_an_object_store(
+    database: str, receiver: Receiver, object_server: ObjectServer
+) -> None:
+    place, options = object_server.place(), object_server.options
+    shop = Shop(database, place, receiver, path_options=options)
+    one, dead = shop.add("/hook"), shop.add("/dead")
+    receiver.decide["/dead"] = lambda _: Reply(503)
+    destination = shop.start()
+    destination.check()
+    shop.insert(0, 10)
+    shop.wait_for("/hook", *range(10))
+    # Its driver dies; what one of its tasks had written, and nobody committed, goes.
+    stale = destination.writer()
+    with shop.builder.transaction():
+        shop.builder.insert(ORDERS, "99", "99")
+    left = shop.builder.cut()
+    shop.stop()
+    stale.write([left])
+    receiver.decide.clear()
+    destination = shop.start()
+    shop.insert(10, 10)
+    for path in ("/hook", "/dead"):
+        shop.wait_for(path, *range(20))
+        assert 99 not in shop.ids(path)
+    storage = outbox_storage(place, PIPELINE, options)
+    wait_until(lambda: files_by_driver(storage) == {mark_of(2): 2})
+    object_server.proxy.set(lambda kind, _: Fault(403) if kind == "GET" else None)
+    with pytest.raises(DestinationError, match="the store refuses") as caught:
+        destination.check()
+    assert SECRET not in f"{caught.value} {caught.value.remedy}"
+    object_server.proxy.set()
+    shop.stop()
+    assert {shop.subscriptions.one(each).state for each in (one, dead)} == {"active"}
+    forgotten = WebhooksDestination(shop.options, PIPELINE)
+    forgotten.forget()
+    forgotten.close()
+    assert not storage.list()
+    shop.close()
 
 
 def test_another_folder_than_the_drivers_is_refused_and_nothing_is_passed(

@@ -21,7 +21,7 @@ from penstock.destination.webhooks.outbox_index import OutboxWritten
 from penstock.destination.webhooks.signing import new_secret
 from penstock.destination.webhooks.subscription import Kept, OutboxPlace, WebhookSubscription
 from penstock.destination.webhooks.views import Asked
-from penstock.model.errors import DestinationError
+from penstock.model.errors import DestinationError, DestinationUnavailable, LogUnavailable
 from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.deliveries import definition
 from tests.webhook_shop import ORDERS, PIPELINE, options_for
@@ -34,6 +34,8 @@ class Index:
         self.driver = 0
         self.segments: list[SegmentEntry] = []
         self.saved: list[Saved] = []
+        self.files: list[str] = []
+        """Those that nobody needs any more."""
 
     def take_over(self) -> None: ...
 
@@ -42,6 +44,9 @@ class Index:
 
     def save(self, saved: list[Saved]) -> None:
         self.saved += saved
+
+    def retire(self, max_bytes: int, max_age: float) -> tuple[list[str], list[str]]:
+        return self.files, []
 
 
 class OneSubscription:
@@ -184,3 +189,88 @@ def test_only_the_outboxs_own_files_are_known_by_their_names(delivery: Delivery)
     for strange in ("!notes", "1-driver", "00000001-x.arrow", "report.arrow"):
         delivery.storage.write(strange, b"", durable=False)
     assert files_by_driver(delivery.storage) == {file: 12, "00000012-driver": 12}
+
+
+class Troubled:
+    """Stands before the outbox's place: each read or removal is what the test says."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self.trouble: list[Exception] = []
+
+    def read_bytes(self, name: str) -> bytes | None:
+        self._meet()
+        return self._storage.read_bytes(name)
+
+    def delete(self, *names: str) -> None:
+        self._meet()
+        self._storage.delete(*names)
+
+    def _meet(self) -> None:
+        if self.trouble:
+            raise self.trouble.pop()
+
+
+def test_a_place_that_does_not_answer_is_waited_for_by_who_reads_by_himself(
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.destination.webhooks.delivery.deliverer._AWAY_SECONDS", 0.01)
+
+    async def deliver() -> None:
+        place: Any = Troubled(delivery.storage)
+        deliverer = delivery.deliverer(place)
+        await deliverer._call(deliverer._progress.take_over)
+        deliverer._driver = 7
+        place.trouble = [DestinationUnavailable("away"), LogUnavailable("away")]
+        await deliverer._look()
+        (worker,) = deliverer._workers.values()
+        await asyncio.gather(*deliverer._reading.values())
+        await settled(deliverer)
+        assert (worker.ended, sorted(delivery.requests.sent)) == (None, [0, 1, 2])
+        assert not place.trouble
+        await deliverer._let_go(worker.kept.id)
+        deliverer.close()
+
+    delivery.open(7)
+    delivery.commit(3)
+    asyncio.run(deliver())
+
+
+def test_a_place_that_refuses_ends_deliveries_and_no_subscription(delivery: Delivery) -> None:
+    async def deliver() -> None:
+        place: Any = Troubled(delivery.storage)
+        deliverer = delivery.deliverer(place)
+        deliverer._driver = 7
+        place.trouble = [DestinationError("the store refuses")]
+        with pytest.raises(DestinationError, match="the store refuses"):
+            async with asyncio.timeout(30):
+                await deliverer.run(asyncio.Event())
+        (worker,) = deliverer._workers.values()
+        assert (worker.ended, delivery.requests.sent) == (None, [])
+        await deliverer._let_go(worker.kept.id)
+        deliverer.close()
+
+    delivery.open(7)
+    delivery.commit(3)
+    asyncio.run(deliver())
+
+
+def test_what_could_not_be_removed_is_removed_the_next_time(delivery: Delivery) -> None:
+    async def deliver() -> None:
+        place: Any = Troubled(delivery.storage)
+        deliverer = delivery.deliverer(place)
+        await deliverer.begin()
+        delivery.index.files = [delivery.index.segments[0].file]
+        place.trouble = [DestinationUnavailable("away")]
+        with pytest.raises(DestinationUnavailable):
+            await deliverer._retire()
+        delivery.index.files = []
+        await deliverer._retire()
+        assert files_by_driver(delivery.storage) == {mark_of(7): 7}
+        for name in list(deliverer._workers):
+            await deliverer._let_go(name)
+        deliverer.close()
+
+    delivery.open(7)
+    delivery.commit(3)
+    asyncio.run(deliver())

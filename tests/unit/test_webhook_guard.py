@@ -181,7 +181,8 @@ def test_secrets_are_sealed_and_keys_can_change(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     "more",
     [
-        {"path": "s3://bucket/x"},
+        {"path": "ftp://host/x"},
+        {"path_options": {"region": "eu-central-1"}},
         {"secret_key": "short"},
         {"api": {"token": "short"}},
         {"allow": ["10.0.0.1/8"]},

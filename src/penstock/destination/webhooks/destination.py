@@ -31,6 +31,7 @@ from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import (
     OpenOutbox,
     ViewFile,
+    expect_usable,
     files_by_driver,
     mark_of,
     outbox_storage,
@@ -45,6 +46,7 @@ from penstock.model.errors import DestinationError, DestinationUnavailable, LogE
 from penstock.model.source_identity import SourceIdentity
 from penstock.model.table_definition import TableDefinition
 from penstock.model.watermarks import Watermarks
+from penstock.objects.bucket import is_bucket
 from penstock.transform.filter import Filter
 
 if TYPE_CHECKING:
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     from penstock.metrics.registry import Registry
 
 FORMATS = ("penstock", "debezium", "cloudevents")
+# In an object store each file is a request to pay for.
+_BUCKET_BATCH_AGE = 1.0
 # Receivers have limits of their own; what is larger than max_body is refused for each of them.
 _NO_LIMIT = 2**40
 
@@ -82,7 +86,10 @@ class WebhooksDestination(
         super().__init__(options, pipeline)
         self._database = Database(options.url, pipeline, "outbox")
         self._index = OutboxIndex(self._database)
-        self._outbox = OpenOutbox(outbox_storage(options.path, pipeline))
+        storage = outbox_storage(options.path, pipeline, options.revealed_path_options)
+        self._outbox = OpenOutbox(storage)
+        if is_bucket(options.path):
+            self.capabilities = replace(self.capabilities, batch_age=_BUCKET_BATCH_AGE)
         self._formats = {
             name: Formats(FormatOptions.model_validate(options.of_format(name)), pipeline)
             for name in FORMATS
@@ -102,6 +109,9 @@ class WebhooksDestination(
 
     def check(self) -> Sequence[str]:
         self._database.check()
+        if is_bucket(self.options.path):
+            # Of a folder it is asked whether executors see it (penstock.spark.shared_folders).
+            expect_usable(self._outbox.storage)
         return ()
 
     def open(self) -> None:

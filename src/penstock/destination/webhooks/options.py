@@ -10,17 +10,19 @@ import binascii
 import ipaddress
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
 from penstock.config.connection_url import ConnectionUrl
 from penstock.config.metrics_config import AddressText, ListenAddress
+from penstock.config.models import StorageOption
 from penstock.config.quantities import Duration, Size
 from penstock.destination.contract import DestinationOptions
 from penstock.destination.encode.debezium.options import DebeziumOptions
 from penstock.destination.encode.penstock_options import PenstockOptions
 from penstock.destination.families.queue.finders import IdentityName
 from penstock.destination.families.queue.options import LaneBy
+from penstock.objects.bucket import is_bucket
 
 _SHORTEST_TOKEN = 16
 
@@ -35,10 +37,12 @@ def _network(value: str) -> str:
     return value
 
 
-def _folder(value: str) -> str:
-    if "://" in value:
+def _place(value: str) -> str:
+    if "://" in value and not is_bucket(value):
         raise PydanticCustomError(
-            "folder", "Input should be a folder that driver and executors share, not an address"
+            "place",
+            "Input should be a folder that driver and executors share, or a place in an object "
+            "store such as s3://bucket/prefix",
         )
     return value
 
@@ -87,12 +91,14 @@ class BacklogOptions(DestinationOptions):
 
 
 class WebhooksOptions(DestinationOptions):
-    """``url`` is a Postgres database for subscriptions and positions, ``path`` the folder of the
-    outbox. ``deliver``: by `penstock run`, or by `penstock webhooks serve`.
+    """``url`` is a Postgres database for subscriptions and positions. ``path`` is where the outbox
+    is: a folder, or a place in an object store with the options of its client. ``deliver``: by
+    `penstock run`, or by `penstock webhooks serve`.
     """
 
     url: ConnectionUrl
-    path: Annotated[str, Field(min_length=1), AfterValidator(_folder)]
+    path: Annotated[str, Field(min_length=1), AfterValidator(_place)]
+    path_options: dict[str, StorageOption] = Field(default_factory=dict)
     deliver: Literal["run", "serve"] = "run"
     api: ApiOptions | None = None
     secret_key: Annotated[SecretStr, AfterValidator(_key)] | None = None
@@ -106,6 +112,19 @@ class WebhooksOptions(DestinationOptions):
     penstock: PenstockOptions = PenstockOptions()
     debezium: DebeziumOptions = DebeziumOptions()
     identity: IdentityName | None = None
+
+    @property
+    def revealed_path_options(self) -> dict[str, str]:
+        """The options of the store as they are. Never log them."""
+        return {name: value.get_secret_value() for name, value in self.path_options.items()}
+
+    @model_validator(mode="after")
+    def _options_have_a_store(self) -> WebhooksOptions:
+        if self.path_options and not is_bucket(self.path):
+            raise PydanticCustomError(
+                "path_options", "path_options are those of an object store, and path is a folder"
+            )
+        return self
 
     def of_format(self, name: str) -> dict[str, Any]:
         """What the formats of all queues take, for one of them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,8 @@ from penstock.changelog.storage.contract import Storage
 from penstock.changelog.storage.opened import open_storage
 from penstock.decode.row_values import READ_ORDINAL
 from penstock.destination.webhooks.outbox_index import OutboxFile
+from penstock.model.errors import DestinationError, DestinationUnavailable
+from penstock.objects.bucket import Owner
 
 # A file is read whole by whoever delivers: small enough to hold some of them.
 FILE_BYTES = 4 * 2**20
@@ -44,8 +46,33 @@ SCHEMA = pa.schema(
 """``apart`` tells events of one position apart: copied rows, and tables of one statement."""
 
 
-def outbox_storage(path: str, pipeline: str) -> Storage:
-    return open_storage(path).child(pipeline)
+_OUTBOX = Owner(
+    "destination webhooks: the outbox",
+    "destination.path",
+    "destination.path_options",
+    DestinationError,
+    DestinationUnavailable,
+)
+
+
+def outbox_storage(path: str, pipeline: str, options: Mapping[str, str] | None = None) -> Storage:
+    """``options`` are those of the client of an object store."""
+    return open_storage(path, options, owner=_OUTBOX).child(pipeline)
+
+
+def expect_usable(storage: Storage) -> None:
+    """Write, list, read and remove a file of our own. Raises what the place says; nothing stays."""
+    name, content = f"check-{uuid.uuid4().hex}", b"written by penstock check"
+    storage.write(name, content, durable=True)
+    try:
+        if name not in dict(storage.list()) or storage.read_bytes(name) != content:
+            raise DestinationError(
+                f"destination webhooks: {storage.full(name)} was written, and cannot be read or "
+                "listed",
+                remedy="use a store that shows an object as soon as it was written",
+            )
+    finally:
+        storage.delete(name)
 
 
 def prefix_of(driver: int) -> str:

@@ -30,7 +30,13 @@ from penstock.destination.webhooks.outbox import (
 from penstock.destination.webhooks.subscription import Kept, OutboxPlace
 from penstock.destination.webhooks.subscriptions import Subscriptions
 from penstock.failpoints import failpoint
-from penstock.model.errors import DestinationError, DestinationUnavailable, LogUnavailable
+from penstock.model.errors import (
+    DestinationError,
+    DestinationUnavailable,
+    LogError,
+    LogUnavailable,
+    PenstockError,
+)
 
 _TURN_SECONDS = 0.1
 _SAVE_SECONDS = paced(1.0)
@@ -77,6 +83,10 @@ class Deliverer:
         self._saved: dict[str, tuple[OutboxPlace, str]] = {}
         self._cache: OrderedDict[int, OutboxSegment] = OrderedDict()
         self._loading: dict[int, asyncio.Task[OutboxSegment | None]] = {}
+        self._retired: set[str] = set()
+        """Files that nobody needs, and that are not removed yet."""
+        self._refused: PenstockError | None = None
+        """What the place of the outbox said, where it was met by a worker that reads by itself."""
         self.woken = asyncio.Event()
 
     async def begin(self) -> None:
@@ -85,10 +95,14 @@ class Deliverer:
         await self._look()
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Until ``stopping``, after ``begin``. Raises Fenced where another one delivers."""
+        """Until ``stopping``, after ``begin``. Raises Fenced where another one delivers, and what
+        refuses the outbox: no subscription is at fault, and none moves.
+        """
         loop = asyncio.get_running_loop()
         next_save = next_retire = loop.time()
         while not stopping.is_set():
+            if self._refused is not None:
+                raise self._refused
             try:
                 await self._look()
                 if loop.time() >= next_retire:
@@ -101,7 +115,7 @@ class Deliverer:
                     await self._count()
                     next_save = loop.time() + _SAVE_SECONDS
             except (DestinationUnavailable, LogUnavailable) as error:
-                _log.warning(error.message, extra={"event": "webhooks_database_away"})
+                _log.warning(error.message, extra={"event": "webhooks_away"})
                 await _pause(stopping, _AWAY_SECONDS)
             self.woken.clear()
             await _pause(self.woken, _TURN_SECONDS)
@@ -117,9 +131,9 @@ class Deliverer:
                     await asyncio.gather(*(w.rest() for w in self._workers.values()))
             await asyncio.gather(*(self._let_go(name) for name in list(self._workers)))
             await self._save(everything=True)
-        except DestinationUnavailable as error:
+        except (DestinationUnavailable, LogUnavailable) as error:
             # What was delivered since the last time comes again.
-            _log.warning(error.message, extra={"event": "webhooks_database_away"})
+            _log.warning(error.message, extra={"event": "webhooks_away"})
         finally:
             self.close()
 
@@ -251,10 +265,18 @@ class Deliverer:
             self._reading[name] = asyncio.get_running_loop().create_task(self._catch_up(worker))
 
     async def _catch_up(self, worker: Worker) -> None:
-        try:
-            await self._read_on(worker)
-        except Exception as error:
-            worker.end("paused", f"the outbox cannot be read: {type(error).__name__}: {error}")
+        while worker.ended is None:
+            try:
+                await self._read_on(worker)
+                return
+            except (DestinationUnavailable, LogUnavailable):
+                await asyncio.sleep(_AWAY_SECONDS)
+            except (DestinationError, LogError) as error:
+                self._refused = error
+                self.woken.set()
+                return
+            except Exception as error:
+                worker.end("paused", f"the outbox cannot be read: {type(error).__name__}: {error}")
 
     async def _read_on(self, worker: Worker) -> None:
         view = worker.kept.wanted.view
@@ -290,6 +312,9 @@ class Deliverer:
     async def _loaded(self, entry: SegmentEntry) -> OutboxSegment | None:
         try:
             found = await asyncio.to_thread(read_segment, self._storage, entry.number, entry.file)
+        except (DestinationUnavailable, LogUnavailable) as error:
+            _log.warning(error.message, extra={"event": "webhooks_away"})
+            raise
         finally:
             del self._loading[entry.number]
         if found is None:
@@ -354,7 +379,12 @@ class Deliverer:
             gone = set(files)
             for view, entries in self._entries.items():
                 self._entries[view] = [entry for entry in entries if entry.file not in gone]
-            await asyncio.to_thread(self._storage.delete, *files)
+        # The index has forgotten them: what cannot be removed now is tried again, and if this
+        # process dies before that, the next driver removes it.
+        self._retired.update(files)
+        if self._retired:
+            await asyncio.to_thread(self._storage.delete, *sorted(self._retired))
+            self._retired.clear()
 
     async def _call(self, function: Callable[_P, _T], *args: _P.args, **more: _P.kwargs) -> _T:
         loop = asyncio.get_running_loop()

@@ -103,7 +103,9 @@ class WebhookService:
         ]
         requests = Requests(self._options)
         api = Api(self._options, databases[1], requests)
-        storage = outbox_storage(self._options.path, self._pipeline)
+        storage = outbox_storage(
+            self._options.path, self._pipeline, self._options.revealed_path_options
+        )
         counts = None if self._registry is None else DeliveryCounts(self._registry)
         deliverer = Deliverer(self._options, databases[0], storage, requests, counts)
         self._woken = deliverer.woken
