@@ -41,6 +41,28 @@ BREAKS = (
         ),
     ),
     Break(
+        name="webhook-refused-outbox-pauses",
+        guarantee=_ALONE,
+        without="Where the outbox's place refuses to be read, each subscription that is behind is "
+        "paused, and stays so.",
+        file="destination/webhooks/delivery/deliverer.py",
+        edits=(
+            (
+                "            except (DestinationError, LogError) as error:\n"
+                "                self._refused = error\n"
+                "                self.woken.set()\n"
+                "                return\n",
+                "",
+            ),
+        ),
+        noticed_by=(
+            (
+                "unit/test_webhook_deliverer.py",
+                "test_a_place_that_refuses_ends_deliveries_and_no_subscription",
+            ),
+        ),
+    ),
+    Break(
         name="webhook-missing-file-passed",
         guarantee=_ALONE,
         without="Who has taken all before steps over a file that is gone, and nobody hears of it.",
