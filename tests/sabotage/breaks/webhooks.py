@@ -48,10 +48,11 @@ BREAKS = (
         file="destination/webhooks/delivery/deliverer.py",
         edits=(
             (
-                "            except (DestinationError, LogError) as error:\n"
-                "                self._refused = error\n"
-                "                self.woken.set()\n"
-                "                return\n",
+                """            except (DestinationError, LogError) as error:
+                self._refused = error
+                self.woken.set()
+                return
+""",
                 "",
             ),
         ),
