@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.model.errors import PenstockError
 from tests.crash.chunk_reads import CopyState, copy_states
-from tests.crash.into_postgres import IntoPostgres
+from tests.crash.into_postgres import LEAST_STATES, IntoPostgres
 from tests.crash.passed_failpoints import passed_failpoints
 from tests.crash.penstock_run import PATIENCE
 from tests.crash.row_texts import row_texts
@@ -68,12 +68,16 @@ class CopyingPipeline(IntoPostgres):
             self.reader.judging = True
 
     def wait_judged(self) -> None:
-        """Let the reader see several states: it tells nothing else."""
+        """Let the reader see several states while the load goes on: it tells nothing else."""
         self.wait_ready(*BALANCED)
         self.judge_when_ready()
-        for _ in range(3):
-            self.wait_load(5)
-            self.wait_delivering()
+
+        def seen() -> bool:
+            self.check_alive()
+            self.reader.check()
+            return self.reader.states >= LEAST_STATES
+
+        wait_until(seen, "the reader has seen enough to tell", PATIENCE)
 
     def command(self, *arguments: str) -> str:
         """What ``penstock GROUP COMMAND FILE …`` says; it may refuse."""

@@ -22,7 +22,7 @@ from tests.workload_tables import SECONDARY_UNIQUE, TABLES, create_tables
 
 SERVER_SETTINGS = {"deadlock_timeout": "50ms"}
 # A reader that saw fewer states than this in a whole run was not looking.
-_LEAST_STATES = 5
+LEAST_STATES = 5
 
 
 class IntoPostgres(InjuredPipeline):
@@ -132,7 +132,7 @@ class IntoPostgres(InjuredPipeline):
         """Returns how many rows there are."""
         self.check_confirmed()
         self.check_runs()
-        self.reader.check(_LEAST_STATES)
+        self.reader.check(LEAST_STATES)
         return expect_same_rows(self.url, self.target_url, TABLES)
 
 
