@@ -74,6 +74,20 @@ def test_a_large_batch_comes_in_pieces(written: WrittenLog) -> None:
     assert batches.next(2 * _SIZE) is None
 
 
+def test_it_is_full_when_waiting_makes_no_larger_batch(written: WrittenLog) -> None:
+    batches = written.batches(most=2 * _SIZE)
+    written.add(10)
+    assert not batches.is_full()
+    # Of a transaction that is still being written nobody knows when it can be taken.
+    written.add(is_open=True)
+    assert not batches.is_full()
+    written.add(20)
+    assert batches.is_full()
+    while batches.next() is not None:
+        pass
+    assert not batches.is_full()
+
+
 def test_one_that_nobody_wants_in_pieces_comes_whole(written: WrittenLog) -> None:
     written.add(10, is_open=True)
     written.add(is_open=True)

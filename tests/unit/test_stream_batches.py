@@ -41,6 +41,10 @@ class PlayedLog:
         self.waiting = list(ends)
         self.pieces: list[BatchPiece] = []
         self.failure: Exception | None = None
+        self.full = False
+
+    def is_full(self) -> bool:
+        return self.full
 
     def next(self, _piece_bytes: int | None = None) -> BatchPiece | None:
         if self.failure is not None:
@@ -231,6 +235,16 @@ def test_a_clock_that_is_set_back_delays_nobody(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(time, "time", lambda: now() - 3600.0 * len(played.begun))
     with played.batches:
         wait_until(lambda: THREE in played.committed, "it goes on", timeout=20)
+
+
+def test_a_batch_that_is_full_does_not_wait_for_more() -> None:
+    played = Played(ONE, TWO, THREE, age=3600.0)
+    with played.batches:
+        wait_until(lambda: ONE in played.committed, "the first is not to become fuller")
+        played.batches.wait(0.6)
+        assert played.committed == [START, ONE]
+        played.log.full = True
+        wait_until(lambda: THREE in played.committed, "the others are full")
 
 
 def test_capture_s_word_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:

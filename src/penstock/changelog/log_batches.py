@@ -76,6 +76,14 @@ class LogBatches:
             self.frontier, self._batch, self._taken = batch.frontier, None, ()
         return piece
 
+    def is_full(self) -> bool:
+        """Whether so much lies beyond the last batch that waiting makes no fuller one. Asked
+        between two batches. Raises LogError.
+        """
+        listing = self._view.listing()
+        waiting = chain.waiting_bytes(listing.segments, listing.sizes, self.frontier)
+        return waiting >= self._size.max_bytes
+
     def _whole(self, listing: Listing, limit: int | None) -> Batch | None:
         segments, sizes = listing.segments, listing.sizes
         size = self._size.next(chain.waiting_bytes(segments, sizes, self.frontier))

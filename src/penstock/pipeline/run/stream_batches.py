@@ -29,6 +29,8 @@ from penstock.transform.floors import Floors
 
 # What is under way has this long to finish; then it is cancelled.
 _STOP_SECONDS = 15.0
+# While a batch is to become fuller, the log is looked at this often.
+_LOOK_SECONDS = 0.25
 # So long a destination holds pieces of a batch that does not go on.
 _REST_SECONDS = 10.0
 
@@ -59,7 +61,8 @@ class _Begun:
 
 
 class StreamBatches:
-    """Runs batches from the beginning of its block to its end, one every ``age`` seconds at most.
+    """Runs batches from the beginning of its block to its end, one every ``age`` seconds at most,
+    but for those that are full before that.
 
     They are planned and begun by a thread of its own, and committed by another one: while one batch
     is being committed, tasks work on the next already. Commits come one after another, in order.
@@ -130,10 +133,18 @@ class StreamBatches:
                         continue
                     self._write(start, piece)
                     if piece.is_last:
-                        self._stopping.wait(max(0.0, began + self._age - time.monotonic()))
+                        self._rest(began + self._age)
         except BaseException as error:
             if not self._stopping.is_set():
                 self._failure = error
+
+    def _rest(self, until: float) -> None:
+        """Let the next batch become fuller, while it can."""
+        while (left := until - time.monotonic()) > 0 and not self._stopping.is_set():
+            # A look costs more than a short rest could gain.
+            if left > _LOOK_SECONDS and self._batches.is_full():
+                return
+            self._stopping.wait(min(left, _LOOK_SECONDS))
 
     def _write(self, start: Frontier, piece: BatchPiece) -> None:
         if piece.is_first:
