@@ -68,7 +68,7 @@ BREAKS = (
         file="pipeline/run/stream_batches.py",
         edits=(
             ("began = time.monotonic()", "began = time.time()"),
-            ("self._age - time.monotonic()", "self._age - time.time()"),
+            ("until - time.monotonic()", "until - time.time()"),
         ),
         noticed_by=(
             ("unit/test_stream_batches.py", "test_a_clock_that_is_set_back_delays_nobody"),
