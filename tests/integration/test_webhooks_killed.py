@@ -9,8 +9,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -24,8 +24,9 @@ from penstock.testing.contract.deliveries import definition, deliver
 from tests.documented import destination_example
 from tests.fix_pipeline import PipelineUnderTest
 from tests.http_get import http_get
+from tests.many_receivers import many_receivers
 from tests.pipelines import pipeline_on
-from tests.webhook_receiver import Receiver, Reply, wait_until
+from tests.webhook_receiver import Receiver, wait_until
 from tests.webhook_shop import KEY, PIPELINE, Shop
 
 
@@ -45,35 +46,11 @@ def test_a_deliverer_that_is_killed_loses_nothing(
     shop.start()
     for batch in range(4):
         shop.insert(batch * 50, 50)
-    file = tmp_path / "shop.yaml"
-    document = {
-        "name": PIPELINE,
-        "source": {"url": "postgresql://localhost/nowhere"},
-        "destination": {
-            "type": "webhooks",
-            "url": database,
-            "path": str(tmp_path / "outbox"),
-            "secret_key": KEY,
-            "allow": ["127.0.0.0/8"],
-            "http": True,
-            "deliver": "serve",
-        },
-    }
-    file.write_text(yaml.safe_dump(document))
-
-    def serve(failpoints: str, *arguments: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "penstock", "webhooks", "serve", str(file), *arguments],
-            env={**os.environ, "PENSTOCK_FAILPOINTS": failpoints},
-            stderr=subprocess.DEVNULL,
-        )
-
     for passes in (2, 40):
-        killed = serve(f"{place}=kill:{passes if place == 'webhooks.answered' else 2}")
-        assert killed.wait(120) == -9
-    address = f"127.0.0.1:{free_port()}"
-    last = serve("", "--metrics", address)
-    try:
+        failpoints = f"{place}=kill:{passes if place == 'webhooks.answered' else 2}"
+        with served(database, tmp_path, failpoints=failpoints) as (killed, _):
+            assert killed.wait(120) == -9
+    with served(database, tmp_path) as (last, address):
         for path in ("/one", "/two"):
             wait_until(lambda path=path: set(shop.ids(path)) == set(range(200)), 60)  # type: ignore[misc]
         # Those before it may have delivered everything.
@@ -82,11 +59,46 @@ def test_a_deliverer_that_is_killed_loses_nothing(
             "penstock_webhook_delivered_events_total" in http_get(f"http://{address}/metrics").text
         )
         assert json.loads(http_get(f"http://{address}/health").text)["status"] == "healthy"
-    finally:
         last.terminate()
         assert last.wait(60) == 0
     assert all(kept.behind == 0 for kept in shop.subscriptions.all())
     shop.close()
+
+
+@contextmanager
+def served(
+    database: str, folder: Path, *, failpoints: str = "", **more: object
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """`penstock webhooks serve`, for a shop with its outbox in ``folder / "outbox"``, and the
+    address of its metrics. It does not outlive the test.
+    """
+    address = f"127.0.0.1:{free_port()}"
+    file = folder / "shop.yaml"
+    document = {
+        "name": PIPELINE,
+        "source": {"url": "postgresql://localhost/nowhere"},
+        "destination": {
+            "type": "webhooks",
+            "url": database,
+            "path": str(folder / "outbox"),
+            "secret_key": KEY,
+            "allow": ["127.0.0.0/8"],
+            "http": True,
+            "deliver": "serve",
+            **more,
+        },
+    }
+    file.write_text(yaml.safe_dump(document))
+    command = [sys.executable, "-m", "penstock", "webhooks", "serve", str(file)]
+    with subprocess.Popen(
+        [*command, "--metrics", address],
+        env={**os.environ, "PENSTOCK_FAILPOINTS": failpoints},
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield process, address
+        finally:
+            process.kill()
 
 
 def answers(address: str) -> bool:
@@ -149,68 +161,66 @@ def test_a_thousand_subscriptions_a_hundred_of_them_dead(
     database: str, tmp_path: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """2,000 events a second for a while; prints how long deliveries took, and judges that where
-    the machine has nothing else to do. The dead refuse, hang, or are not there at all.
+    the machine has nothing else to do. The dead refuse, hang, or are not there at all. Who delivers
+    is a process of its own: this one encodes, as tasks of Spark do in theirs.
     """
     seconds, rate, many = 20, 2000, 1000
     is_idle = os.getloadavg()[0] <= (os.cpu_count() or 1)
-    shop = Shop(database, tmp_path, receiver, timeout=5.0, retry={"first": 1.0, "longest": 10.0})
-    revived: list[bool] = []
-    absent = Receiver(port=free_port())
-    kinds = Counter[str]()
-    for number in range(many):
-        path, wanted = f"/{number}", {"tables": [f"public.t{number}"]}
-        kind = ("refuses", "hangs", "absent")[number // 10 % 3] if number % 10 == 0 else "lives"
-        kinds[kind] += 1
-        if kind == "absent":
-            shop.add(path, url=absent.url(path), **wanted)
-            continue
-        shop.add(path, **wanted)
-        if kind == "refuses":
-            receiver.decide[path] = lambda _: Reply(204 if revived else 503)
-        elif kind == "hangs":
-            receiver.decide[path] = lambda _: Reply(hang=0.0 if revived else 3600.0)
-    assert kinds == {"lives": 900, "refuses": 34, "hangs": 33, "absent": 33}
-    # Verifying costs the receiver as much as sending costs Penstock: other tests do it.
-    receiver.secrets.clear()
-    destination = shop.start()
-    tables = [
-        table(f"t{number}", Column("id", "int8", key=True), Column("at", "text"))
-        for number in range(many)
-    ]
-    destination.prepare([definition(of) for of in tables])
-    began, sent = time.time(), 0
-    while sent < seconds * rate:
-        due = int((time.time() - began) * rate)
-        if due - sent < rate // 5:
-            time.sleep(0.01)
-            continue
-        with shop.builder.transaction():
-            for number in range(sent, min(due, seconds * rate)):
-                shop.builder.insert(tables[number % many], str(number), repr(time.time()))
-        sent = min(due, seconds * rate)
-        deliver(destination, shop.builder.frontier, [shop.builder.cut()])
-    living = seconds * rate * 9 // 10
-    wait_until(lambda: len({got.id for got in list(receiver.received)}) == living, 300)
-    took = sorted(
-        got.at - float(json.loads(got.body)["new"]["at"]) for got in list(receiver.received)
-    )
-    p99 = took[int(len(took) * 0.99)]
-    with capsys.disabled():
-        print(
-            f"\nwebhooks: {len(took)} deliveries, p50 {statistics.median(took):.2f} s, "
-            f"p99 {p99:.2f} s, last {took[-1]:.2f} s, load {os.getloadavg()[0]:.0f}"
-            + ("" if is_idle else " (others ran beside it: not judged)")
-        )
-    assert not is_idle or p99 <= 2.0
-    revived.append(True)
-    with absent:
-        wait_until(
-            lambda: (
-                len({got.id for got in [*receiver.received, *absent.received]}) == seconds * rate
-            ),
-            300,
-        )
-        shop.close()
+    kinds = {n: ("refuses", "hangs", "absent")[n // 10 % 3] for n in range(0, many, 10)}
+    dead = {kind: [n for n in kinds if kinds[n] == kind] for kind in set(kinds.values())}
+    assert {kind: len(numbers) for kind, numbers in dead.items()} == {
+        "refuses": 34,
+        "hangs": 33,
+        "absent": 33,
+    }
+    shop = Shop(database, tmp_path / "outbox", receiver, deliver="serve")
+    absent = free_port()
+    with (
+        many_receivers(refuse=dead["refuses"], hang=dead["hangs"]) as receivers,
+        served(database, tmp_path, timeout=5.0, retry={"first": 1.0, "longest": 10.0}) as served_at,
+    ):
+        service, address = served_at
+        for number in range(many):
+            is_absent = number in dead["absent"]
+            url = f"http://127.0.0.1:{absent}/{number}" if is_absent else receivers.url(number)
+            shop.add(f"/{number}", url=url, tables=[f"public.t{number}"])
+        destination = shop.start()
+        tables = [
+            table(f"t{number}", Column("id", "int8", key=True), Column("at", "text"))
+            for number in range(many)
+        ]
+        destination.prepare([definition(of) for of in tables])
+        wait_until(lambda: answers(address), 60)
+        began, sent = time.time(), 0
+        while sent < seconds * rate:
+            due = int((time.time() - began) * rate)
+            if due - sent < rate // 5:
+                time.sleep(0.01)
+                continue
+            with shop.builder.transaction():
+                for number in range(sent, min(due, seconds * rate)):
+                    shop.builder.insert(tables[number % many], str(number), repr(time.time()))
+            sent = min(due, seconds * rate)
+            deliver(destination, shop.builder.frontier, [shop.builder.cut()])
+        living = seconds * rate * 9 // 10
+        wait_until(lambda: receivers.count() >= living, 300)
+        took = sorted(got.came_at - got.made_at for got in receivers.taken())
+        p99 = took[int(len(took) * 0.99)]
+        with capsys.disabled():
+            print(
+                f"\nwebhooks: {len(took)} deliveries, p50 {statistics.median(took):.2f} s, "
+                f"p99 {p99:.2f} s, last {took[-1]:.2f} s, load {os.getloadavg()[0]:.0f}"
+                + ("" if is_idle else " (others ran beside it: not judged)")
+            )
+        assert not is_idle or p99 <= 2.0
+        receivers.revive()
+        with many_receivers(absent) as late:
+            wait_until(lambda: receivers.count() + late.count() >= seconds * rate, 300)
+            ids = {got.id for got in [*receivers.taken(), *late.taken()]}
+            assert len(ids) == seconds * rate
+            service.terminate()
+            assert service.wait(60) == 0
+    shop.close()
 
 
 def free_port() -> int:

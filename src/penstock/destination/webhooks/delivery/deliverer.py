@@ -17,11 +17,11 @@ from penstock.destination.webhooks.database import Database
 from penstock.destination.webhooks.delivery.counts import DeliveryCounts
 from penstock.destination.webhooks.delivery.progress import DeliveryProgress, Saved, SegmentEntry
 from penstock.destination.webhooks.delivery.request import Requests
+from penstock.destination.webhooks.delivery.takers import Takers
 from penstock.destination.webhooks.delivery.worker import DueEvent, Worker, in_order
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import (
-    Kind,
     OutboxSegment,
     Rows,
     mark_of,
@@ -79,7 +79,7 @@ class Deliverer:
         self._entries: defaultdict[str, list[SegmentEntry]] = defaultdict(list)
         self._workers: dict[str, Worker] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
-        self._takers: dict[tuple[str, Kind], list[Worker]] = {}
+        self._takers = Takers([])
         self._saved: dict[str, tuple[OutboxPlace, str]] = {}
         self._cache: OrderedDict[int, OutboxSegment] = OrderedDict()
         self._loading: dict[int, asyncio.Task[OutboxSegment | None]] = {}
@@ -187,24 +187,13 @@ class Deliverer:
     def _hand_out(self, view: str, segment: OutboxSegment) -> None:
         found: dict[Worker, list[Rows]] = {}
         for kind, rows in segment.rows_of.items():
-            for worker in self._who_takes(view, kind):
+            for worker in self._takers.of(view, kind):
                 if not worker.is_behind and worker.ended is None and worker.gets(segment.number):
                     found.setdefault(worker, []).append(rows)
         for worker, some in found.items():
             worker.take(segment, in_order(some))
             if worker.is_behind:
                 self._read(worker)
-
-    def _who_takes(self, view: str, kind: Kind) -> list[Worker]:
-        found = self._takers.get((view, kind))
-        if found is None:
-            found = [
-                worker
-                for worker in self._workers.values()
-                if worker.kept.wanted.view == view and worker.wants(kind)
-            ]
-            self._takers[view, kind] = found
-        return found
 
     async def _renew(self) -> None:
         """Workers for all subscriptions that are active, and for no other."""
@@ -229,7 +218,7 @@ class Deliverer:
                 self._workers[name].renew(each)
             else:
                 self._begin(each)
-        self._takers.clear()
+        self._takers = Takers(self._workers.values())
 
     def _begin(self, kept: Kept) -> None:
         async def keep_letter(event: DueEvent, why: str) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
+from penstock.config.table_patterns import split_name
 from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import Kind, OutboxSegment, Rows, message_id
@@ -84,7 +85,16 @@ class Worker:
         """The lane that tries while nobody answers: the others wait for it."""
         self._signing: Sequence[bytes] = ()
         self._keys_until = 0.0
+        self._patterns = kept.wanted.patterns
+        self._operations = frozenset(kept.wanted.operations)
         self._matching: dict[Kind, bool] = {}
+
+    @property
+    def table_names(self) -> frozenset[tuple[str, str]] | None:
+        """The tables that it names; None where a pattern of it may mean any number of them."""
+        if any(pattern.has_wildcard for pattern in self._patterns.include):
+            return None
+        return frozenset(split_name(pattern.text) for pattern in self._patterns.include)
 
     # -- what it takes -------------------------------------------------------------------------
 
@@ -93,9 +103,8 @@ class Worker:
         found = self._matching.get(kind)
         if found is None:
             op, schema, table = kind
-            wanted = self.kept.wanted
-            found = op in wanted.operations and (
-                op == "message" or wanted.patterns.matches(schema, table)
+            found = op in self._operations and (
+                op == "message" or self._patterns.matches(schema, table)
             )
             self._matching[kind] = found
         return found
