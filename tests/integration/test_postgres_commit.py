@@ -10,9 +10,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from penstock.destination.postgres import destination as destination_module
+from penstock.destination.postgres import commits
 from penstock.destination.postgres import progress as progress_module
 from penstock.destination.postgres.destination import PostgresDestination
+from penstock.destination.postgres.staging import staging_tables
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced
 from penstock.model.source_identity import SourceIdentity
@@ -181,7 +182,7 @@ def test_a_commit_without_rows_leaves_what_others_have_staged(
         staged.append((destination.writer().write([builder.cut()]), builder.frontier))
     with monkeypatch.context() as context:
         # What is left of the first batches is enough to be swept.
-        context.setattr(destination_module, "_SWEEP_BYTES", 0)
+        context.setattr(staging_tables, "_SWEEP_BYTES", 0)
         destination.commit([], Watermarks(at))
     for receipt, frontier in staged:
         destination.commit([receipt], Watermarks(frontier))
@@ -268,7 +269,7 @@ def _at(monkeypatch: pytest.MonkeyPatch, place: str, act: Callable[[], None]) ->
             waiting.pop()()
         failpoint(name)
 
-    monkeypatch.setattr(destination_module, "failpoint", passing)
+    monkeypatch.setattr(commits, "failpoint", passing)
 
 
 def _end_drivers(target: Target) -> None:
@@ -357,7 +358,7 @@ def test_a_server_that_goes_away_after_the_commit_does_not_undo_it(
     target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Every commit is followed by a statement, which then fails.
-    monkeypatch.setattr(destination_module, "_SWEEP_BYTES", -1)
+    monkeypatch.setattr(staging_tables, "_SWEEP_BYTES", -1)
     destination = opened(target)
     write(builder, 1)
     _at(monkeypatch, "postgres.committed", lambda: _end_drivers(target))
@@ -400,7 +401,7 @@ def _set_for_database(target: Target, setting: str) -> None:
 def test_staging_does_not_grow_for_ever(
     target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(destination_module, "_SWEEP_BYTES", 20_000)
+    monkeypatch.setattr(staging_tables, "_SWEEP_BYTES", 20_000)
     destination = opened(target)
     sizes = []
     for number in range(6):

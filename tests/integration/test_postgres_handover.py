@@ -247,7 +247,7 @@ def test_readers_see_all_tables_of_a_batch_or_none(
         if name == "postgres.merged":
             seen.append((len(ids(target)), target.rows("loose").total()))
 
-    monkeypatch.setattr("penstock.destination.postgres.destination.failpoint", look)
+    monkeypatch.setattr("penstock.destination.postgres.commits.failpoint", look)
     deliver_cut(destination, builder)
     assert seen == [(0, 0)]
     assert (len(ids(target)), target.rows("loose").total()) == (1, 1)

@@ -14,7 +14,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from penstock.config.connection_url import ConnectionUrl
-from penstock.destination.postgres import destination as destination_module
+from penstock.destination.postgres import commits
 from penstock.destination.postgres.sessions.session import copy_in, open_session
 from penstock.destination.postgres.staging.task_writer import kept_session
 from penstock.model.errors import DestinationUnavailable
@@ -160,7 +160,7 @@ def test_a_commit_whose_answer_was_lost_is_given_up_and_a_long_one_is_not(
             with destination._session() as conn:
                 conn.execute("SELECT pg_sleep(3)")
 
-        monkeypatch.setattr(destination_module, "failpoint", at_work)
+        monkeypatch.setattr(commits, "failpoint", at_work)
         if answer_is_lost:
             with pytest.raises(DestinationUnavailable):
                 destination.commit([], Watermarks(Frontier(1, 2)))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-
-import psycopg
+from functools import partial
 
 from penstock.destination.contract import (
     Capabilities,
@@ -19,13 +17,12 @@ from penstock.destination.contract import (
     SchemaChange,
 )
 from penstock.destination.postgres.begun_batch import BegunBatch
+from penstock.destination.postgres.commits import Commits
 from penstock.destination.postgres.copying.chunk_writer import PostgresChunkWriter, passes_binary
 from penstock.destination.postgres.copying.table_copies import TableCopies
 from penstock.destination.postgres.count_dead_letters import count_letters
 from penstock.destination.postgres.merging import history
 from penstock.destination.postgres.merging.batch_merge import BatchMerge, MergeRules
-from penstock.destination.postgres.merging.dead_letters import forget_staged
-from penstock.destination.postgres.merging.table_merge import Odd, is_odd
 from penstock.destination.postgres.options import PostgresOptions
 from penstock.destination.postgres.own_tables import (
     check_rights,
@@ -34,26 +31,13 @@ from penstock.destination.postgres.own_tables import (
     has_own_tables,
     refuse_actions,
 )
-from penstock.destination.postgres.progress import (
-    DRIVER,
-    PIECES,
-    Progress,
-    advance,
-    read_progress,
-    take_back,
-    take_over,
-)
+from penstock.destination.postgres.progress import PIECES, Progress
 from penstock.destination.postgres.sessions.driver_session import DriverSession
-from penstock.destination.postgres.sessions.session import (
-    Connection,
-    as_destination_error,
-    destination_errors,
-)
+from penstock.destination.postgres.sessions.session import Connection, destination_errors
 from penstock.destination.postgres.sessions.session_pool import SessionPool
 from penstock.destination.postgres.staging.handover import Handover, HandoverPlace
 from penstock.destination.postgres.staging.handover_choice import HandoverChoice
-from penstock.destination.postgres.staging.known_stages import KnownStages
-from penstock.destination.postgres.staging.receipt import StagedBatch, total
+from penstock.destination.postgres.staging.receipt import StagedBatch
 from penstock.destination.postgres.staging.restaging import restage
 from penstock.destination.postgres.staging.sections import change_tables, refusals, stages_after
 from penstock.destination.postgres.staging.stage import (
@@ -61,11 +45,9 @@ from penstock.destination.postgres.staging.stage import (
     LANES,
     Stage,
     drop_sections,
-    drop_stages,
-    empty_stages,
     ensure_stages,
 )
-from penstock.destination.postgres.staging.staging_plan import planned_stages
+from penstock.destination.postgres.staging.staging_tables import StagingTables
 from penstock.destination.postgres.staging.task_writer import PostgresWriter
 from penstock.destination.postgres.targets.fit_table import fit_target
 from penstock.destination.postgres.targets.table_names import TableNames
@@ -86,7 +68,6 @@ from penstock.destination.protocols import (
     Unrestored,
 )
 from penstock.failpoints import failpoint
-from penstock.model.errors import DestinationUnavailable
 from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
@@ -95,8 +76,6 @@ from penstock.source.postgres.silence import answered_within, silence_limit
 from penstock.source.postgres.whole_schema.programs import find_programs
 from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
 
-# A staging table that is scanned with less than this left over in it is not worth emptying.
-_SWEEP_BYTES = 8 * 2**20
 _SEQUENCES_SECONDS = 60.0
 
 
@@ -139,17 +118,11 @@ class PostgresDestination(
         self.capabilities = replace(self.capabilities, mode=options.mode)
         self._has_history = options.mode == "append"
         self._session = DriverSession(options, pipeline)
-        self._held = Progress(0, None)
+        self._commits = Commits(self._session, pipeline)
         self._targets: dict[int, TargetTable] = {}
-        self._lane = LANES[0]
-        # Replaced, never changed: other threads read them while tables are prepared.
-        self._stages = {lane: KnownStages({}) for lane in (*LANES, CATCHUP_LANE)}
-        self._lost: frozenset[int] = frozenset()
-        """Tables whose staging tables may be gone: the server has lost commits."""
-        self._catching_up: set[int] = set()
+        self._staging = StagingTables(pipeline, has_history=self._has_history)
         self._replaying: frozenset[int] = frozenset()
         self._replayed: dict[int, frozenset[int]] = {}
-        self._left: dict[Stage, int] = {}
         self._sections: dict[int, Mapping[int, Stage]] = {}
         self._handover, self._choice = Handover(), HandoverChoice()
         self._begun = BegunBatch(lambda: self._session.connect(PIECES))
@@ -160,7 +133,7 @@ class PostgresDestination(
             self._pool,
             pipeline,
             self._names,
-            lambda: self._held.epoch,
+            lambda: self._commits.epoch,
             has_history=self._has_history,
         )
         if options.whole is not None:
@@ -193,15 +166,12 @@ class PostgresDestination(
         with self._session() as conn:
             check_rights(conn, disable_triggers=self._options.disable_triggers)
             ensure_own_tables(conn)
-            epoch = take_over(conn, self.pipeline)
-            forget_staged(conn, self.pipeline)
-            self._held = replace(self._progress(conn), epoch=epoch)
+            self._commits.take_over(conn)
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         wanted = definitions
         if self._has_history:
             wanted = [history.definition(table) for table in definitions]
-        lanes = (*LANES, CATCHUP_LANE)
         with (
             self._pool.session() as conn,
             destination_errors("preparing tables"),
@@ -212,30 +182,11 @@ class PostgresDestination(
             targets = ensure_targets(conn, wanted, self._names, created)
             if not self._session.triggers_are_off(conn):
                 refuse_actions(conn, targets)
-            stages = planned_stages(
-                conn,
-                self.pipeline,
-                targets,
-                lanes,
-                has_history=self._has_history,
-            )
-            # Those that are known may be in use by tasks.
-            new = [
-                stage
-                for lane in LANES
-                for stage in stages[lane]
-                if stage.oid in self._lost or self._stages[lane].get(stage.oid) != stage
-            ]
-            ensure_stages(conn, new)
-            known = self._stages[CATCHUP_LANE]
-            drop_stages(conn, [s for s in stages[CATCHUP_LANE] if s.oid not in known])
-            is_new = self._progress(conn).watermarks is None
+            planned = self._staging.make(conn, targets)
+            is_new = self._commits.read(conn).watermarks is None
             self._copies.prepared(conn, definitions, targets, is_new=is_new)
         self._targets = {**self._targets, **{target.source_oid: target for target in targets}}
-        self._lost -= {stage.oid for stage in new}
-        for lane in lanes:
-            made = {stage.oid: stage for stage in stages[lane]}
-            self._stages[lane] = KnownStages({**self._stages[lane], **made})
+        self._staging.made(planned)
 
     # -- batches ---------------------------------------------------------------------------------
 
@@ -243,18 +194,17 @@ class PostgresDestination(
         return self._read().watermarks
 
     def writer(self) -> PostgresWriter:
-        self._lane = LANES[(LANES.index(self._lane) + 1) % len(LANES)]
-        self._handover.empty(self._lane)
-        place = self._handover.place(self._lane) if self._choice.next() else None
-        return self._writer(self._lane, self._stages[self._lane], place)
+        lane = self._staging.next_lane()
+        self._handover.empty(lane)
+        place = self._handover.place(lane) if self._choice.next() else None
+        return self._writer(lane, self._staging.of(lane), place)
 
     def catchup_writer(self, tables: Collection[int]) -> PostgresWriter:
-        stages = {oid: self._stages[CATCHUP_LANE][oid] for oid in tables}
-        missing = [stage for oid, stage in stages.items() if oid not in self._catching_up]
-        if missing:
+        if missing := self._staging.missing(tables):
             with self._pool.session() as conn, destination_errors("preparing to catch up"):
                 ensure_stages(conn, missing)
-            self._catching_up |= stages.keys()
+            self._staging.catch_up(tables)
+        stages = {oid: self._staging.catching_up(oid) for oid in tables}
         return self._writer(CATCHUP_LANE, stages)
 
     def _writer(
@@ -278,26 +228,27 @@ class PostgresDestination(
 
     def take_piece(self, receipts: Sequence[Receipt]) -> None:
         piece = StagedBatch.from_bytes(receipts)
-        self._begun.take(receipts, piece, self._stages[piece.lane])
+        self._begun.take(receipts, piece, self._staging.of(piece.lane))
 
     def undo_pieces(self) -> None:
         self._begun.undo()
 
     def commit(self, receipts: Sequence[Receipt], watermarks: Watermarks) -> None:
         batch = StagedBatch.from_bytes(receipts)
-        progress = Progress(self._held.epoch, watermarks)
-        stages, was_handed = self._stages[batch.lane], batch.is_handed
+        progress = self._commits.next(watermarks)
+        stages, was_handed = self._staging.of(batch.lane), batch.is_handed
         tasks = self._begun.tasks or len(receipts)
         begun = self._begun.rest(receipts, batch)
 
-        def merge(conn: Connection, thorough: bool) -> None:
-            self._merge(conn, stages, batch, progress, thorough=thorough)
-
         def quick(conn: Connection) -> None:
-            if begun is None:
-                self._transact(conn, progress, merge, thorough=False)
-            else:
+            if begun is not None:
                 self._end_begun(*begun, stages, progress)
+            else:
+                merge(conn, thorough=False)
+
+        def merge(conn: Connection, *, thorough: bool) -> None:
+            with self._commits.transaction(conn, progress):
+                self._merge(conn, stages, batch, progress, thorough=thorough)
 
         def thorough(conn: Connection) -> None:
             nonlocal batch
@@ -306,14 +257,15 @@ class PostgresDestination(
             if batch.is_handed:
                 self._choice.refused()
                 batch = restage(conn, stages, batch, self._letters_of)
-            self._transact(conn, progress, merge, thorough=True)
+            merge(conn, thorough=True)
 
         def tidy(conn: Connection) -> None:
             self._choice.committed(tasks, batch)
-            self._tidy(batch, conn)
+            self._staging.tidy(conn, batch)
+            self._let_sequences_follow(conn)
 
         try:
-            self._commit(progress, (quick, thorough), tidy, "committing a batch")
+            self._commits.run(progress, quick, thorough, tidy, "committing a batch")
         finally:
             self._begun.undo()
             # Also of one that failed: it is made again from the log. A batch of nothing has no
@@ -334,59 +286,15 @@ class PostgresDestination(
         Whoever took over has ended this session.
         """
         self._merge(conn, stages, left, progress, thorough=False)
-        self._advance(conn, progress, PIECES)
+        self._commits.advance(conn, progress, PIECES)
         failpoint("postgres.merged")
         self._begun.commit()
-        failpoint("postgres.committed")
-
-    def _commit(
-        self,
-        progress: Progress,
-        ways: tuple[Callable[[Connection], None], Callable[[Connection], None]],
-        tidy: Callable[[Connection], None],
-        doing: str,
-    ) -> None:
-        """In one transaction, by the quick way, and if need be again by the thorough one."""
-        quick, thorough = ways
-        try:
-            with self._session() as conn:
-                try:
-                    quick(conn)
-                except (Odd, psycopg.Error) as error:
-                    if not is_odd(error):
-                        raise
-                    thorough(conn)
-                self._held = progress
-                # What is committed stays committed: a server that is lost here is lost to the next
-                # batch.
-                with suppress(DestinationUnavailable), destination_errors("tidying up"):
-                    tidy(conn)
-        except psycopg.Error as error:
-            raise as_destination_error(error, doing) from error
-
-    def _transact(
-        self,
-        conn: Connection,
-        progress: Progress,
-        apply: Callable[[Connection, bool], None],
-        *,
-        thorough: bool,
-    ) -> None:
-        with conn.transaction():
-            self._advance(conn, progress)
-            apply(conn, thorough)
-            failpoint("postgres.merged")
         failpoint("postgres.committed")
 
     @property
     def _letters_of(self) -> str | None:
         """The pipeline, where rows that are refused become its dead letters."""
         return self.pipeline if self._options.dead_letter else None
-
-    def _advance(self, conn: Connection, progress: Progress, session: str = DRIVER) -> None:
-        """First of all: it fences, and it holds a second driver up until we are done."""
-        assert progress.watermarks is not None  # noqa: S101 (a commit always has some)
-        advance(conn, self.pipeline, self._held, progress.watermarks, session)
 
     def _merge(
         self,
@@ -415,7 +323,7 @@ class PostgresDestination(
 
     def section_writer(self, changes: Sequence[SchemaChange]) -> PostgresWriter:
         lane = LANES[0]
-        stages: Mapping[int, Stage] = self._stages[lane]
+        stages: Mapping[int, Stage] = self._staging.of(lane)
         if changes:
             with self._pool.session() as conn, destination_errors("preparing a schema change"):
                 changes = [self._at_target(change) for change in changes]
@@ -424,7 +332,7 @@ class PostgresDestination(
                 )
                 # Those of earlier sections hold rows already.
                 earlier = [some for n, some in self._sections.items() if n < len(changes)]
-                held = {s for some in (self._stages[lane], *earlier) for s in some.values()}
+                held = {s for some in (self._staging.of(lane), *earlier) for s in some.values()}
                 ensure_stages(conn, [stage for stage in stages.values() if stage not in held])
         self._sections[len(changes)] = stages
         return self._writer(lane, stages)
@@ -432,22 +340,23 @@ class PostgresDestination(
     def commit_sections(
         self, sections: Sequence[SchemaChange | Rows], watermarks: Watermarks
     ) -> None:
-        progress = Progress(self._held.epoch, watermarks)
+        progress = self._commits.next(watermarks)
 
-        def apply(conn: Connection, thorough: bool) -> None:
-            self._apply_sections(conn, sections, progress, thorough=thorough)
-
-        def quick(conn: Connection) -> None:
-            self._transact(conn, progress, apply, thorough=False)
-
-        def thorough(conn: Connection) -> None:
-            self._transact(conn, progress, apply, thorough=True)
+        def apply(conn: Connection, *, thorough: bool) -> None:
+            with self._commits.transaction(conn, progress):
+                self._apply_sections(conn, sections, progress, thorough=thorough)
 
         def tidy(conn: Connection) -> None:
             drop_sections(conn, self.pipeline)
 
         try:
-            self._commit(progress, (quick, thorough), tidy, "committing a schema change")
+            self._commits.run(
+                progress,
+                partial(apply, thorough=False),
+                partial(apply, thorough=True),
+                tidy,
+                "committing a schema change",
+            )
         finally:
             self._sections = {}
 
@@ -487,24 +396,8 @@ class PostgresDestination(
             batch = StagedBatch.from_bytes(section.receipts)
             self._merge(conn, self._sections[number], batch, progress, thorough=thorough)
 
-    def _tidy(self, batch: StagedBatch, conn: Connection) -> None:
-        """Empty staging tables that have grown, and let sequences follow now and then.
-
-        A task that outlived its batch may still write to one: then it is left for later.
-        """
-        for oid, parts in batch.parts(with_truncated=True).items():
-            stage = self._stages[batch.lane][oid]
-            self._left[stage] = self._left.get(stage, 0) + total(parts, "bytes")
-        # The other lane's are in use by the tasks of the next batch; one without rows has no lane.
-        stages = self._stages[batch.lane].values() if batch.runs else ()
-        full = [stage for stage in stages if self._left.get(stage, 0) > _SWEEP_BYTES]
-        if full:
-            with suppress(psycopg.errors.LockNotAvailable), conn.transaction():
-                conn.execute("SET LOCAL lock_timeout = '200ms'")
-                conn.execute("SET LOCAL synchronous_commit = off")
-                empty_stages(conn, full)
-                for stage in full:
-                    del self._left[stage]
+    def _let_sequences_follow(self, conn: Connection) -> None:
+        """Now and then: no row of ours takes a value from them."""
         if time.monotonic() > self._sequences_due:
             self._sequences_due = time.monotonic() + _SEQUENCES_SECONDS
             advance_sequences(conn, list(self._targets.values()))
@@ -539,7 +432,7 @@ class PostgresDestination(
         return self._chunk_writer(table, stage, ticket["copy"], ticket["again"])
 
     def _begin_chunks(self, table: TableDefinition, *, again: bool) -> tuple[Stage, int, bool]:
-        stage = self._stages[CATCHUP_LANE][table.oid]
+        stage = self._staging.catching_up(table.oid)
         again = again and stage.kind == "keyed"
         copy = self._copies.begin_chunks(table, self._targets[table.oid], again=again)
         return stage, copy, again
@@ -572,22 +465,18 @@ class PostgresDestination(
         return self._copies.parked(table)
 
     def settle_parked(self, rows: TableRows, keys: Sequence[tuple[str, ...]]) -> None:
-        stage = self._stages[CATCHUP_LANE][rows.table.oid]
+        stage = self._staging.catching_up(rows.table.oid)
         self._copies.settle(stage, rows, keys, self._letters_of)
 
     def complete_table(self, table: TableDefinition) -> None:
-        self._catching_up.discard(table.oid)
-        self._copies.complete(table, self._stages[CATCHUP_LANE][table.oid])
+        self._staging.caught_up(table.oid)
+        self._copies.complete(table, self._staging.catching_up(table.oid))
 
     def drop_table(self, table: TableDefinition) -> None:
-        self._catching_up.discard(table.oid)
-        stages = [lane[table.oid] for lane in self._stages.values() if table.oid in lane]
         if (target := self._target(table)) is not None:
-            self._copies.drop(table, target, stages)
+            self._copies.drop(table, target, self._staging.of_table(table.oid))
         self._targets = {o: target for o, target in self._targets.items() if o != table.oid}
-        for lane, kept in self._stages.items():
-            left = {o: stage for o, stage in kept.items() if o != table.oid}
-            self._stages[lane] = KnownStages(left)
+        self._staging.forget(table.oid)
 
     def notes(self, table: int) -> Sequence[str]:
         """Which indexes and constraints of a table the destination could not make, and why."""
@@ -654,19 +543,7 @@ class PostgresDestination(
             destination_errors("reading the position"),
             answered_within(conn, silence_limit(self._options.url)),
         ):
-            found = self._progress(conn)
-            if found.epoch < self._held.epoch:
-                # Epochs only rise: this server has lost what came after, as far as our own.
-                ensure_own_tables(conn)
-                take_back(conn, self.pipeline, self._held.epoch)
-                found = self._progress(conn)
-        if found.epoch == self._held.epoch:
-            if found.is_before(self._held):
-                self._lost, self._catching_up = frozenset(self._targets), set()
-            # A commit whose answer was lost has happened, or has not: this tells.
-            self._held = found
+            found, was_set_back = self._commits.resume(conn)
+        if was_set_back:
+            self._staging.were_lost(self._targets)
         return found
-
-    def _progress(self, conn: Connection) -> Progress:
-        found = read_progress(conn, self.pipeline) if has_own_tables(conn) else None
-        return found or Progress(0, None)
