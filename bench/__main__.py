@@ -35,6 +35,7 @@ from bench.settings import (
     COPIES,
     IN_SESSION,
     INTO_LAKES,
+    INTO_RABBIT,
     INTO_TABLES,
     ON_CLUSTERS,
     PIPELINES,
@@ -148,7 +149,7 @@ def _places(settings: Settings, folder: Path, server: EmbeddedPostgres, stack: E
         if settings.needs(*IN_SESSION, of=_ON_WARM_SPARK)
         else None,
         kafka=started(KafkaTopics, "kafka"),
-        rabbit=started(RabbitQueues, "rabbitmq", BARE),
+        rabbit=started(RabbitQueues, *INTO_RABBIT, BARE),
         objects=started(ObjectLogs, *IN_OBJECTS),
         search=started(SearchIndexes, *INTO_SEARCH),
         lakes=Lakes(folder, server) if settings.needs(*INTO_LAKES) else None,

@@ -16,7 +16,7 @@ from bench.readers import PATIENCE_SECONDS, measure_capture, measure_pg_recvlogi
 from bench.results import Measurement
 from bench.search_server import HELPER, INTO_SEARCH, SearchIndexes, measure_bulk_helper
 from bench.server import BenchDatabase, BenchError, BenchPipeline
-from bench.settings import FROM_LOG, INTO_LAKES, INTO_TABLES, turns
+from bench.settings import FROM_LOG, INTO_LAKES, INTO_RABBIT, INTO_TABLES, turns
 from bench.spark_lakes import SPARK_MERGE, measure_spark_merge
 from bench.target import Contents, Target, Targets, contents, require_equal
 from bench.transformers import rules_of
@@ -92,8 +92,8 @@ class BacklogBench:
             return places.kafka.destination
         if system == "search" and places.search is not None:
             return places.search.destination
-        if system == "rabbitmq" and places.rabbit is not None:
-            return places.rabbit.destination_of(name)
+        if system in INTO_RABBIT and places.rabbit is not None:
+            return places.rabbit.destination_of(system, name)
         if system in INTO_LAKES and places.lakes is not None:
             return places.lakes.destination(FROM_LOG.get(system, system), name)
         if system == "clickhouse" and places.clickhouse is not None:
@@ -134,7 +134,7 @@ class BacklogBench:
                 measured = self._delivery(system, self._pipeline(system, pipeline), load, None)
             if places.kafka is not None and system == "kafka":
                 places.kafka.require_all(pipeline.config.name, load.changes)
-            if places.rabbit is not None and system == "rabbitmq":
+            if places.rabbit is not None and system in INTO_RABBIT:
                 places.rabbit.require_all(pipeline.config.destination["exchange"], load.changes)
             if places.lakes is not None and system in INTO_LAKES:
                 places.lakes.require_all(system, pipeline.config, database.conn)

@@ -16,6 +16,7 @@ from bench.process_usage import usage
 from bench.readers import measure_capture
 from bench.results import Measurement
 from bench.server import BenchDatabase, BenchError, BenchPipeline
+from bench.settings import INTO_RABBIT
 from bench.workloads import Load
 from penstock.destination.families.queue.events import kinds_of
 from penstock.destination.rabbitmq.messages import MessageRoutes
@@ -33,13 +34,13 @@ Body = tuple[str, bytes]
 class RabbitQueues(RabbitServer):
     """Inside ``with`` the server runs. Each pipeline has an exchange and a queue of its own."""
 
-    def destination_of(self, pipeline: str) -> dict[str, Any]:
-        """The pipeline file's part: Debezium's JSON, other settings by default. The queue is there,
-        so that everything has to be kept.
+    def destination_of(self, system: str, pipeline: str) -> dict[str, Any]:
+        """The pipeline file's part: Debezium's JSON, and what the system asks for. The queue is
+        there, so that everything has to be kept.
         """
         self._bind(pipeline)
         given = {"type": "rabbitmq", "url": self.url(), "password": USERS["penstock"]}
-        return {**given, "exchange": pipeline, "format": _FORMAT}
+        return {**given, "exchange": pipeline, "format": _FORMAT, **INTO_RABBIT[system]}
 
     def require_all(self, pipeline: str, changes: int) -> None:
         """A rate counts only if everything arrived. The queue is gone afterwards."""

@@ -25,11 +25,16 @@ _LAKES = ("iceberg", "delta", "ducklake")
 INTO_LAKES = (*_LAKES, "iceberg_from_log", "delta_from_log")
 BY_WORKERS = {"copy_workers_1": 1, "copy_workers_2": 2}
 """Copies by processes of `penstock copy`, and how many of them."""
+INTO_RABBIT: Mapping[str, Mapping[str, str]] = {
+    "rabbitmq": {},
+    "rabbitmq_no_headers": {"headers": "none"},
+}
+"""Pipelines into RabbitMQ, and what their destinations ask for."""
 ON_CLUSTERS = {"postgres_on_1_worker": 1, "postgres_on_2_workers": 2}
 """Systems whose tasks run on a Spark cluster, and how many workers it has."""
 IN_SESSION = (
     *("discard", "discard_object_log", TRANSFORMED, "postgres", *FROM_LOG),
-    *("kafka", "rabbitmq", "search", *_LAKES, "clickhouse", "snapshot_full", *BY_WORKERS),
+    *("kafka", *INTO_RABBIT, "search", *_LAKES, "clickhouse", "snapshot_full", *BY_WORKERS),
 )
 """Those that run in the warm Spark session on this machine's cores."""
 PIPELINES = (*IN_SESSION, *ON_CLUSTERS)
@@ -57,7 +62,7 @@ SYSTEMS = (
     *("discard_object_log", TRANSFORMED),
     *("native_subscription", "psql_copy_pipe", "postgres", "postgres_from_log"),
     *(*ON_CLUSTERS, *BY_WORKERS),
-    *("kafka", "rabbitmq", "rabbitmq_bare"),
+    *("kafka", *INTO_RABBIT, "rabbitmq_bare"),
     *("search", "search_bulk_helper", *INTO_LAKES, "spark_merge", "spark_jdbc_iceberg"),
     *("clickhouse", DUMPED, SNAPSHOT),
     *ENCODERS,
@@ -67,7 +72,7 @@ _SYSTEMS_OF = {
     **dict.fromkeys(STREAMS, _STREAM_SYSTEMS),
     "w1": (
         *_STREAM_SYSTEMS,
-        *("discard_object_log", TRANSFORMED, "kafka", "rabbitmq", "rabbitmq_bare", "search"),
+        *("discard_object_log", TRANSFORMED, "kafka", *INTO_RABBIT, "rabbitmq_bare", "search"),
         *("search_bulk_helper", *INTO_LAKES, "spark_merge", "clickhouse", *ON_CLUSTERS),
     ),
     "w3": (*_STEADY_SYSTEMS, "discard_object_log", *_LAKES, "clickhouse"),

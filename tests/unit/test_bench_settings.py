@@ -38,7 +38,7 @@ def test_each_workload_has_its_own_systems() -> None:
     assert settings.systems_of("copy_small") == ("discard", "postgres")
     assert settings.systems_of("copy") == (
         *("psql_copy_binary_2", "spark_jdbc", "discard", "psql_copy_pipe", "postgres"),
-        *("iceberg", "spark_jdbc_iceberg"),
+        *("copy_workers_1", "copy_workers_2", "iceberg", "spark_jdbc_iceberg"),
     )
     assert "native_subscription" in settings.systems_of("w1")
     assert settings.systems_of("encode") == ("encode_penstock", "encode_debezium", "encode_bifrost")
