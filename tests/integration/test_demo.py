@@ -149,7 +149,8 @@ def test_the_verdict_is_equal_and_nothing_is_left(folder: Path) -> None:
     demo.read_until("live")
     assert {"java", "postgres"} <= demo.names
     code = demo.wait()
-    assert (code, demo.errors.read_text()) == (0, "")
+    errors = demo.errors.read_text()
+    assert (code, errors) == (0, ""), errors
     report = demo.lines[demo.lines.index("penstock verify:") + 1 :]
     for table in (*TABLES, "reviews"):
         (line,) = (line for line in report if f" public.{table}: " in line)

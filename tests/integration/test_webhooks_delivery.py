@@ -72,6 +72,7 @@ def test_each_gets_what_it_asked_for_in_its_format(make_shop: MakeShop) -> None:
     deliver(destination, shop.builder.frontier, [shop.builder.cut()])
     wait_until(lambda: len(shop.events("/debezium")) == 23 and len(shop.events("/cloud")) == 3)
     wait_until(lambda: len(shop.events("/deletes")) == 1)
+    wait_until(lambda: len(shop.events("/orders")) == 20 and len(shop.events("/dear")) == 5)
     # One request at a time: in commit order.
     assert shop.ids("/orders") == list(range(20))
     assert sorted(shop.ids("/dear")) == [15, 16, 17, 18, 19]

@@ -261,6 +261,9 @@ def test_what_could_not_be_removed_is_removed_the_next_time(delivery: Delivery) 
         place: Any = Troubled(delivery.storage)
         deliverer = delivery.deliverer(place)
         await deliverer.begin()
+        # From here on nothing else asks the place, which has one refusal to give.
+        await asyncio.gather(*deliverer._reading.values())
+        await settled(deliverer)
         delivery.index.files = [delivery.index.segments[0].file]
         place.trouble = [DestinationUnavailable("away")]
         with pytest.raises(DestinationUnavailable):
