@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import threading
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -14,6 +16,7 @@ from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.errors import DestinationError, TableRefused
 from penstock.model.lsn import format_lsn
 from penstock.model.table_definition import TableDefinition
+from penstock.pipeline.copy.copy_target import CopyTarget
 from penstock.source.postgres.catalogue.definitions import read_definitions
 from penstock.source.postgres.catalogue.tables import read_tables
 from penstock.testing.change_builder import UNSET, ChangeBuilder, Column, Table, table
@@ -371,6 +374,29 @@ def test_a_deferred_foreign_key_of_a_table_that_is_not_followed(
     with pytest.raises(TableRefused, match=r"still referenced|violates foreign key") as refused:
         deliver_cut(destination, builder)
     assert refused.value.table == PARENT.oid
+
+
+def test_a_table_that_a_copy_and_the_stream_meet_at_once_is_made_once(target: Target) -> None:
+    """Each looks for it, and makes what it does not find."""
+    destination = target.opened(definition(PARENT))
+    lock, both = threading.RLock(), threading.Barrier(2)
+    copies = CopyTarget(destination, lock)
+
+    def of_the_copy(new: TableDefinition) -> None:
+        both.wait()
+        copies.fit(new, ())
+
+    def of_the_stream(new: TableDefinition) -> None:
+        both.wait()
+        with lock:
+            destination.prepare([new])
+
+    with ThreadPoolExecutor(2) as threads:
+        for number in range(5):
+            new = definition(table(f"later_{number}", Column("id", "int8", key=True)))
+            for done in [threads.submit(of, new) for of in (of_the_copy, of_the_stream)]:
+                done.result()
+            assert target.rows(f"later_{number}") == {}
 
 
 def test_least_privilege(

@@ -18,6 +18,20 @@ BREAKS = (
         ),
     ),
     Break(
+        name="copies-change-the-destination-beside-the-stream",
+        guarantee="A copy and the stream fit",
+        without="A new table that the stream and its copy meet at once is made by both, and the "
+        "second one is refused.",
+        file="pipeline/copy/copies.py",
+        edits=((", committer.lock)", ")"),),
+        noticed_by=(
+            (
+                "unit/test_copies_alone.py",
+                "test_a_table_is_fitted_for_its_copy_while_nothing_else_changes_the_destination",
+            ),
+        ),
+    ),
+    Break(
         name="joined-before-its-replay",
         guarantee="A copy and the stream fit",
         without="Where tasks write at once, the stream brings changes of a table whose earlier "

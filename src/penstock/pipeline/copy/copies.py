@@ -23,7 +23,7 @@ def make_copies(
     """For a pipeline with a stream, beside which tables are copied."""
     end = CopiesEnd()
     source = context.source.copies(context.file, end.check)
-    target = CopyTarget(context.destination)
+    target = CopyTarget(context.destination, committer.lock)
     replay = Replay(context, target, committer, end.check)
     finish = FinishCopies(context.store, target, tables, replay, source, joins)
     schema = schema_copy(source, context.destination, followed=True)

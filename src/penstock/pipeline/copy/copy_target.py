@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from penstock.destination.contract import Destination
 from penstock.destination.protocols import HoldsTables, TakesCopies, TakesReplays
@@ -12,11 +13,14 @@ from penstock.model.table_definition import TableDefinition
 
 class CopyTarget:
     """``copies`` takes the chunks; ``replays``, where rows are merged, the changes after them.
+    ``alone`` is what those hold who change the destination beside a stream.
 
     Raises ConfigError where the destination takes no copies.
     """
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(
+        self, destination: Destination, alone: AbstractContextManager[object] | None = None
+    ) -> None:
         if not isinstance(destination, TakesCopies):
             raise ConfigError(
                 f"destination {destination.name} does not take rows that are there before the "
@@ -24,6 +28,7 @@ class CopyTarget:
                 remedy="set source.copy to false: then it gets every change from now on",
             )
         self._destination = destination
+        self._alone = nullcontext() if alone is None else alone
         self.copies: TakesCopies = destination
         self._tables = destination if isinstance(destination, HoldsTables) else None
 
@@ -50,10 +55,13 @@ class CopyTarget:
         return self._tables is not None and self._tables.has_foreign_rows(table)
 
     def fit(self, table: TableDefinition, former: Sequence[TableDefinition]) -> None:
-        """Let a table that is copied next be what the source has."""
-        if self._tables is not None:
-            self._tables.fit_table(table, former)
-        self._destination.prepare([table])
+        """Let a table that is copied next be what the source has. The stream may have met it just
+        now, too: whoever comes second finds it made.
+        """
+        with self._alone:
+            if self._tables is not None:
+                self._tables.fit_table(table, former)
+            self._destination.prepare([table])
 
     def finish_copy(self, table: TableDefinition) -> None:
         """After the last chunk, before the changes."""
