@@ -37,7 +37,7 @@ from penstock.testing.contract.chunk_rows import ChunkRows
 from penstock.testing.contract.deliveries import definition
 from penstock.transform.filter import Filter
 from penstock.transform.transform import Transform
-from penstock.transform.transform_check import check_rules, require_rules
+from penstock.transform.transform_check import check_rules, refused_later, require_rules
 from penstock.transform.transformers.column_facts import ColumnFacts
 from penstock.transform.transformers.contract import Inputs
 from penstock.transform.transformers.keys import Keys
@@ -853,6 +853,32 @@ def test_what_comes_later_is_held_to_keys_and_generated_columns_too() -> None:
     assert refused is not None
     assert "it belongs to the key" in refused.message
     assert lossy.refused(None, replace(full, primary_key=())) is None
+
+
+def test_later_unique_indexes_and_foreign_keys_are_held_to_rules_too() -> None:
+    index = IndexDefinition("people_email", True, "USING btree (email)", ("email",))
+    people, orders = definition(PEOPLE), replace(definition(ORDERS), oid=9)
+    hiding = transform({"id": "integer_key", "email": "first_name"}, mode="relaxed")
+
+    def why(after: TableDefinition, *, merges: bool = True, **told: Any) -> str:
+        before = replace(after, indexes=(), constraints=())
+        known = [people, orders]
+        refused = refused_later(hiding, before, after, known, merges=merges, **told)
+        return "" if refused is None else refused.message
+
+    assert why(people) == why(orders) == ""
+    indexed = replace(people, indexes=(index,))
+    assert "unique index people_email is over it" in why(indexed)
+    assert why(indexed, merges=False) == ""
+    referring = replace(orders, constraints=(REFERS,))
+    assert "orders, column person: refers to public.people.id" in why(referring)
+    assert why(referring, merges=False) != ""
+    assert why(referring, had=(REFERS,)) == ""
+    elsewhere = replace(REFERS, references=("public", "nobody"))
+    assert why(replace(orders, constraints=(elsewhere,))) == ""
+    itself = replace(REFERS, definition="FOREIGN KEY (email) REFERENCES public.people(id)")
+    assert "another rule" in why(replace(people, constraints=(itself,)))
+    assert refused_later(hiding, None, referring, [orders], merges=True) is None
 
 
 def test_an_index_that_is_not_made_is_told_of() -> None:
