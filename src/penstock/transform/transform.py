@@ -511,14 +511,24 @@ class _Column:
         )
         if rows is not None:
             inputs = inputs.take(rows)
+        return self._tried(values, inputs)
+
+    def _tried(self, values: pa.Array, inputs: Inputs) -> pa.Array:
         try:
-            return self._checked(transformer.apply(values, inputs), len(values))
+            return self._checked(self._bound.transformer.apply(values, inputs), len(values))
         except _OF_NO_VALUE:
             raise
         except Exception:
             if self._bound.rule.errors == "refuse":
                 raise
-        return pa.array([self._one(values, inputs, row) for row in range(len(values))], pa.string())
+        if len(values) <= 1:
+            return pa.nulls(len(values), pa.string())
+        # By halves: to be called for each value may take long.
+        middle = len(values) // 2
+        halves = [pa.array(np.arange(middle)), pa.array(np.arange(middle, len(values)))]
+        return pa.concat_arrays(
+            [self._tried(values.take(half), inputs.take(half)) for half in halves]
+        )
 
     def _whole_input(self, name: str) -> pa.Array:
         texts, known = self._input(name, raw=True)
@@ -530,17 +540,6 @@ class _Column:
                     "IDENTITY FULL lets Postgres send it)"
                 )
         return texts
-
-    def _one(self, values: pa.Array, inputs: Inputs, row: int) -> str | None:
-        try:
-            place = pa.array([row])
-            made = self._bound.transformer.apply(values.take(place), inputs.take(place))
-            found: str | None = self._checked(made, 1)[0].as_py()
-        except _OF_NO_VALUE:
-            raise
-        except Exception:
-            return None
-        return found
 
     def _checked(self, made: pa.Array, count: int) -> pa.Array:
         if isinstance(made, pa.ChunkedArray):
