@@ -630,6 +630,24 @@ def test_what_refers_needs_the_same_rule() -> None:
     assert "has not" in findings(same)["public.orders.person"]
 
 
+def test_what_refers_by_odd_names_is_looked_at_too() -> None:
+    columns = tuple(
+        replace(c, name=f'{c.name} ("x")') if c.name == "id" else c
+        for c in definition(PEOPLE).columns
+    )
+    people = replace(definition(PEOPLE), name="people (old)", columns=columns, primary_key=())
+    refers = replace(
+        REFERS,
+        definition='FOREIGN KEY (person) REFERENCES public."people (old)"("id (""x"")")',
+        references=("public", "people (old)"),
+    )
+    orders = replace(definition(ORDERS), constraints=(refers,))
+    rule = {"table": 'public."people (old)"', "columns": {'id ("x")': "integer_key"}}
+    config = TransformConfig.model_validate({"key": KEY, "mode": "relaxed", "rules": [rule]})
+    found = check_rules(Transform(config), [people, orders], merges=True)
+    assert "none of its own" in next(f.text for f in found if f.status == "failed")
+
+
 BY_MAIL = replace(
     REFERS, definition="FOREIGN KEY (note) REFERENCES public.people(email)", name="by_mail"
 )

@@ -299,8 +299,10 @@ def kept_apart(bound: BoundRule, is_nullable: bool, *, same_nulls: bool) -> tupl
     return found, ""
 
 
+# Names in quotes may have parentheses of their own.
+_PLAIN = r'(?:"(?:[^"]|"")+"|[^"()])+'
 _FOREIGN = re.compile(
-    r"FOREIGN KEY \((?P<own>.*?)\) REFERENCES (?P<table>.*?)\((?P<other>[^()]*)\)"
+    rf"FOREIGN KEY \((?P<own>{_PLAIN})\) REFERENCES {_PLAIN}\((?P<other>{_PLAIN})\)"
 )
 _NAME = re.compile(r'"((?:[^"]|"")+)"|([^\s,"]+)')
 
