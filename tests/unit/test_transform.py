@@ -736,6 +736,16 @@ def test_unique_indexes_ask_for_values_that_stay_apart() -> None:
     assert findings(hashed, indexes=(index,))["public.people.email"].startswith("warning")
 
 
+def test_a_column_that_is_called_as_a_type_is_not_in_every_cast() -> None:
+    people = definition(PEOPLE)
+    columns = (*people.columns, replace(people.columns[2], name="text", attnum=9))
+    rule = {"table": "people", "columns": {"email": "hash", "text": "redact"}}
+    cast = IndexDefinition("i", True, "USING btree (lower((email)::text), (id)::text)")
+    assert "public.people.text" not in findings(rule, columns=columns, indexes=(cast,))
+    own = IndexDefinition("i", True, "USING btree (lower((text)::text))")
+    assert "index i" in findings(rule, columns=columns, indexes=(own,))["public.people.text"]
+
+
 def email_findings(rule: Any, **told: Any) -> str:
     found = findings({"table": "people", "columns": {"email": rule}}, **told)
     return found.get("public.people.email", "")

@@ -222,7 +222,8 @@ class _TableCheck:
         ]
         nullable = {column.name for column in self.table.columns if not column.not_null}
         for kind, name, definition in unique:
-            named = [n for n in self.bound if mentions(definition, n)]
+            uncast = _CAST.sub("", definition)
+            named = [n for n in self.bound if mentions(uncast, n)]
             same_nulls = "NULLS NOT DISTINCT" in definition
             found = {
                 n: kept_apart(self.bound[n], n in nullable, same_nulls=same_nulls) for n in named
@@ -299,6 +300,8 @@ def kept_apart(bound: BoundRule, is_nullable: bool, *, same_nulls: bool) -> tupl
     return found, ""
 
 
+# Columns may be called as types are.
+_CAST = re.compile(r'::(?:[\w$]+|"(?:[^"]|"")+")')
 # Names in quotes may have parentheses of their own.
 _PLAIN = r'(?:"(?:[^"]|"")+"|[^"()])+'
 _FOREIGN = re.compile(
