@@ -511,9 +511,16 @@ class _Column:
         )
         if rows is not None:
             inputs = inputs.take(rows)
-        return self._tried(values, inputs)
+        made = self._of_all(values, inputs)
+        if made is not None:
+            return made
+        if transformer.is_random or self._bound.inputs:
+            return self._by_halves(values, inputs)
+        coded = values.cast(pa.string()).dictionary_encode()
+        return self._by_halves(coded.dictionary, inputs).take(coded.indices)
 
-    def _tried(self, values: pa.Array, inputs: Inputs) -> pa.Array:
+    def _of_all(self, values: pa.Array, inputs: Inputs) -> pa.Array | None:
+        """What becomes of values; None where one of them is to be null."""
         try:
             return self._checked(self._bound.transformer.apply(values, inputs), len(values))
         except _OF_NO_VALUE:
@@ -521,14 +528,18 @@ class _Column:
         except Exception:
             if self._bound.rule.errors == "refuse":
                 raise
+        return None
+
+    def _by_halves(self, values: pa.Array, inputs: Inputs) -> pa.Array:
+        """Null for what is refused alone. To be called for each value may take long."""
         if len(values) <= 1:
             return pa.nulls(len(values), pa.string())
-        # By halves: to be called for each value may take long.
-        middle = len(values) // 2
-        halves = [pa.array(np.arange(middle)), pa.array(np.arange(middle, len(values)))]
-        return pa.concat_arrays(
-            [self._tried(values.take(half), inputs.take(half)) for half in halves]
-        )
+        middle, found = len(values) // 2, []
+        for rows in (np.arange(middle), np.arange(middle, len(values))):
+            half = values.take(pa.array(rows)), inputs.take(pa.array(rows))
+            made = self._of_all(*half)
+            found.append(self._by_halves(*half) if made is None else made)
+        return pa.concat_arrays(found)
 
     def _whole_input(self, name: str) -> pa.Array:
         texts, known = self._input(name, raw=True)
