@@ -86,8 +86,8 @@ def copy_only(
         if (transform := context.transform) is not None:
             merges = context.destination.capabilities.merges
             require_rules(transform, transform.seen(definitions), merges=merges)
-        _begin_anew_if_changed(store, definitions)
         tables = TableRegistry(store, merges=True, copies=True)
+        _begin_anew_if_changed(store, tables, definitions)
         if awaits_schema(context.destination):
             tables.to_prepare([table.oid for table in definitions])
         else:
@@ -114,7 +114,9 @@ def copy_only(
         return report
 
 
-def _begin_anew_if_changed(store: Store, definitions: Sequence[TableDefinition]) -> None:
+def _begin_anew_if_changed(
+    store: Store, tables: TableRegistry, definitions: Sequence[TableDefinition]
+) -> None:
     """Where an earlier run was stopped, and copied rows under other rules, another key, condition
     or list of columns: rows of all tables come again, since all share one snapshot.
     """
@@ -133,8 +135,8 @@ def _begin_anew_if_changed(store: Store, definitions: Sequence[TableDefinition])
         ", ".join(sorted(table.qualified_name for table in others)),
         extra={"event": "rules_changed"},
     )
-    store.update_table_states({oid: Init() for oid in begun})
-    store.forget_copy(begun)
+    for oid in begun:
+        tables.copy_anew(oid)
 
 
 def _passing(table: TableDefinition) -> tuple[str, str, set[str]]:
