@@ -96,7 +96,7 @@ def rules(**said: Any) -> Rules:
         ({}, "function"),
         ({"function": "anon.hash"}, "function"),
         ({"function": 'hash"; DROP TABLE x; --'}, "function"),
-        ({"function": "hash", "arguments": ["x{value}"]}, "stands by itself"),
+        ({"function": "hash", "arguments": ["x{value}"]}, "argument {value} stands by itself"),
         ({"function": "hash", "arguments": [["{value}"]]}, "arguments"),
         ({"function": "hash", "salt": 1}, "salt"),
     ],
