@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -27,8 +28,10 @@ from penstock.transform.transformers.contract import Inputs, UnfitError, ValueRe
 from tests.anonymizer_stand_in import OLDEST, install, salt
 from tests.fix_pipeline import PipelineUnderTest
 from tests.fix_postgres import FreshServer
+from tests.integration.fake_pooler import TransactionPooler
 from tests.integration.test_transformed_pipeline import catch_up
 from tests.integration.transformed_rows import expected_rows, rows_at
+from tests.tcp_proxy import TcpProxy
 from tests.threads_engine import Threads
 from tests.tree_of_tables import KEY, PLANTED
 
@@ -384,3 +387,35 @@ def test_a_start_refuses_what_the_check_refuses(
         catch_up(pipeline, threads, said)
     salt(pipeline.url, "one")
     catch_up(pipeline, threads, said)
+
+
+def test_a_database_that_falls_silent_is_not_waited_for(
+    anon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a proxy stays connected for a server that is gone."""
+    monkeypatch.setattr("penstock.transform.anonymizer_session.ANSWER_SECONDS", 1)
+    info = conninfo_to_dict(anon)
+    with TcpProxy(int(str(info["port"]))) as proxy:
+        near = make_conninfo(anon, host="127.0.0.1", port=proxy.port, connect_timeout=2)
+        rule = bound(near, function="hash")
+        before = applied(rule, "anna")
+        proxy.swallow()
+        proxy.accept()
+        assert applied(rule, "anna") == before
+        proxy.swallow()
+        with pytest.raises(SourceUnavailable, match="did not answer"):
+            applied(rule, "anna")
+
+
+def test_a_pooler_is_refused_and_keeps_no_setting(anon: str) -> None:
+    """The settings of a session would be those of whoever gets its backend next."""
+    info = conninfo_to_dict(anon)
+    pooler = TransactionPooler(int(str(info["port"])))
+    url = make_conninfo(anon, host="127.0.0.1", port=pooler.port)
+    try:
+        with pytest.raises(UnfitError, match="pooler"):
+            bound(url, function="hash")
+        with psycopg.connect(url, autocommit=True, prepare_threshold=None) as conn:
+            assert conn.execute("SHOW default_transaction_read_only").fetchone() == ("off",)
+    finally:
+        pooler.close()

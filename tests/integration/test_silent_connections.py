@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from penstock.answer_limit import answered_within
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.postgres import commits
 from penstock.destination.postgres.sessions.session import copy_in, open_session
@@ -22,7 +23,6 @@ from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.source.postgres import silence
 from penstock.source.postgres.connect import connect
-from penstock.source.postgres.silence import answered_within
 from penstock.source.postgres.snapshot.source_session import (
     ArrowSession,
     CopySession,

@@ -159,6 +159,7 @@ def test_commands(
         "CREATE TABLE users (id int PRIMARY KEY, email text UNIQUE, born date, nick text)",
         "COMMENT ON COLUMN users.nick IS 'PII: what friends call them'",
         "CREATE TABLE orders (id int PRIMARY KEY, user_id int REFERENCES users, contact text)",
+        'CREATE TABLE "Old. Users" (id int PRIMARY KEY, email text)',
         "INSERT INTO users VALUES (1, 'anna@shop.de', '1980-02-03', 'ann')",
         "INSERT INTO orders VALUES (1, 1, 'bob@shop.de')",
     )
@@ -181,6 +182,7 @@ def test_commands(
     assert rules["public.users"].columns["born"].use == "truncate_time"
     assert rules["public.users"].columns["nick"].use == "hash"
     assert rules["public.orders"].columns["contact"].use == "email"
+    assert rules['public."Old. Users"'].columns["email"].use == "email"
     assert "anna" not in out
     assert command("check")[0] == 0
     code, out = command("preview", "--table", "users")

@@ -96,7 +96,7 @@ def rules(**said: Any) -> Rules:
         ({}, "function"),
         ({"function": "anon.hash"}, "function"),
         ({"function": 'hash"; DROP TABLE x; --'}, "function"),
-        ({"function": "hash", "arguments": ["x{value}"]}, "stands by itself"),
+        ({"function": "hash", "arguments": ["x{value}"]}, "argument {value} stands by itself"),
         ({"function": "hash", "arguments": [["{value}"]]}, "arguments"),
         ({"function": "hash", "salt": 1}, "salt"),
     ],
@@ -226,3 +226,32 @@ def test_a_refused_value(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TableRefused, match="22P02") as caught:
         masked(monkeypatch, refused, ["x", PLANTED])
     assert PLANTED not in str(caught.value)
+
+
+@pytest.mark.parametrize("refused", [{700: PLANTED}, dict.fromkeys(range(0, 1000, 2), PLANTED)])
+def test_one_refused_value_of_many_costs_few_calls(
+    monkeypatch: pytest.MonkeyPatch, refused: dict[int, str]
+) -> None:
+    asked: list[int] = []
+
+    def applied(_self: object, _call: MaskingCall, given: list[str]) -> list[str]:
+        asked.append(len(given))
+        if PLANTED in given:
+            raise ValueRefusedError("anon.f refused a value with SQLSTATE 22P02")
+        return given
+
+    monkeypatch.setattr(AnonymizerFunctions, "known", lambda *_: Known("anon", "mark"))
+    monkeypatch.setattr(AnonymizerFunctions, "applied", applied)
+    values = [refused.get(number, str(number)) for number in range(1000)]
+    table = {"table": "users", "columns": {"email": {**RULE, "errors": "null"}}, "keep": ["*"]}
+    config = TransformConfig.model_validate({"anonymizer": {"url": URL}, "rules": [table]})
+    rows = TableRows(USERS, (pa.array(values, pa.string()),), len(values), NOTHING)
+    made = Transform(config).apply_rows(rows).columns[0].to_pylist()
+    assert made == [None if value == PLANTED else value for value in values]
+    assert len(asked) < 25
+
+
+def test_calls_with_arguments_of_other_types_are_others() -> None:
+    """For Python 1, 1.0 and true are the same."""
+    calls = [MaskingCall("f", ("{value}", each), "text", "text") for each in (1, 1.0, True)]
+    assert len(set(calls)) == 3

@@ -48,6 +48,9 @@ def test_a_function_becomes_a_rule_with_its_arguments(function: str, rule: dict[
     [
         ("MASKED WITH VALUE 'it''s'", {"use": "literal", "value": "it's"}),
         ("MASKED WITH VALUE NULL", {"use": "null"}),
+        ("MASKED WITH VALUE $$NULL$$", {"use": "literal", "value": "NULL"}),
+        ("MASKED WITH VALUE $x$CONFIDENTIAL\n$x$", {"use": "literal", "value": "CONFIDENTIAL\n"}),
+        ("MASKED WITH VALUE -1.5", {"use": "literal", "value": "-1.5"}),
         ("NOT MASKED", "keep"),
         ("MASKED WITH FUNCTION anon.image_blur(face, 5.0)", None),
     ],
@@ -67,6 +70,10 @@ def test_other_labels(label: str, rule: object) -> None:
             "odd(face, 'it''s'::text, -3)",
             {"use": "anonymizer", "function": "odd", "arguments": ["{value}", "it's", -3],
              "random": True},
+        ),
+        (
+            "image_blur(face, $$a'b$$)",
+            {"use": "anonymizer", "function": "image_blur", "arguments": ["{value}", "a'b"]},
         ),
         ("odd()", {"use": "anonymizer", "function": "odd", "arguments": [], "random": True}),
         ("odd(name)", {"use": "null"}),

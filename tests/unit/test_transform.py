@@ -37,7 +37,7 @@ from penstock.testing.contract.chunk_rows import ChunkRows
 from penstock.testing.contract.deliveries import definition
 from penstock.transform.filter import Filter
 from penstock.transform.transform import Transform
-from penstock.transform.transform_check import check_rules, require_rules
+from penstock.transform.transform_check import check_rules, refused_later, require_rules
 from penstock.transform.transformers.column_facts import ColumnFacts
 from penstock.transform.transformers.contract import Inputs
 from penstock.transform.transformers.keys import Keys
@@ -630,6 +630,24 @@ def test_what_refers_needs_the_same_rule() -> None:
     assert "has not" in findings(same)["public.orders.person"]
 
 
+def test_what_refers_by_odd_names_is_looked_at_too() -> None:
+    columns = tuple(
+        replace(c, name=f'{c.name} ("x")') if c.name == "id" else c
+        for c in definition(PEOPLE).columns
+    )
+    people = replace(definition(PEOPLE), name="people (old)", columns=columns, primary_key=())
+    refers = replace(
+        REFERS,
+        definition='FOREIGN KEY (person) REFERENCES public."people (old)"("id (""x"")")',
+        references=("public", "people (old)"),
+    )
+    orders = replace(definition(ORDERS), constraints=(refers,))
+    rule = {"table": 'public."people (old)"', "columns": {'id ("x")': "integer_key"}}
+    config = TransformConfig.model_validate({"key": KEY, "mode": "relaxed", "rules": [rule]})
+    found = check_rules(Transform(config), [people, orders], merges=True)
+    assert "none of its own" in next(f.text for f in found if f.status == "failed")
+
+
 BY_MAIL = replace(
     REFERS, definition="FOREIGN KEY (note) REFERENCES public.people(email)", name="by_mail"
 )
@@ -716,6 +734,16 @@ def test_unique_indexes_ask_for_values_that_stay_apart() -> None:
     assert findings(named, indexes=(index,))["public.people.email"].startswith("failed")
     assert findings(named, indexes=(index,), merges=False)["public.people.email"].startswith("warn")
     assert findings(hashed, indexes=(index,))["public.people.email"].startswith("warning")
+
+
+def test_a_column_that_is_called_as_a_type_is_not_in_every_cast() -> None:
+    people = definition(PEOPLE)
+    columns = (*people.columns, replace(people.columns[2], name="text", attnum=9))
+    rule = {"table": "people", "columns": {"email": "hash", "text": "redact"}}
+    cast = IndexDefinition("i", True, "USING btree (lower((email)::text), (id)::text)")
+    assert "public.people.text" not in findings(rule, columns=columns, indexes=(cast,))
+    own = IndexDefinition("i", True, "USING btree (lower((text)::text))")
+    assert "index i" in findings(rule, columns=columns, indexes=(own,))["public.people.text"]
 
 
 def email_findings(rule: Any, **told: Any) -> str:
@@ -853,6 +881,32 @@ def test_what_comes_later_is_held_to_keys_and_generated_columns_too() -> None:
     assert refused is not None
     assert "it belongs to the key" in refused.message
     assert lossy.refused(None, replace(full, primary_key=())) is None
+
+
+def test_later_unique_indexes_and_foreign_keys_are_held_to_rules_too() -> None:
+    index = IndexDefinition("people_email", True, "USING btree (email)", ("email",))
+    people, orders = definition(PEOPLE), replace(definition(ORDERS), oid=9)
+    hiding = transform({"id": "integer_key", "email": "first_name"}, mode="relaxed")
+
+    def why(after: TableDefinition, *, merges: bool = True, **told: Any) -> str:
+        before = replace(after, indexes=(), constraints=())
+        known = [people, orders]
+        refused = refused_later(hiding, before, after, known, merges=merges, **told)
+        return "" if refused is None else refused.message
+
+    assert why(people) == why(orders) == ""
+    indexed = replace(people, indexes=(index,))
+    assert "unique index people_email is over it" in why(indexed)
+    assert why(indexed, merges=False) == ""
+    referring = replace(orders, constraints=(REFERS,))
+    assert "orders, column person: refers to public.people.id" in why(referring)
+    assert why(referring, merges=False) != ""
+    assert why(referring, had=(REFERS,)) == ""
+    elsewhere = replace(REFERS, references=("public", "nobody"))
+    assert why(replace(orders, constraints=(elsewhere,))) == ""
+    itself = replace(REFERS, definition="FOREIGN KEY (email) REFERENCES public.people(id)")
+    assert "another rule" in why(replace(people, constraints=(itself,)))
+    assert refused_later(hiding, None, referring, [orders], merges=True) is None
 
 
 def test_an_index_that_is_not_made_is_told_of() -> None:

@@ -140,6 +140,7 @@ def suggest(
     """
     import yaml
 
+    from penstock.operations.named_tables import quoted
     from penstock.source.postgres.preflight.rule_checks import followed_tables
     from penstock.source.postgres.rule_samples import column_hints
     from penstock.source.registry import expect_postgres
@@ -155,7 +156,7 @@ def suggest(
     say("  rules:")
     for table in tables:
         found = proposed(table, hints[table.oid])
-        say(f"    - table: {_yaml(yaml, table.qualified_name)}")
+        say(f"    - table: {_yaml(yaml, quoted(table.schema, table.name))}")
         say("      columns:" if found else "      columns: {}")
         for name, made in found.items():
             say(f"        {_yaml(yaml, name)}: {_yaml(yaml, made.rule)}  # {made.why}")

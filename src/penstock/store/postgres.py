@@ -12,6 +12,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg.types.json import Json, Jsonb
 
+from penstock.answer_limit import answered_within
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import StoreError, StoreUnavailable
 from penstock.model.lsn import format_lsn, parse_lsn
@@ -26,7 +27,7 @@ from penstock.model.table_state import (
 )
 from penstock.source.postgres.connect import Party, connect, without_secrets
 from penstock.source.postgres.search_path import without_path
-from penstock.source.postgres.silence import answered_within, silence_limit
+from penstock.source.postgres.silence import silence_limit
 from penstock.store.contract import SchemaVersion, StateRecord, Store
 from penstock.store.migrations import (
     TABLES,

@@ -98,7 +98,7 @@ _PROBES: Final[dict[str, Sequence[str]]] = {
 FAMILIES: Final = frozenset(_PROBES)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MaskingCall:
     """A function with its arguments, and the type of the column: ``kind`` as Postgres spells it,
     and its ``family``.
@@ -109,6 +109,13 @@ class MaskingCall:
     kind: str
     family: str
     random: bool = False
+
+    # Arguments that Python takes for equal (1, 1.0 and true) may mean another function.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MaskingCall) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
 
     @property
     def takes_value(self) -> bool:

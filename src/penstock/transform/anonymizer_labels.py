@@ -46,15 +46,13 @@ _NAMED: Mapping[str, Rule] = {
     "lorem_ipsum": {"use": "literal", "value": "lorem ipsum"},
 }
 _FUNCTION = re.compile(r"MASKED\s+WITH\s+FUNCTION\s+(?:[\w.]*\.)?(\w+)\s*\((.*)\)", re.I | re.S)
-_VALUE = re.compile(r"MASKED\s+WITH\s+VALUE\s+(NULL|'((?:[^']|'')*)')", re.I)
-_CONSTANT = re.compile(
-    r"'(?P<text>(?:[^']|'')*)'|\$(?P<tag>\w*)\$(?P<dollars>.*?)\$(?P=tag)\$"
-    r"|(?P<number>(?<![\w.])-?\d+(?:\.\d+)?)",
-    re.S,
-)
+_TEXT = r"'(?P<text>(?:[^']|'')*)'|\$(?P<tag>\w*)\$(?P<dollars>.*?)\$(?P=tag)\$"
+_NUMBER = r"(?P<number>(?<![\w.])-?\d+(?:\.\d+)?)"
+_VALUE = re.compile(rf"MASKED\s+WITH\s+VALUE\s+(?:(?P<null>NULL)\b|{_TEXT}|{_NUMBER})", re.I | re.S)
+_CONSTANT = re.compile(rf"{_TEXT}|{_NUMBER}", re.S)
 _CALL = re.compile(r"MASKED\s+WITH\s+FUNCTION\s+(?:anon\.)?(\w+)\s*\((.*)\)", re.I | re.S)
 _ARGUMENT = re.compile(
-    r"\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<number>-?\d+(?:\.\d+)?)|(?P<name>\w+))"
+    rf"\s*(?:{_TEXT}|{_NUMBER}|(?P<name>\w+))"
     r"\s*(?:::\s*[\w ]+)?\s*(?:,|$)",
     re.S,
 )
@@ -72,9 +70,9 @@ def labelled_rule(label: str) -> tuple[Rule | str | None, str]:
         found = _NAMED.get(name.removesuffix("_locale"))
         return None if found is None else {**found, **_options(name, arguments)}, name
     if value is not None:
-        if value[1].upper() == "NULL":
+        if value["null"]:
             return {"use": "null"}, ""
-        return {"use": "literal", "value": value[2].replace("''", "'")}, ""
+        return {"use": "literal", "value": _constant(value)}, ""
     return ("keep" if re.search(r"NOT\s+MASKED", label, re.I) else None), ""
 
 
@@ -101,10 +99,10 @@ def _arguments(text: str, column: str) -> list[Any] | None:
         if each is None:
             return None
         at = each.end()
-        if each["text"] is not None:
-            found.append(each["text"].replace("''", "'"))
-        elif (number := each["number"]) is not None:
+        if (number := each["number"]) is not None:
             found.append(float(number) if "." in number else int(number))
+        elif each["name"] is None:
+            found.append(_constant(each))
         elif each["name"].lower() == column:
             found.append("{value}")
         else:
@@ -114,15 +112,13 @@ def _arguments(text: str, column: str) -> list[Any] | None:
 
 def _constants(text: str) -> list[str]:
     """The arguments that somebody wrote down: texts and numbers, not columns."""
-    found = []
-    for each in _CONSTANT.finditer(text):
-        quoted = each["text"]
-        found.append(
-            quoted.replace("''", "'")
-            if quoted is not None
-            else each["dollars"] or each["number"] or ""
-        )
-    return found
+    return [_constant(each) for each in _CONSTANT.finditer(text)]
+
+
+def _constant(found: re.Match[str]) -> str:
+    if found["text"] is not None:
+        return found["text"].replace("''", "'")
+    return found["dollars"] or found["number"] or ""
 
 
 def _options(name: str, arguments: Sequence[str]) -> Rule:

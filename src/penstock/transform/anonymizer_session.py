@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from penstock.answer_limit import answered_within
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import SourceUnavailable
 from penstock.model.value_settings import VALUE_SETTINGS
@@ -24,6 +25,8 @@ from penstock.transform.transformers.contract import UnfitError, ValueRefusedErr
 Query = sql.SQL | sql.Composed
 STATEMENT_SECONDS = 120
 _SILENCE_SECONDS = 60
+# Where a proxy stands in between, it goes on to answer keepalives for a server that is gone.
+ANSWER_SECONDS = STATEMENT_SECONDS + _SILENCE_SECONDS
 _SETTINGS = (
     *VALUE_SETTINGS,
     "SET default_transaction_read_only TO on",
@@ -79,7 +82,8 @@ class Session:
         self, what: str, query: Query, parameters: Sequence[Any]
     ) -> psycopg.Cursor[tuple[Any, ...]]:
         try:
-            return self._conn.execute(query, parameters)
+            with answered_within(self._conn, ANSWER_SECONDS):
+                return self._conn.execute(query, parameters)
         except psycopg.Error as error:
             failure = self._failure(what, error)
         # Outside of the block: the error of psycopg, which may show values, is not its context.
@@ -129,11 +133,24 @@ def _connected(url: ConnectionUrl, purpose: str) -> psycopg.Connection[tuple[Any
         url.reveal(), autocommit=True, fallback_application_name=f"penstock {purpose}", **ours
     )
     try:
-        conn.execute("; ".join(_SETTINGS).encode())
+        with answered_within(conn, ANSWER_SECONDS):
+            _expect_no_pooler(conn)
+            conn.execute("; ".join(_SETTINGS).encode())
     except BaseException:
         conn.close()
         raise
     return conn
+
+
+def _expect_no_pooler(conn: psycopg.Connection[Any]) -> None:
+    """Raise UnfitError where one stands in between: it would keep settings for whoever comes next,
+    and invents the numbers that it gives its clients for cancelling queries.
+    """
+    if conn.execute("SELECT pg_catalog.pg_backend_pid()").fetchone() != (conn.info.backend_pid,):
+        raise UnfitError(
+            "a connection pooler stands before the database of the function: transform.anonymizer."
+            "url has to lead to the server itself"
+        )
 
 
 def _without_secrets(text: str, url: ConnectionUrl) -> str:

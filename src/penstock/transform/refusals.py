@@ -54,6 +54,16 @@ def bare_columns(table: TableDefinition, columns: list[str]) -> TableRefused:
     )
 
 
+def unsuited_key(table: str, column: str, why: str, remedy: str, oid: int) -> TableRefused:
+    """A unique index or a foreign key came that a column's rule does not suit."""
+    return TableRefused(
+        f"table {table}, column {column}: {why}, so nothing of the table is delivered any more",
+        remedy=f"{remedy} Do so in the part transform of the pipeline file, or drop the index or "
+        f"constraint; then start `penstock run` again, and run `penstock tables retry` for {table}",
+        table=oid,
+    )
+
+
 @contextmanager
 def source_unquoted(table: str) -> Iterator[None]:
     """Rows of a table with rules are read inside of the block. What the source says of one that it

@@ -511,14 +511,35 @@ class _Column:
         )
         if rows is not None:
             inputs = inputs.take(rows)
+        made = self._of_all(values, inputs)
+        if made is not None:
+            return made
+        if transformer.is_random or self._bound.inputs:
+            return self._by_halves(values, inputs)
+        coded = values.cast(pa.string()).dictionary_encode()
+        return self._by_halves(coded.dictionary, inputs).take(coded.indices)
+
+    def _of_all(self, values: pa.Array, inputs: Inputs) -> pa.Array | None:
+        """What becomes of values; None where one of them is to be null."""
         try:
-            return self._checked(transformer.apply(values, inputs), len(values))
+            return self._checked(self._bound.transformer.apply(values, inputs), len(values))
         except _OF_NO_VALUE:
             raise
         except Exception:
             if self._bound.rule.errors == "refuse":
                 raise
-        return pa.array([self._one(values, inputs, row) for row in range(len(values))], pa.string())
+        return None
+
+    def _by_halves(self, values: pa.Array, inputs: Inputs) -> pa.Array:
+        """Null for what is refused alone. To be called for each value may take long."""
+        if len(values) <= 1:
+            return pa.nulls(len(values), pa.string())
+        middle, found = len(values) // 2, []
+        for rows in (np.arange(middle), np.arange(middle, len(values))):
+            half = values.take(pa.array(rows)), inputs.take(pa.array(rows))
+            made = self._of_all(*half)
+            found.append(self._by_halves(*half) if made is None else made)
+        return pa.concat_arrays(found)
 
     def _whole_input(self, name: str) -> pa.Array:
         texts, known = self._input(name, raw=True)
@@ -530,17 +551,6 @@ class _Column:
                     "IDENTITY FULL lets Postgres send it)"
                 )
         return texts
-
-    def _one(self, values: pa.Array, inputs: Inputs, row: int) -> str | None:
-        try:
-            place = pa.array([row])
-            made = self._bound.transformer.apply(values.take(place), inputs.take(place))
-            found: str | None = self._checked(made, 1)[0].as_py()
-        except _OF_NO_VALUE:
-            raise
-        except Exception:
-            return None
-        return found
 
     def _checked(self, made: pa.Array, count: int) -> pa.Array:
         if isinstance(made, pa.ChunkedArray):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from penstock.config.row_condition_tree import column_names
-from penstock.model.errors import ConfigError
+from penstock.model.errors import ConfigError, TableRefused
 from penstock.model.pg_types import builtin_type
 from penstock.model.table_definition import (
     ConstraintDefinition,
@@ -17,6 +17,7 @@ from penstock.model.table_definition import (
     TypeName,
 )
 from penstock.model.table_schema import ColumnSchema, TableSchema
+from penstock.transform.refusals import unsuited_key
 from penstock.transform.rules import BoundRule, facts_of, in_order
 from penstock.transform.shown_definition import mentions, shown_definition
 from penstock.transform.transform import Transform
@@ -73,7 +74,7 @@ class _TableCheck:
     def findings(self) -> Iterator[RuleFinding]:
         if not self.rules.covers(self.table.schema, self.table.name):
             return
-        problems = [*self._uncovered(), *self._columns(), *self._unique(), *self._checks()]
+        problems = [*self._uncovered(), *self._columns(), *self.unique(), *self._checks()]
         yield from problems
         if not any(problem.status == "failed" for problem in problems):
             changed = ", ".join(f"{n} ({b.rule.use})" for n, b in self.bound.items()) or "none"
@@ -212,7 +213,7 @@ class _TableCheck:
                     "failed", column.name, "becomes null, but is NOT NULL", "Take a literal."
                 )
 
-    def _unique(self) -> Iterator[RuleFinding]:
+    def unique(self) -> Iterator[RuleFinding]:
         unique = [("index", i.name, i.definition) for i in self.table.indexes if i.is_unique]
         unique += [
             ("constraint", c.name, c.definition)
@@ -221,7 +222,8 @@ class _TableCheck:
         ]
         nullable = {column.name for column in self.table.columns if not column.not_null}
         for kind, name, definition in unique:
-            named = [n for n in self.bound if mentions(definition, n)]
+            uncast = _CAST.sub("", definition)
+            named = [n for n in self.bound if mentions(uncast, n)]
             same_nulls = "NULLS NOT DISTINCT" in definition
             found = {
                 n: kept_apart(self.bound[n], n in nullable, same_nulls=same_nulls) for n in named
@@ -298,8 +300,12 @@ def kept_apart(bound: BoundRule, is_nullable: bool, *, same_nulls: bool) -> tupl
     return found, ""
 
 
+# Columns may be called as types are.
+_CAST = re.compile(r'::(?:[\w$]+|"(?:[^"]|"")+")')
+# Names in quotes may have parentheses of their own.
+_PLAIN = r'(?:"(?:[^"]|"")+"|[^"()])+'
 _FOREIGN = re.compile(
-    r"FOREIGN KEY \((?P<own>.*?)\) REFERENCES (?P<table>.*?)\((?P<other>[^()]*)\)"
+    rf"FOREIGN KEY \((?P<own>{_PLAIN})\) REFERENCES {_PLAIN}\((?P<other>{_PLAIN})\)"
 )
 _NAME = re.compile(r'"((?:[^"]|"")+)"|([^\s,"]+)')
 
@@ -376,6 +382,50 @@ def _parted(bound: BoundRule, is_nullable: bool) -> str | None:
     if bound.rule.nulls == "transform" and is_nullable:
         return "nulls: transform lets a null refer to a row that is not there"
     return None
+
+
+def refused_later(
+    transform: Transform,
+    before: TableDefinition | None,
+    after: TableDefinition,
+    known: Iterable[TableDefinition],
+    *,
+    merges: bool,
+    had: Collection[ConstraintDefinition] = (),
+) -> TableRefused | None:
+    """Why a table that came or was changed while the pipeline runs cannot be followed under its
+    rules; None where it can. ``known`` are the tables that are followed, as they are; the foreign
+    keys that it ``had`` are not looked at again.
+    """
+    if (refused := transform.refused(before, after)) is not None:
+        return refused
+    found = _keys_of(transform, after, known, merges, had)
+    failed = next((finding for finding in found if finding.status == "failed"), None)
+    if failed is None:
+        return None
+    return unsuited_key(failed.table, failed.column, failed.text, failed.remedy, after.oid)
+
+
+def _keys_of(
+    transform: Transform,
+    table: TableDefinition,
+    known: Iterable[TableDefinition],
+    merges: bool,
+    had: Collection[ConstraintDefinition],
+) -> Iterator[RuleFinding]:
+    """Findings of a table's unique indexes and foreign keys."""
+    if not (seen := transform.seen([table])):
+        return
+    check = _TableCheck(transform, seen[0], merges)
+    yield from check.unique()
+    keys = [c for c in check.table.constraints if c.kind == "foreign" and c not in had]
+    names = {key.references for key in keys}
+    partners = [t for t in known if (t.schema, t.name) in names and t.oid != table.oid]
+    checks = [check, *(_TableCheck(transform, t, merges) for t in transform.seen(partners))]
+    by_name = {(each.table.schema, each.table.name): each for each in checks}
+    for key in keys:
+        if key.references in by_name:
+            yield from _foreign_key(check, by_name[key.references], key)
 
 
 def _unmatched(transform: Transform, tables: Sequence[TableDefinition]) -> Iterator[RuleFinding]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from penstock.answer_limit import answered_within
 from penstock.destination.contract import (
     Capabilities,
     ChunkReceipt,
@@ -72,7 +73,7 @@ from penstock.model.lsn import Position
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_rows import TableRows
 from penstock.model.watermarks import Watermarks
-from penstock.source.postgres.silence import answered_within, silence_limit
+from penstock.source.postgres.silence import silence_limit
 from penstock.source.postgres.whole_schema.programs import find_programs
 from penstock.source.schema_dump import DumpOptions, SchemaDump, SequenceValue
 

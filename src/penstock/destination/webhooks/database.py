@@ -11,12 +11,13 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from penstock.answer_limit import answered_within
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import DestinationError, DestinationUnavailable, PenstockError
 from penstock.source.postgres.connect import Party, connect, without_secrets
 from penstock.source.postgres.made_once import make_once
 from penstock.source.postgres.search_path import without_path
-from penstock.source.postgres.silence import answered_within, silence_limit
+from penstock.source.postgres.silence import silence_limit
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

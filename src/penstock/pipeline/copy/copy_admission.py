@@ -15,6 +15,7 @@ from penstock.pipeline.tables.registry import TableRegistry
 from penstock.source.contract import LeafFile
 from penstock.source.copy_plan import Chunk, CopyPlan
 from penstock.store import CopyProgress, Store
+from penstock.transform.transform_check import refused_later
 
 
 class CopyAdmission:
@@ -96,8 +97,8 @@ class CopyAdmission:
             unsteady = list(now)
         self._start_again(unsteady, "it was changed just when its snapshot was taken")
         tables = [now[oid] for oid in known if oid in now and oid not in unsteady]
-        bare = self._bare([(known[table.oid], table) for table in tables])
-        tables = [table for table in tables if table.oid not in bare]
+        unsuited = self._unsuited([(known[table.oid], table) for table in tables])
+        tables = [table for table in tables if table.oid not in unsuited]
         changed = [table for table in tables if table != known[table.oid]]
         unsure = {table.oid for table in changed} | self._tables.unprepared | self._state.unsure
         refused = self._fit([table for table in tables if table.oid in unsure])
@@ -107,13 +108,16 @@ class CopyAdmission:
         self._store.store_table_schemas([t for t in changed if t.oid not in refused], lsn - 1)
         return [table for table in tables if table.oid not in refused]
 
-    def _bare(self, pairs: Sequence[tuple[TableDefinition, TableDefinition]]) -> set[int]:
-        """Tables that have changed so that values which rules cover would leave as they are; they
-        are refused. A copy may come before the stream tells of the change, or in its place.
+    def _unsuited(self, pairs: Sequence[tuple[TableDefinition, TableDefinition]]) -> set[int]:
+        """Tables that have changed so that rules do not suit them any more; they are refused. A
+        copy may come before the stream tells of the change, or in its place.
         """
-        refused = set()
+        refused: set[int] = set()
+        if self._transform is None:
+            return refused
+        known = {**self._store.get_table_schemas(), **{now.oid: now for _, now in pairs}}.values()
         for before, now in pairs:
-            error = None if self._transform is None else self._transform.refused(before, now)
+            error = refused_later(self._transform, before, now, known, merges=self._target.merges)
             if error is not None:
                 refused.add(now.oid)
                 self._state.refuse(error)

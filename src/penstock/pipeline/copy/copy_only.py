@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from penstock.destination.protocols import Unrestored
 from penstock.metrics.pipeline_metrics import Metrics
 from penstock.model.errors import CheckFailed
 from penstock.model.lsn import Frontier
-from penstock.model.table_state import Errored, Ready
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_state import Errored, Init, Ready
 from penstock.model.watermarks import Watermarks
 from penstock.pipeline.copy.copies import make_copies_only
 from penstock.pipeline.copy.copy_progress import CopyView
@@ -26,6 +28,8 @@ from penstock.store import Store, pipeline_store
 from penstock.transform.transform_check import require_rules
 
 _TURN_SECONDS = 0.1
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ def copy_only(
             merges = context.destination.capabilities.merges
             require_rules(transform, transform.seen(definitions), merges=merges)
         tables = TableRegistry(store, merges=True, copies=True)
+        _begin_anew_if_changed(store, tables, definitions)
         if awaits_schema(context.destination):
             tables.to_prepare([table.oid for table in definitions])
         else:
@@ -107,6 +112,36 @@ def copy_only(
         report = _report(store, tables, context.destination)
         store.forget_pipeline()
         return report
+
+
+def _begin_anew_if_changed(
+    store: Store, tables: TableRegistry, definitions: Sequence[TableDefinition]
+) -> None:
+    """Where an earlier run was stopped, and copied rows under other rules, another key, condition
+    or list of columns: rows of all tables come again, since all share one snapshot.
+    """
+    states, known = store.get_table_states(), store.get_table_schemas()
+    begun = [oid for oid, state in states.items() if not isinstance(state, Init)]
+    others = [
+        table
+        for table in definitions
+        if table.oid in begun and _passing(known[table.oid]) != _passing(table)
+    ]
+    if not others:
+        return
+    _log.warning(
+        "rules, key, condition or columns of %s are others than when the copy began; all tables "
+        "are copied anew",
+        ", ".join(sorted(table.qualified_name for table in others)),
+        extra={"event": "rules_changed"},
+    )
+    for oid in begun:
+        tables.copy_anew(oid)
+
+
+def _passing(table: TableDefinition) -> tuple[str, str, set[str]]:
+    """What tells which values of a table come, and as what."""
+    return table.transform, table.rows, {c.name for c in table.columns if c.is_delivered}
 
 
 def _report(store: Store, tables: TableRegistry, destination: Destination) -> CopyReport:

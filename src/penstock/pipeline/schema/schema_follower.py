@@ -33,8 +33,11 @@ from penstock.store import Store
 from penstock.transform.filter import Filter
 from penstock.transform.floors import Floors
 from penstock.transform.section import END, Section
+from penstock.transform.transform_check import refused_later
 
 _log = logging.getLogger(__name__)
+
+Held = dict[int, TableDefinition | None]
 
 
 class SchemaFollower:
@@ -137,7 +140,7 @@ class SchemaFollower:
         # Whether rows were rewritten with it only triggers tell.
         change = replace(change, is_rewrite=change.may_rewrite())
         position = Position(seen.commit_lsn - 1, 0)
-        change = self._judged(change, position, "seen in its rows")
+        change = self._judged(change, position, "seen in its rows", {})
         if change.after is None or not change.differences():
             if not self._tables.copy_anew(seen.table):
                 raise seen
@@ -154,15 +157,24 @@ class SchemaFollower:
             self._destination.prepare([change.after])
         self._tell([told])
 
-    def _judged(self, change: TableChange, position: Position, tag: str) -> TableChange:
-        """What of a change the destination is to follow.
+    def _judged(self, change: TableChange, position: Position, tag: str, held: Held) -> TableChange:
+        """What of a change the destination is to follow. ``held`` are tables as the same
+        transaction has left them.
 
         Raises TableRefused where the policy says to stop, or the destination cannot follow.
         """
         if stop := self._policy.stops_at(change):
             raise _stopped(change, stop, position, tag)
         if self._transform is not None and change.before is not None and change.after is not None:
-            refused = self._transform.refused(change.before, change.after)
+            known = {**self._store.get_table_schemas(), **held}.values()
+            refused = refused_later(
+                self._transform,
+                change.before,
+                change.after,
+                [table for table in known if table is not None],
+                merges=self._destination.capabilities.merges,
+                had=change.before.constraints,
+            )
             refused = refused or self._refused_parts(change.before, change.after, position)
             if refused is not None:
                 raise refused
@@ -324,7 +336,7 @@ class _Changes:
     def __init__(
         self,
         store: Store,
-        judged: Callable[[TableChange, Position, str], TableChange],
+        judged: Callable[[TableChange, Position, str, Held], TableChange],
         floors: Floors,
         ask: _Ask,
         wanted: Filter | None,
@@ -334,7 +346,7 @@ class _Changes:
         self._judged = judged
         self._floors = floors
         self._ask = ask
-        self._held: dict[int, TableDefinition | None] = {}
+        self._held: Held = {}
 
     def of(self, points: Sequence[SchemaPoint]) -> list[SchemaChange]:
         return [self._of(point) for point in points]
@@ -362,7 +374,7 @@ class _Changes:
         )
         after = None if document is None else self._ask.describe(document).get(oid)
         change = TableChange(before, after, point.message.is_rewrite)
-        change = self._judged(change, point.position, point.message.tag)
+        change = self._judged(change, point.position, point.message.tag, self._held)
         if change.moves_partitions(are_new=point.message.tag == "CREATE TABLE"):
             change = replace(change, is_rewrite=True)
         self._held[oid] = change.after
@@ -387,7 +399,7 @@ class _Changes:
             before = self._held.get(oid) or self._store.get_table_schema(oid, lsn - 1)
             if oid in rewritten or before != table:
                 change = TableChange(before, table, is_rewrite=True)
-                change = self._judged(change, point.position, point.message.tag)
+                change = self._judged(change, point.position, point.message.tag, self._held)
                 self._held[oid] = change.after
                 yield change
 

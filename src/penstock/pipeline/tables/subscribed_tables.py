@@ -31,6 +31,7 @@ from penstock.pipeline.tables.partition_files import PartitionFiles
 from penstock.pipeline.tables.registry import TableRegistry
 from penstock.pipeline.tables.sibling_schemas import SiblingSchemas
 from penstock.source.contract import Reconciled, Subscription
+from penstock.transform.transform_check import refused_later
 
 _LOOK_SECONDS = paced(2.0)
 
@@ -225,8 +226,12 @@ class SubscribedTables:
 
     def _heed_rules(self, tables: Sequence[TableDefinition]) -> None:
         """Tables that came while the pipeline runs, and that rules do not suit, are set aside."""
+        if self._transform is None:
+            return
+        known = {**self._store.get_table_schemas(), **{table.oid: table for table in tables}}
+        merges = self._destination.capabilities.merges
         for table in tables:
-            refused = None if self._transform is None else self._transform.refused(None, table)
+            refused = refused_later(self._transform, None, table, known.values(), merges=merges)
             if refused is None:
                 continue
             if not isinstance(self._destination, TablesFailAlone):

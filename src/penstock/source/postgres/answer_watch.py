@@ -17,8 +17,9 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.pq.abc import PGresult
 
+from penstock.answer_limit import answered_within, cut
 from penstock.source.postgres.search_path import without_path
-from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within, cut
+from penstock.source.postgres.silence import SILENCE_SECONDS
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]

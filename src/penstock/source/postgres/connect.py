@@ -9,16 +9,12 @@ from typing import Any
 
 import psycopg
 
+from penstock.answer_limit import answered_within
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PenstockError, SourceError, SourceUnavailable
 from penstock.source.postgres.answer_watch import ANSWERS, Served, WatchedConnection
 from penstock.source.postgres.search_path import NO_PATH
-from penstock.source.postgres.silence import (
-    answered_within,
-    server_settings,
-    session_parameters,
-    silence_limit,
-)
+from penstock.source.postgres.silence import server_settings, session_parameters, silence_limit
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,12 @@ from typing import Any, Self
 
 import psycopg
 
+from penstock.answer_limit import answered_within
 from penstock.cadence import paced
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import PipelineBusy, SourceUnavailable
 from penstock.source.postgres.connect import connect
-from penstock.source.postgres.silence import answered_within, silence_limit
+from penstock.source.postgres.silence import silence_limit
 from penstock.source.postgres.source_errors import source_errors
 
 _log = logging.getLogger(__name__)

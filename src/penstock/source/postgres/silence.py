@@ -10,9 +10,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -66,23 +63,6 @@ def _whole(seconds: float) -> int:
     return max(1, round(seconds))
 
 
-@contextmanager
-def answered_within(conn: psycopg.Connection[Any], seconds: float) -> Iterator[None]:
-    """Cut the connection where the block takes longer, so that it raises OperationalError.
-
-    For short questions alone. Where a proxy stands in between, it goes on to answer keepalives for
-    a server that is gone.
-    """
-    with socket.socket(fileno=os.dup(conn.fileno())) as ours:
-        timer = threading.Timer(seconds, _shut, [ours])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-
 def has_rested(conn: psycopg.Connection[Any]) -> bool:
     """Whether the server has said nothing for so long that it may be gone: nobody should wait for
     an answer through this connection any more.
@@ -93,14 +73,3 @@ def has_rested(conn: psycopg.Connection[Any]) -> bool:
         info = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
     (milliseconds,) = struct.unpack_from("=I", info, _TCP_INFO_LAST_DATA_RECV)
     return bool(milliseconds / 1000 > IDLE_SECONDS)
-
-
-def cut(conn: psycopg.Connection[Any]) -> None:
-    """Let whoever waits for an answer through the connection, in any thread, wait no longer."""
-    with socket.socket(fileno=os.dup(conn.fileno())) as ours:
-        _shut(ours)
-
-
-def _shut(ours: socket.socket) -> None:
-    with suppress(OSError):
-        ours.shutdown(socket.SHUT_RDWR)

@@ -13,6 +13,7 @@ from typing import Self
 
 import psycopg
 
+from penstock.answer_limit import answered_within
 from penstock.config.models import PipelineConfig
 from penstock.config.table_patterns import Rules
 from penstock.model.errors import SourceError, SourceUnavailable
@@ -43,7 +44,7 @@ from penstock.source.postgres.connect import connect
 from penstock.source.postgres.copy_source import PostgresCopySource
 from penstock.source.postgres.pipeline_lock import KeptLock
 from penstock.source.postgres.seen_source import seen_source
-from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within
+from penstock.source.postgres.silence import SILENCE_SECONDS
 from penstock.source.postgres.source_errors import source_errors
 from penstock.source.postgres.subscription.publications import read_membership
 from penstock.source.postgres.subscription.reconcile import reconcile_publication

@@ -30,7 +30,7 @@ def _placed(arguments: list[str | int | float | bool | None]) -> list[Argument]:
     for each in arguments:
         if isinstance(each, str) and each != _VALUE and _VALUE in each:
             raise PydanticCustomError(
-                "anonymizer_argument", "the argument {{value}} stands by itself, with no text"
+                "anonymizer_argument", "the argument {value} stands by itself, with no text"
             )
         if isinstance(each, str) and "\0" in each:
             raise PydanticCustomError("anonymizer_argument", "no argument has a NUL in it")

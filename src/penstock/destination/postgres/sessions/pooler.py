@@ -10,10 +10,10 @@ from contextlib import closing
 
 import psycopg
 
+from penstock.answer_limit import answered_within
 from penstock.config.connection_url import ConnectionUrl
 from penstock.model.errors import DestinationError
 from penstock.source.postgres.connect import Party, connect
-from penstock.source.postgres.silence import answered_within
 
 _TRIES = 3
 _ANSWER_SECONDS = 20.0

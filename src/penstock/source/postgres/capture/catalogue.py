@@ -10,12 +10,13 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from penstock.answer_limit import answered_within
 from penstock.model.errors import SourceUnavailable
 from penstock.model.schema_message import SealKey
 from penstock.model.table_schema import PgType
 from penstock.source.postgres.catalogue.tables import resolve_types
 from penstock.source.postgres.pipeline_lock import BEAT_SECONDS
-from penstock.source.postgres.silence import SILENCE_SECONDS, answered_within
+from penstock.source.postgres.silence import SILENCE_SECONDS
 from penstock.source.postgres.tracking.schema_tracking import read_key
 
 _T = TypeVar("_T")
