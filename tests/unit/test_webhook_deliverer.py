@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +25,12 @@ from penstock.destination.webhooks.outbox_index import OutboxWritten
 from penstock.destination.webhooks.signing import new_secret
 from penstock.destination.webhooks.subscription import Kept, OutboxPlace, WebhookSubscription
 from penstock.destination.webhooks.views import Asked
-from penstock.model.errors import DestinationError, DestinationUnavailable, LogUnavailable
+from penstock.model.errors import (
+    DestinationError,
+    DestinationUnavailable,
+    LogError,
+    LogUnavailable,
+)
 from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.deliveries import definition
 from tests.webhook_shop import ORDERS, PIPELINE, options_for
@@ -61,9 +69,16 @@ class OneSubscription:
 class Requests:
     def __init__(self) -> None:
         self.sent: list[int] = []
+        self._at: tuple[int, Callable[[], None]] | None = None
+
+    def at(self, count: int, then: Callable[[], None]) -> None:
+        """Call it once so many were sent."""
+        self._at = count, then
 
     async def send(self, request: Request) -> EndpointAnswer:
         self.sent.append(json.loads(request.body)["new"]["total"])
+        if self._at is not None and len(self.sent) == self._at[0]:
+            self._at[1]()
         return EndpointAnswer("delivered")
 
 
@@ -91,6 +106,11 @@ class Delivery:
     def open(self, driver: int) -> None:
         self.storage.write(mark_of(driver), b"", durable=False)
         self.index.driver = driver
+
+    def replace(self, driver: int, later: int) -> None:
+        """As ``WebhooksDestination.open`` does it."""
+        self.open(later)
+        self.storage.delete(mark_of(driver))
 
     def commit(self, count: int) -> str:
         """Rows in a file of the outbox; its name."""
@@ -197,7 +217,10 @@ class Troubled:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        self.path = storage.path
         self.trouble: list[Exception] = []
+        self.meanwhile: Callable[[], None] | None = None
+        """What comes between the caller and its first answer."""
 
     def read_bytes(self, name: str) -> bytes | None:
         self._meet()
@@ -208,6 +231,9 @@ class Troubled:
         self._storage.delete(*names)
 
     def _meet(self) -> None:
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
         if self.trouble:
             raise self.trouble.pop()
 
@@ -249,6 +275,101 @@ def test_a_place_that_refuses_ends_deliveries_and_no_subscription(delivery: Deli
         (worker,) = deliverer._workers.values()
         assert (worker.ended, delivery.requests.sent) == (None, [])
         await deliverer._let_go(worker.kept.id)
+        deliverer.close()
+
+    delivery.open(7)
+    delivery.commit(3)
+    asyncio.run(deliver())
+
+
+def test_a_folder_that_does_not_answer_is_waited_for(
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.destination.webhooks.delivery.deliverer._AWAY_SECONDS", 0.01)
+    errors, read = [errno.ESTALE, errno.EMFILE, errno.EIO], Path.read_bytes
+
+    def troubled(path: Path) -> bytes:
+        if path.suffix == ".arrow" and errors:
+            raise OSError(errors[0], os.strerror(errors.pop(0)))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", troubled)
+
+    async def deliver() -> None:
+        deliverer = delivery.deliverer()
+        await deliverer.begin()
+        (worker,) = deliverer._workers.values()
+        await asyncio.gather(*deliverer._reading.values())
+        await settled(deliverer)
+        assert (worker.ended, sorted(delivery.requests.sent)) == (None, [0, 1, 2])
+        # Nor is it otherwise with one that is handed what is new.
+        errors.append(errno.ESTALE)
+        delivery.commit(1)
+        with pytest.raises(LogUnavailable):
+            await deliverer._look()
+        await deliverer._look()
+        await settled(deliverer)
+        assert sorted(delivery.requests.sent) == [0, 1, 2, 3]
+        await deliverer._let_go(worker.kept.id)
+        deliverer.close()
+
+    delivery.open(7)
+    delivery.commit(3)
+    asyncio.run(deliver())
+
+
+def test_a_folder_that_refuses_ends_deliveries_and_no_subscription(delivery: Delivery) -> None:
+    async def deliver() -> None:
+        deliverer = delivery.deliverer()
+        with pytest.raises(LogError, match="Is a directory"), suppress(TimeoutError):
+            async with asyncio.timeout(20):
+                await deliverer.run(asyncio.Event())
+        (worker,) = deliverer._workers.values()
+        assert (worker.ended, delivery.requests.sent) == (None, [])
+        await deliverer._let_go(worker.kept.id)
+        deliverer.close()
+
+    delivery.open(7)
+    file = delivery.commit(3)
+    delivery.storage.delete(file)
+    Path(delivery.storage.full(file)).mkdir()
+    asyncio.run(deliver())
+
+
+def test_a_place_that_does_not_answer_at_first_is_waited_for(
+    delivery: Delivery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.destination.webhooks.delivery.deliverer._AWAY_SECONDS", 0.01)
+
+    async def deliver() -> None:
+        place: Any = Troubled(delivery.storage)
+        place.trouble = [DestinationUnavailable("away"), LogUnavailable("away")]
+        deliverer, stopping = delivery.deliverer(place), asyncio.Event()
+        await deliverer.begin()
+        delivery.requests.at(3, stopping.set)
+        async with asyncio.timeout(20):
+            await deliverer.run(stopping)
+        await deliverer.end(1.0)
+        assert sorted(delivery.requests.sent) == [0, 1, 2]
+
+    delivery.open(7)
+    delivery.commit(3)
+    asyncio.run(deliver())
+
+
+def test_a_driver_that_is_replaced_at_once_ends_no_deliveries(delivery: Delivery) -> None:
+    async def deliver() -> None:
+        place: Any = Troubled(delivery.storage)
+        deliverer = delivery.deliverer(place)
+        # Another one comes between the look into the database and the one into the folder.
+        place.meanwhile = lambda: delivery.replace(7, 8)
+        await deliverer.begin()
+        await settled(deliverer)
+        await deliverer._look()
+        assert deliverer._driver == 8
+        assert sorted(delivery.requests.sent) == [0, 1, 2]
+        for name in list(deliverer._workers):
+            await deliverer._let_go(name)
         deliverer.close()
 
     delivery.open(7)

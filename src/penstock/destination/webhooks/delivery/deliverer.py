@@ -90,9 +90,14 @@ class Deliverer:
         self.woken = asyncio.Event()
 
     async def begin(self) -> None:
-        """Take over from whoever has delivered, and look whether the outbox is here."""
+        """Take over from whoever has delivered, and look whether the outbox is here. One that does
+        not answer now, ``run`` waits for.
+        """
         await self._call(self._progress.take_over)
-        await self._look()
+        try:
+            await self._look()
+        except (DestinationUnavailable, LogUnavailable) as error:
+            _log.warning(error.message, extra={"event": "webhooks_away"})
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until ``stopping``, after ``begin``. Raises Fenced where another one delivers, and what
@@ -175,6 +180,11 @@ class Deliverer:
         """
         mark = mark_of(driver)
         if driver and await asyncio.to_thread(self._storage.read_bytes, mark) is None:
+            newer = (await self._call(self._progress.news, self._newest)).driver
+            if newer != driver:
+                # It came meanwhile, and has removed the mark of the one before it.
+                await self._expect_folder(newer)
+                return
             raise DestinationError(
                 f"destination webhooks: the outbox of the pipeline is not in "
                 f"{self._storage.path}: {mark}, which its driver wrote there, is missing. Nothing "
