@@ -31,6 +31,7 @@ from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import (
     OpenOutbox,
     ViewFile,
+    expect_answer,
     expect_usable,
     files_by_driver,
     mark_of,
@@ -97,6 +98,7 @@ class WebhooksDestination(
         self._asked = AskedViews(self._database)
         self._committing = threading.Lock()
         self._tables: dict[str, list[str]] = {}
+        self._was_checked = False
         self._service: WebhookService | None = None
         self._registry: Registry | None = None
 
@@ -109,9 +111,13 @@ class WebhooksDestination(
 
     def check(self) -> Sequence[str]:
         self._database.check()
+        # Of a folder it is asked whether executors see it (penstock.spark.shared_folders).
         if is_bucket(self.options.path):
-            # Of a folder it is asked whether executors see it (penstock.spark.shared_folders).
-            expect_usable(self._outbox.storage)
+            if self._was_checked:
+                expect_answer(self._outbox.storage)
+            else:
+                expect_usable(self._outbox.storage)
+            self._was_checked = True
         return ()
 
     def open(self) -> None:
@@ -144,8 +150,8 @@ class WebhooksDestination(
         known = {t.qualified_name: [c.name for c in t.columns] for t in definitions}
         if known.items() <= self._tables.items():
             return
-        self._tables |= known
         self._index.know_tables(known)
+        self._tables |= known
 
     def committed(self) -> Watermarks | None:
         return self._index.watermarks()
