@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +20,8 @@ from penstock.destination.webhooks.database import Database
 from penstock.destination.webhooks.delivery.deliverer import Deliverer
 from penstock.destination.webhooks.delivery.progress import News, Saved, SegmentEntry
 from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request
+from penstock.destination.webhooks.delivery.takers import Takers
+from penstock.destination.webhooks.delivery.worker import Worker
 from penstock.destination.webhooks.kept_secrets import KeptSecrets
 from penstock.destination.webhooks.outbox import files_by_driver, mark_of, outbox_storage
 from penstock.destination.webhooks.outbox_index import OutboxWritten
@@ -151,6 +154,79 @@ async def settled(deliverer: Deliverer) -> None:
     await asyncio.gather(*(worker.rest() for worker in deliverer._workers.values()))
 
 
+def worker_for(**wanted: Any) -> Worker:
+    asked = WebhookSubscription(url="https://example.com/hook", **wanted)
+    kept = Kept("sub_1", asked, (), "active", "", OutboxPlace(1), 0)
+    unused: Any = None
+    return Worker(kept, unused, unused, unused, unused)
+
+
+@pytest.mark.parametrize(
+    ("tables", "taken"),
+    [
+        (["*.*"], {"orders", "ORDERS", "a.b", "or*"}),
+        (["public.o*"], {"orders", "or*"}),
+        (["orders", "public.orders", 'public."a.b"'], {"orders", "a.b"}),
+        (['"public"."or*"', "other.orders"], {"or*"}),
+    ],
+)
+def test_who_takes_what(tables: list[str], taken: set[str]) -> None:
+    worker = worker_for(tables=tables, operations=["insert", "message"])
+    takers = Takers([worker])
+    for table in ("orders", "ORDERS", "a.b", "or*"):
+        for op in ("insert", "update"):
+            wants = op == "insert" and table in taken
+            assert worker.wants((op, "public", table)) == wants
+            assert takers.of("penstock", (op, "public", table)) == [worker] * wants
+    assert takers.of("penstock", ("message", "", "")) == [worker]
+    assert not takers.of("debezium", ("message", "", ""))
+
+
+@pytest.mark.parametrize("tables", [["public.t1"], ["public.t*"]])
+def test_many_subscriptions_keep_nothing_of_each_table(tables: list[str]) -> None:
+    async def wanted() -> None:
+        workers = [worker_for(tables=tables) for _ in range(20)]
+        tracemalloc.start()
+        for worker in workers:
+            for kind in kinds:
+                worker.wants(kind)
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # What is remembered is so for all of them at once.
+        assert kept < 300 * len(kinds)
+
+    kinds = [(op, "public", f"t{n}") for n in range(500) for op in ("insert", "update", "delete")]
+    asyncio.run(wanted())
+
+
+def test_what_nobody_awaits_is_not_fetched(delivery: Delivery) -> None:
+    async def deliver() -> None:
+        place: Any = Troubled(delivery.storage)
+        deliverer = delivery.deliverer(place)
+        await deliverer.begin()
+        await settled(deliverer)
+        (worker,) = deliverer._workers.values()
+        assert not worker.is_behind
+        file = delivery.commit(3)
+        # Of a view whose subscriptions are all paused, or read by themselves.
+        delivery.index.segments[-1] = delivery.index.segments[-1]._replace(view="debezium")
+        await deliverer._look()
+        assert deliverer._newest == len(delivery.index.segments)
+        assert file not in place.read
+        assert not worker.is_behind
+        file = delivery.commit(3)
+        await deliverer._look()
+        await settled(deliverer)
+        assert file in place.read
+        assert sorted(delivery.requests.sent) == [0, 1, 2, 6, 7, 8]
+        await deliverer._let_go(worker.kept.id)
+        deliverer.close()
+
+    delivery.open(7)
+    delivery.commit(3)
+    asyncio.run(deliver())
+
+
 def test_another_folder_than_the_drivers_is_refused(delivery: Delivery, tmp_path: Path) -> None:
     async def deliver() -> None:
         elsewhere = outbox_storage(str(tmp_path / "elsewhere"), PIPELINE)
@@ -219,11 +295,13 @@ class Troubled:
         self._storage = storage
         self.path = storage.path
         self.trouble: list[Exception] = []
+        self.read: list[str] = []
         self.meanwhile: Callable[[], None] | None = None
         """What comes between the caller and its first answer."""
 
     def read_bytes(self, name: str) -> bytes | None:
         self._meet()
+        self.read.append(name)
         return self._storage.read_bytes(name)
 
     def delete(self, *names: str) -> None:

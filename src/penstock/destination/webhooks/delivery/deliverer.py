@@ -157,7 +157,7 @@ class Deliverer:
             self._version = news.version
         for entry in news.segments:
             segment = None
-            is_awaited = any(not w.is_behind for w in self._workers.values())
+            is_awaited = self._takers.awaits(entry.view)
             if is_awaited:
                 segment = await self._load(entry)
             # No await from here on: nobody reads it by itself and gets it handed as well.
