@@ -52,7 +52,7 @@ class Index:
     def take_over(self) -> None: ...
 
     def news(self, after: int) -> News:
-        return News(1, self.driver, [s for s in self.segments if s.number > after])
+        return News(1, self.driver, [s for s in self.segments if s.number > after], "ours")
 
     def save(self, saved: list[Saved]) -> None:
         self.saved += saved
@@ -107,7 +107,7 @@ class Delivery:
         return made
 
     def open(self, driver: int) -> None:
-        self.storage.write(mark_of(driver), b"", durable=False)
+        self.storage.write(mark_of(driver), b"ours", durable=False)
         self.index.driver = driver
 
     def replace(self, driver: int, later: int) -> None:
@@ -249,6 +249,23 @@ def test_another_folder_than_the_drivers_is_refused(delivery: Delivery, tmp_path
             each.close()
 
     asyncio.run(deliver())
+
+
+def test_another_pipeline_s_folder_is_refused_though_its_driver_has_the_same_number(
+    delivery: Delivery, tmp_path: Path
+) -> None:
+    async def deliver(said: bytes) -> None:
+        elsewhere = outbox_storage(str(tmp_path / "elsewhere"), PIPELINE)
+        elsewhere.write(mark_of(7), said, durable=False)
+        deliverer = delivery.deliverer(elsewhere)
+        with pytest.raises(DestinationError, match="00000007-driver"):
+            await deliverer.begin()
+        assert (deliverer._newest, delivery.requests.sent) == (0, [])
+        deliverer.close()
+
+    delivery.open(7)
+    delivery.commit(3)
+    asyncio.run(deliver(b"theirs"))
 
 
 def test_a_missing_file_is_stepped_over_by_nobody(delivery: Delivery) -> None:

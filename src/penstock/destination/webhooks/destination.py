@@ -34,6 +34,8 @@ from penstock.destination.webhooks.outbox import (
     expect_answer,
     expect_usable,
     files_by_driver,
+    is_of,
+    is_taken,
     mark_of,
     outbox_storage,
     prefix_of,
@@ -126,8 +128,8 @@ class WebhooksDestination(
             self._outbox.storage.make_private()
             # Numbers start over with `penstock destroy`, and it may have left files behind.
             above = max(files_by_driver(self._outbox.storage).values(), default=0)
-            driver = self._index.take_over(above, self._mark)
-            self._outbox = replace(self._outbox, prefix=prefix_of(driver))
+            driver, name = self._index.take_over(above, self._mark)
+            self._outbox = replace(self._outbox, prefix=prefix_of(driver), name=name)
             # No earlier driver can commit from here on: what it left behind is nobody's.
             committed = self._index.files()
             self._outbox.storage.delete_temporary()
@@ -198,22 +200,30 @@ class WebhooksDestination(
         return OutboxChunkWriter(self._outbox, self._views())
 
     def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
-        return {"prefix": self._outbox.prefix, "source": self._outbox.source}
+        outbox = self._outbox
+        return {"prefix": outbox.prefix, "source": outbox.source, "name": outbox.name}
 
     def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> OutboxChunkWriter:
-        self._outbox = replace(
-            self._outbox, prefix=ticket["prefix"], source=ticket.get("source", "")
-        )
+        self._outbox = replace(self._outbox, **ticket)
         with _explained():
-            if self._outbox.storage.read_bytes(mark_of(int(self._outbox.prefix))) is None:
+            mark = self._outbox.storage.read_bytes(mark_of(int(self._outbox.prefix)))
+            if not is_of(mark, self._outbox.name):
                 raise not_seen_here(self.name, self._outbox.storage.path)
         for formats in self._formats.values():
             formats.know([table])
         return self.chunk_writer(table)
 
-    def _mark(self, driver: int) -> None:
+    def _mark(self, driver: int, outbox: str) -> None:
+        storage = self._outbox.storage
+        if is_taken(storage, outbox):
+            raise DestinationError(
+                f"destination webhooks: {storage.path} is the outbox of another pipeline, which "
+                "keeps its subscriptions in another database",
+                remedy="give each a destination.path, or a name, of its own. If that pipeline is "
+                "no more, remove what it has left there",
+            )
         # The next driver removes it with what is nobody's.
-        self._outbox.storage.write(mark_of(driver), b"", durable=True)
+        storage.write(mark_of(driver), outbox.encode(), durable=True)
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         for receipt in receipts:
@@ -233,12 +243,15 @@ class WebhooksDestination(
     def forget(self) -> Sequence[str]:
         if not self._database.has_tables():
             return ()
-        self._database.forget()
+        # First what is there: without the row nobody knows whose it is.
+        storage = self._outbox.storage
         with _explained():
-            # Also what no row tells of: a crash may have come between the two.
-            self._outbox.storage.delete_temporary()
-            self._outbox.storage.delete(*files_by_driver(self._outbox.storage))
-        return ["position, subscriptions and outbox"]
+            is_ours = not is_taken(storage, self._index.outbox())
+            if is_ours:
+                storage.delete_temporary()
+                storage.delete(*files_by_driver(storage))
+        self._database.forget()
+        return ["position, subscriptions and outbox" if is_ours else "position and subscriptions"]
 
     def close(self) -> None:
         if self._service is not None:

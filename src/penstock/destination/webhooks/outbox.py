@@ -28,6 +28,7 @@ FILE_BYTES = 4 * 2**20
 _SUFFIX = ".arrow"
 _SOURCE = b"penstock.source"
 _CHECK = "check-"
+_MARK = "-driver"
 _OURS = re.compile(r"(\d{8,})-(?:driver|[0-9a-f]{32}\.arrow)")
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
@@ -88,10 +89,24 @@ def prefix_of(driver: int) -> str:
 
 
 def mark_of(driver: int) -> str:
-    """A file by which others see that they look where the driver does. It is there before anybody
-    can know the driver's number.
+    """A file by which others see that they look where the driver does: the outbox's own name stands
+    in it. It is there before anybody can know the driver's number.
     """
-    return f"{prefix_of(driver)}-driver"
+    return f"{prefix_of(driver)}{_MARK}"
+
+
+def is_of(mark: bytes | None, outbox: str) -> bool:
+    """Whether a mark, as it was read, is of the outbox of that name."""
+    # An earlier Penstock wrote nothing into it.
+    return mark is not None and mark in (b"", outbox.encode())
+
+
+def is_taken(storage: Storage, outbox: str) -> bool:
+    """Whether a driver of another pipeline keeps its outbox here."""
+    marks = (name for name in files_by_driver(storage) if name.endswith(_MARK))
+    # One that was removed meanwhile is of nobody any more.
+    found = (storage.read_bytes(name) for name in marks)
+    return any(mark is not None and not is_of(mark, outbox) for mark in found)
 
 
 def files_by_driver(storage: Storage) -> dict[str, int]:
@@ -149,12 +164,13 @@ def message_id(source: str, commit_lsn: int, ordinal: int, part: int, apart: str
 @dataclass(frozen=True)
 class OpenOutbox:
     """Where the tasks of one driver write: ``prefix`` is of that driver, ``source`` the tag of the
-    source that events are of.
+    source that events are of, ``name`` what the outbox's index calls it.
     """
 
     storage: Storage
     prefix: str = ""
     source: str = ""
+    name: str = ""
 
 
 class ViewFile:
