@@ -82,6 +82,14 @@ def test_a_folder_that_cannot_be_read_says_whether_to_try_again(
         assert decide(caught.value) is action
 
 
+def test_what_cannot_be_looked_at_is_not_missing(tmp_path: Path) -> None:
+    storage = FolderStorage(str(tmp_path))
+    storage.write("a", b"12345", durable=True)
+    assert (storage.exists("a"), storage.exists("b")) == (True, False)
+    with pytest.raises(LogError, match="Not a directory"):
+        storage.child("a").exists("b")
+
+
 def test_what_may_be_lost_waits_for_no_disk(tmp_path: Path, disk_steps: list[str]) -> None:
     FolderStorage(str(tmp_path)).write("a", b"12345", durable=False)
     assert disk_steps == ["a"]

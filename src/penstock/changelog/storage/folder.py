@@ -135,7 +135,13 @@ class FolderStorage(Storage):
                 os.unlink(self.full(name))
 
     def exists(self, name: str) -> bool:
-        return os.path.exists(self.full(name))
+        try:
+            os.stat(self.full(name))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._cannot("read", error) from error
+        return True
 
     def free_bytes(self) -> int:
         try:
