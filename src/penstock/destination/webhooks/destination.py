@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.config.filter_config import FilterConfig
@@ -127,8 +128,9 @@ class WebhooksDestination(
         with _explained():
             self._outbox.storage.make_private()
             # Numbers start over with `penstock destroy`, and it may have left files behind.
-            above = max(files_by_driver(self._outbox.storage).values(), default=0)
-            driver, name = self._index.take_over(above, self._mark)
+            found = files_by_driver(self._outbox.storage)
+            above = max(found.values(), default=0)
+            driver, name = self._index.take_over(above, partial(self._mark, found))
             self._outbox = replace(self._outbox, prefix=prefix_of(driver), name=name)
             # No earlier driver can commit from here on: what it left behind is nobody's.
             committed = self._index.files()
@@ -213,9 +215,9 @@ class WebhooksDestination(
             formats.know([table])
         return self.chunk_writer(table)
 
-    def _mark(self, driver: int, outbox: str) -> None:
+    def _mark(self, found: Iterable[str], driver: int, outbox: str) -> None:
         storage = self._outbox.storage
-        if is_taken(storage, outbox):
+        if is_taken(storage, found, outbox):
             raise DestinationError(
                 f"destination webhooks: {storage.path} is the outbox of another pipeline, which "
                 "keeps its subscriptions in another database",
@@ -246,10 +248,11 @@ class WebhooksDestination(
         # First what is there: without the row nobody knows whose it is.
         storage = self._outbox.storage
         with _explained():
-            is_ours = not is_taken(storage, self._index.outbox())
+            found = files_by_driver(storage)
+            is_ours = not is_taken(storage, found, self._index.outbox())
             if is_ours:
                 storage.delete_temporary()
-                storage.delete(*files_by_driver(storage))
+                storage.delete(*found)
         self._database.forget()
         return ["position, subscriptions and outbox" if is_ours else "position and subscriptions"]
 

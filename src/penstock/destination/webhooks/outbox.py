@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,9 +101,9 @@ def is_of(mark: bytes | None, outbox: str) -> bool:
     return mark is not None and mark in (b"", outbox.encode())
 
 
-def is_taken(storage: Storage, outbox: str) -> bool:
-    """Whether a driver of another pipeline keeps its outbox here."""
-    marks = (name for name in files_by_driver(storage) if name.endswith(_MARK))
+def is_taken(storage: Storage, files: Iterable[str], outbox: str) -> bool:
+    """Whether a driver of another pipeline keeps its outbox here, by the marks among the files."""
+    marks = (name for name in files if name.endswith(_MARK))
     # One that was removed meanwhile is of nobody any more.
     found = (storage.read_bytes(name) for name in marks)
     return any(mark is not None and not is_of(mark, outbox) for mark in found)
