@@ -44,6 +44,7 @@ class Index:
 
     def __init__(self) -> None:
         self.driver = 0
+        self.version = 1
         self.segments: list[SegmentEntry] = []
         self.saved: list[Saved] = []
         self.files: list[str] = []
@@ -52,7 +53,8 @@ class Index:
     def take_over(self) -> None: ...
 
     def news(self, after: int) -> News:
-        return News(1, self.driver, [s for s in self.segments if s.number > after], "ours")
+        new = [s for s in self.segments if s.number > after]
+        return News(self.version, self.driver, new, "ours")
 
     def save(self, saved: list[Saved]) -> None:
         self.saved += saved
@@ -61,12 +63,12 @@ class Index:
         return self.files, []
 
 
-class OneSubscription:
-    def __init__(self, kept: Kept) -> None:
-        self.kept = kept
+class Subscribed:
+    def __init__(self, *kept: Kept) -> None:
+        self.kept = list(kept)
 
     def active(self) -> list[Kept]:
-        return [self.kept]
+        return list(self.kept)
 
 
 class Requests:
@@ -99,12 +101,15 @@ class Delivery:
         database = Database(self.options.url, PIPELINE, "test")
         requests: Any = self.requests
         made = Deliverer(self.options, database, storage or self.storage, requests)
-        entry, _ = KeptSecrets(self.options.secret_key).made(new_secret())
-        wanted = WebhookSubscription(url="https://example.com/hook")
-        kept = Kept("sub_1", wanted, (dict(entry),), "active", "", OutboxPlace(1), 0)
-        fakes: Any = (self.index, OneSubscription(kept))
+        self.subscribed = Subscribed(self.kept("sub_1", OutboxPlace(1)))
+        fakes: Any = (self.index, self.subscribed)
         made._progress, made._subscriptions = fakes
         return made
+
+    def kept(self, name: str, place: OutboxPlace) -> Kept:
+        entry, _ = KeptSecrets(self.options.secret_key).made(new_secret())
+        wanted = WebhookSubscription(url="https://example.com/hook")
+        return Kept(name, wanted, (dict(entry),), "active", "", place, 0)
 
     def open(self, driver: int) -> None:
         self.storage.write(mark_of(driver), b"ours", durable=False)
@@ -220,6 +225,32 @@ def test_what_nobody_awaits_is_not_fetched(delivery: Delivery) -> None:
         assert file in place.read
         assert sorted(delivery.requests.sent) == [0, 1, 2, 6, 7, 8]
         await deliverer._let_go(worker.kept.id)
+        deliverer.close()
+
+    delivery.open(7)
+    delivery.commit(3)
+    asyncio.run(deliver())
+
+
+def test_who_subscribes_gets_nothing_of_what_was_committed_before(delivery: Delivery) -> None:
+    async def deliver() -> None:
+        deliverer = delivery.deliverer()
+        await deliverer.begin()
+        await settled(deliverer)
+        # Nobody has been handed these yet when it is added.
+        delivery.commit(3)
+        delivery.commit(3)
+        delivery.subscribed.kept.append(delivery.kept("sub_2", OutboxPlace(4)))
+        delivery.index.version += 1
+        await deliverer._look()
+        await settled(deliverer)
+        assert sorted(delivery.requests.sent) == list(range(9))
+        delivery.commit(1)
+        await deliverer._look()
+        await settled(deliverer)
+        assert sorted(delivery.requests.sent) == [*range(10), 9]
+        for name in list(deliverer._workers):
+            await deliverer._let_go(name)
         deliverer.close()
 
     delivery.open(7)

@@ -167,11 +167,7 @@ class Deliverer:
                 self._hand_out(entry.view, segment)
             elif is_awaited:
                 for worker in self._workers.values():
-                    if (
-                        not worker.is_behind
-                        and worker.kept.wanted.view == entry.view
-                        and worker.gets(entry.number)
-                    ):
+                    if worker.is_handed(entry.number) and worker.kept.wanted.view == entry.view:
                         _is_gone(worker, entry)
             self._newest = entry.number
 
@@ -199,7 +195,7 @@ class Deliverer:
         found: dict[Worker, list[Rows]] = {}
         for kind, rows in segment.rows_of.items():
             for worker in self._takers.of(view, kind):
-                if not worker.is_behind and worker.ended is None and worker.gets(segment.number):
+                if worker.ended is None and worker.is_handed(segment.number):
                     found.setdefault(worker, []).append(rows)
         for worker, some in found.items():
             worker.take(segment, in_order(some))

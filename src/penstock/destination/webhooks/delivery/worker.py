@@ -111,6 +111,12 @@ class Worker:
         """Whether the outbox has anything for it from a segment on."""
         return self.kept.ends is None or segment < self.kept.ends
 
+    def is_handed(self, segment: int) -> bool:
+        """Whether it is handed a segment that is new: not where it was added after that was
+        committed.
+        """
+        return not self.is_behind and self.read_at.segment <= segment and self.gets(segment)
+
     def rows(self, segment: OutboxSegment) -> list[int]:
         """The rows of a segment that are for it."""
         return in_order([rows for kind, rows in segment.rows_of.items() if self.wants(kind)])
