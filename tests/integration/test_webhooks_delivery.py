@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
@@ -17,6 +18,7 @@ from penstock.destination.webhooks import managing
 from penstock.destination.webhooks.delivery.service import WebhookService
 from penstock.destination.webhooks.destination import WebhooksDestination
 from penstock.destination.webhooks.outbox import files_by_driver, mark_of, outbox_storage
+from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.metrics.catalogue import (
     WEBHOOK_BEHIND,
     WEBHOOK_DELIVERED,
@@ -24,11 +26,12 @@ from penstock.metrics.catalogue import (
     WEBHOOK_SECONDS,
     WEBHOOK_SUBSCRIPTIONS,
 )
-from penstock.model.errors import DestinationError, Fenced
+from penstock.model.errors import DestinationError, DestinationUnavailable, Fenced
 from penstock.model.source_identity import SourceIdentity
 from penstock.model.watermarks import Watermarks
 from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.deliveries import deliver
+from tests.fix_postgres import drop_database
 from tests.objects_proxy import Fault
 from tests.objects_server import SECRET, ObjectServer
 from tests.webhook_receiver import Received, Receiver, Reply, wait_until
@@ -360,6 +363,34 @@ def test_the_outbox_is_emptied_and_bounded(
     wait_until(lambda: not list((tmp_path / "shop").glob("*.arrow")))
 
 
+def test_another_pipeline_of_that_name_does_not_take_the_outbox(
+    make_shop: MakeShop, receiver: Receiver, tmp_path: Path, pg_server: EmbeddedPostgres
+) -> None:
+    shop = make_shop()
+    shop.add("/hook")
+    receiver.decide["/hook"] = lambda _: Reply(503)
+    shop.start()
+    shop.insert(0, 10)
+    shop.stop()
+    # A copy of its pipeline file, with a database of its own.
+    name = f"test_{uuid.uuid4().hex}"
+    other = Shop(pg_server.create_database(name), tmp_path, receiver)
+    try:
+        with pytest.raises(DestinationError, match="of another pipeline") as caught:
+            other.start()
+        assert "destination.path" in caught.value.remedy
+        assert other.destination is not None
+        assert other.destination.forget() == ["position and subscriptions"]
+    finally:
+        other.close()
+        drop_database(pg_server, name)
+    receiver.decide.clear()
+    destination = shop.start()
+    shop.wait_for("/hook", *range(10))
+    assert destination.forget() == ["position, subscriptions and outbox"]
+    assert not outbox_storage(str(tmp_path), PIPELINE).list()
+
+
 def test_an_outbox_in_an_object_store(
     database: str, receiver: Receiver, object_server: ObjectServer
 ) -> None:
@@ -509,7 +540,7 @@ def test_a_database_that_goes_away_is_waited_for(
 
 
 def test_what_a_destroyed_pipeline_left_behind_goes_and_nothing_else(
-    make_shop: MakeShop, tmp_path: Path
+    make_shop: MakeShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = make_shop(deliver="serve")
     shop.add("/hook")
@@ -520,8 +551,10 @@ def test_what_a_destroyed_pipeline_left_behind_goes_and_nothing_else(
     shop.stop()
     folder, strange = tmp_path / PIPELINE, tmp_path / PIPELINE / "!notes of a person"
     strange.touch()
-    # It died between the rows and the files, and its number starts over.
+    # An earlier Penstock died between the rows and the files, and its number starts over.
     shop.database.forget()
+    for mark in folder.glob("*-driver"):
+        mark.write_bytes(b"")
     shop.database.set_up()
     shop.add("/hook")
     assert list(folder.glob("00000003-*.arrow"))
@@ -529,8 +562,40 @@ def test_what_a_destroyed_pipeline_left_behind_goes_and_nothing_else(
     assert {file.name for file in folder.iterdir()} == {"00000004-driver", strange.name}
     shop.insert(10, 10)
     assert len(list(folder.glob("00000004-*.arrow"))) == 1
-    destination.forget()
+
+    def die() -> None:
+        raise DestinationUnavailable("it died")
+
+    # This one does not: the files go first.
+    monkeypatch.setattr(destination._database, "forget", die)
+    with pytest.raises(DestinationUnavailable):
+        destination.forget()
     assert [file.name for file in folder.iterdir()] == [strange.name]
+    monkeypatch.undo()
+    assert destination.forget() == ["position, subscriptions and outbox"]
+    assert not shop.subscriptions.all()
+
+
+def test_the_outbox_of_an_earlier_penstock_is_taken_over(
+    make_shop: MakeShop, receiver: Receiver, tmp_path: Path
+) -> None:
+    shop = make_shop()
+    shop.add("/hook")
+    receiver.decide["/hook"] = lambda _: Reply(503)
+    shop.start()
+    shop.insert(0, 10)
+    shop.stop()
+    with shop.database.transaction("test") as conn:
+        conn.execute("ALTER TABLE penstock.webhook_pipeline DROP COLUMN outbox")
+        conn.execute(
+            "ALTER TABLE penstock.webhook_subscription DROP COLUMN ends, DROP COLUMN ends_why"
+        )
+    (tmp_path / PIPELINE / mark_of(1)).write_bytes(b"")
+    receiver.decide.clear()
+    for _ in range(2):
+        shop.start()
+        shop.wait_for("/hook", *range(10))
+        shop.stop()
 
 
 def test_what_becomes_of_requests_and_subscriptions_is_counted(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,22 @@ def test_column_ids_stay_across_a_rename() -> None:
     formats.know([TableDefinition(ITEMS.oid, "public", "items", "f", columns)])
     (value,) = events(formats, renamed)
     assert value["columns"] == {"id": 1, "owner": 2, "row_version": 3}
+
+
+@pytest.mark.parametrize("name", ["penstock", "debezium", "bifrost", "cloudevents"])
+def test_a_format_knows_tables_as_they_were_when_it_was_made(name: str) -> None:
+    """A writer that has it is pickled by one thread while another one hears of more tables."""
+    formats = Formats(FormatOptions.model_validate({"format": name}), "shop")
+    keyed = replace(DEFINITION, primary_key=("id",))
+    formats.know([keyed])
+    earlier = formats.format()
+    formats.know([replace(keyed, oid=99), replace(keyed, primary_key=("tenant",))])
+    builder = ChangeBuilder()
+    with builder.transaction():
+        builder.insert(ITEMS, "1", "7", "100")
+    (changes,) = builder.cut().tables
+    (key,) = earlier.changes(changes).key.to_pylist()
+    assert ("id" in key, "tenant" in key) == (True, False)
 
 
 def events(formats: Formats, of: Any) -> list[dict[str, Any]]:

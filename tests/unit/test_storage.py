@@ -7,8 +7,10 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyarrow import fs
 
 from penstock.changelog.changelog import ChangeLog
 from penstock.changelog.storage.folder import FolderStorage
@@ -48,6 +50,44 @@ def test_a_disk_without_room_is_worth_another_try(
         assert decide(caught.value) is Action.RETRY
     monkeypatch.undo()
     assert storage.create("a", b"12345")
+
+
+@pytest.mark.parametrize(
+    ("code", "action"),
+    [(errno.EACCES, Action.STOP), (errno.ESTALE, Action.RETRY), (errno.EMFILE, Action.RETRY)],
+)
+def test_a_folder_that_cannot_be_read_says_whether_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, action: Action
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    storage = FolderStorage(str(tmp_path))
+    storage.write("a", b"12345", durable=True)
+    for function in ("scandir", "listdir", "unlink"):
+        monkeypatch.setattr(os, function, fail)
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    monkeypatch.setattr(fs, "LocalFileSystem", lambda **_: SimpleNamespace(open_input_file=fail))
+    asked: list[Callable[[], object]] = [
+        storage.list,
+        storage.entries,
+        storage.delete_temporary,
+        lambda: storage.read("a"),
+        lambda: storage.read_bytes("a"),
+        lambda: storage.delete("a"),
+    ]
+    for ask in asked:
+        with pytest.raises(LogError, match=os.strerror(code)) as caught:
+            ask()
+        assert decide(caught.value) is action
+
+
+def test_what_cannot_be_looked_at_is_not_missing(tmp_path: Path) -> None:
+    storage = FolderStorage(str(tmp_path))
+    storage.write("a", b"12345", durable=True)
+    assert (storage.exists("a"), storage.exists("b")) == (True, False)
+    with pytest.raises(LogError, match="Not a directory"):
+        storage.child("a").exists("b")
 
 
 def test_what_may_be_lost_waits_for_no_disk(tmp_path: Path, disk_steps: list[str]) -> None:

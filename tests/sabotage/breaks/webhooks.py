@@ -32,7 +32,7 @@ BREAKS = (
         without="Who delivers does not look whether the outbox is the driver's: what is committed "
         "is missing there, and every subscription is given up.",
         file="destination/webhooks/delivery/deliverer.py",
-        edits=(("        if driver and await asyncio", "        if False and await asyncio"),),
+        edits=(("        if driver and not is_of(", "        if False and not is_of("),),
         noticed_by=(
             (
                 "unit/test_webhook_deliverer.py",

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import uuid
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,7 @@ class FolderStorage(Storage):
 
     def list(self, after: str = "", *, and_in: str = "") -> list[tuple[str, int]]:
         found = []
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+        with self._asked("list"), os.scandir(self.path) as entries:
             for entry in entries:
                 # One that is removed meanwhile is not here any more.
                 with contextlib.suppress(FileNotFoundError):
@@ -95,12 +96,16 @@ class FolderStorage(Storage):
                 return source.read_buffer()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise self._cannot("read", error) from error
 
     def read_bytes(self, name: str) -> bytes | None:
         try:
             return Path(self.full(name)).read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise self._cannot("read", error) from error
 
     def write(self, name: str, data: bytes | memoryview | pa.Buffer, *, durable: bool) -> None:
         temporary = self._write_temporary(data, durable)
@@ -126,11 +131,17 @@ class FolderStorage(Storage):
 
     def delete(self, *names: str) -> None:
         for name in names:
-            with contextlib.suppress(FileNotFoundError):
+            with self._asked("remove files of"):
                 os.unlink(self.full(name))
 
     def exists(self, name: str) -> bool:
-        return os.path.exists(self.full(name))
+        try:
+            os.stat(self.full(name))
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._cannot("read", error) from error
+        return True
 
     def free_bytes(self) -> int:
         try:
@@ -139,15 +150,16 @@ class FolderStorage(Storage):
             raise self._cannot_write(error) from error
 
     def delete_temporary(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
+        with self._asked("list"):
             for entry in os.scandir(self.path):
                 if entry.name.startswith(".tmp-"):
                     self.delete(entry.name)
 
     def entries(self) -> set[str]:
-        with contextlib.suppress(FileNotFoundError):
-            return {name for name in os.listdir(self.path) if not name.startswith(".tmp-")}
-        return set()
+        found: Sequence[str] = ()
+        with self._asked("list"):
+            found = os.listdir(self.path)
+        return {name for name in found if not name.startswith(".tmp-")}
 
     def destroy(self) -> None:
         shutil.rmtree(self.path)
@@ -175,6 +187,27 @@ class FolderStorage(Storage):
             # Folders that are made on the way would be as open as the umask lets them.
             self._parent._make_folder()
         os.makedirs(self.path, mode=0o700 if self._private else 0o777, exist_ok=True)
+
+    @contextlib.contextmanager
+    def _asked(self, doing: str) -> Iterator[None]:
+        """What is missing is passed over."""
+        try:
+            yield
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._cannot(doing, error) from error
+
+    def _cannot(self, doing: str, error: OSError) -> LogError:
+        """What the folder refuses stays refused. All else can pass: a server that is away, too many
+        open files.
+        """
+        refused = isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError)
+        return (LogError if refused else LogUnavailable)(
+            f"cannot {doing} the folder {self.path}: {error.strerror or error}",
+            remedy="see that it is there, and that this user may read and write it; nothing was "
+            "lost",
+        )
 
     def _cannot_write(self, error: OSError) -> LogError:
         kind = LogUnavailable if error.errno in (errno.ENOSPC, errno.EDQUOT) else LogError

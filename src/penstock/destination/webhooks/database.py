@@ -32,7 +32,8 @@ CREATE TABLE IF NOT EXISTS penstock.webhook_pipeline (
     segments bigint NOT NULL DEFAULT 0,
     subscriptions bigint NOT NULL DEFAULT 0,
     watermarks jsonb,
-    tables jsonb NOT NULL DEFAULT '{}'
+    tables jsonb NOT NULL DEFAULT '{}',
+    outbox text NOT NULL DEFAULT ''
 )""",
     """
 CREATE TABLE IF NOT EXISTS penstock.webhook_subscription (
@@ -99,16 +100,24 @@ def _make_tables(conn: Connection) -> None:
         conn.execute("CREATE SCHEMA penstock")
     for statement in TABLES:
         conn.execute(statement.encode())
-    has_ends = conn.execute(
-        "SELECT EXISTS (SELECT FROM pg_attribute WHERE attname = 'ends'"
-        " AND attrelid = 'penstock.webhook_subscription'::regclass)"
-    ).fetchone()
-    if has_ends == (False,):
-        # An earlier Penstock made the table.
+    # An earlier Penstock may have made the tables.
+    if not _has_column(conn, "webhook_subscription", "ends"):
         conn.execute(
             "ALTER TABLE penstock.webhook_subscription ADD COLUMN ends bigint,"
             " ADD COLUMN ends_why text NOT NULL DEFAULT ''"
         )
+    if not _has_column(conn, "webhook_pipeline", "outbox"):
+        conn.execute(
+            "ALTER TABLE penstock.webhook_pipeline ADD COLUMN outbox text NOT NULL DEFAULT ''"
+        )
+
+
+def _has_column(conn: Connection, table: str, column: str) -> bool:
+    found = conn.execute(
+        "SELECT FROM pg_attribute WHERE attname = %s AND attrelid = %s::regclass",
+        [column, f"penstock.{table}"],
+    )
+    return found.fetchone() is not None
 
 
 class Database:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.config.filter_config import FilterConfig
@@ -31,8 +32,11 @@ from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import (
     OpenOutbox,
     ViewFile,
+    expect_answer,
     expect_usable,
     files_by_driver,
+    is_of,
+    is_taken,
     mark_of,
     outbox_storage,
     prefix_of,
@@ -97,6 +101,7 @@ class WebhooksDestination(
         self._asked = AskedViews(self._database)
         self._committing = threading.Lock()
         self._tables: dict[str, list[str]] = {}
+        self._was_checked = False
         self._service: WebhookService | None = None
         self._registry: Registry | None = None
 
@@ -109,9 +114,13 @@ class WebhooksDestination(
 
     def check(self) -> Sequence[str]:
         self._database.check()
+        # Of a folder it is asked whether executors see it (penstock.spark.shared_folders).
         if is_bucket(self.options.path):
-            # Of a folder it is asked whether executors see it (penstock.spark.shared_folders).
-            expect_usable(self._outbox.storage)
+            if self._was_checked:
+                expect_answer(self._outbox.storage)
+            else:
+                expect_usable(self._outbox.storage)
+            self._was_checked = True
         return ()
 
     def open(self) -> None:
@@ -119,9 +128,10 @@ class WebhooksDestination(
         with _explained():
             self._outbox.storage.make_private()
             # Numbers start over with `penstock destroy`, and it may have left files behind.
-            above = max(files_by_driver(self._outbox.storage).values(), default=0)
-            driver = self._index.take_over(above, self._mark)
-            self._outbox = replace(self._outbox, prefix=prefix_of(driver))
+            found = files_by_driver(self._outbox.storage)
+            above = max(found.values(), default=0)
+            driver, name = self._index.take_over(above, partial(self._mark, found))
+            self._outbox = replace(self._outbox, prefix=prefix_of(driver), name=name)
             # No earlier driver can commit from here on: what it left behind is nobody's.
             committed = self._index.files()
             self._outbox.storage.delete_temporary()
@@ -144,8 +154,8 @@ class WebhooksDestination(
         known = {t.qualified_name: [c.name for c in t.columns] for t in definitions}
         if known.items() <= self._tables.items():
             return
-        self._tables |= known
         self._index.know_tables(known)
+        self._tables |= known
 
     def committed(self) -> Watermarks | None:
         return self._index.watermarks()
@@ -192,22 +202,30 @@ class WebhooksDestination(
         return OutboxChunkWriter(self._outbox, self._views())
 
     def chunk_ticket(self, table: TableDefinition, *, again: bool = False) -> Ticket:
-        return {"prefix": self._outbox.prefix, "source": self._outbox.source}
+        outbox = self._outbox
+        return {"prefix": outbox.prefix, "source": outbox.source, "name": outbox.name}
 
     def ticket_writer(self, table: TableDefinition, ticket: Ticket) -> OutboxChunkWriter:
-        self._outbox = replace(
-            self._outbox, prefix=ticket["prefix"], source=ticket.get("source", "")
-        )
+        self._outbox = replace(self._outbox, **ticket)
         with _explained():
-            if self._outbox.storage.read_bytes(mark_of(int(self._outbox.prefix))) is None:
+            mark = self._outbox.storage.read_bytes(mark_of(int(self._outbox.prefix)))
+            if not is_of(mark, self._outbox.name):
                 raise not_seen_here(self.name, self._outbox.storage.path)
         for formats in self._formats.values():
             formats.know([table])
         return self.chunk_writer(table)
 
-    def _mark(self, driver: int) -> None:
+    def _mark(self, found: Iterable[str], driver: int, outbox: str) -> None:
+        storage = self._outbox.storage
+        if is_taken(storage, found, outbox):
+            raise DestinationError(
+                f"destination webhooks: {storage.path} is the outbox of another pipeline, which "
+                "keeps its subscriptions in another database",
+                remedy="give each a destination.path, or a name, of its own. If that pipeline is "
+                "no more, remove what it has left there",
+            )
         # The next driver removes it with what is nobody's.
-        self._outbox.storage.write(mark_of(driver), b"", durable=True)
+        storage.write(mark_of(driver), outbox.encode(), durable=True)
 
     def commit_chunks(self, receipts: Sequence[ChunkReceipt]) -> None:
         for receipt in receipts:
@@ -227,12 +245,16 @@ class WebhooksDestination(
     def forget(self) -> Sequence[str]:
         if not self._database.has_tables():
             return ()
-        self._database.forget()
+        # First what is there: without the row nobody knows whose it is.
+        storage = self._outbox.storage
         with _explained():
-            # Also what no row tells of: a crash may have come between the two.
-            self._outbox.storage.delete_temporary()
-            self._outbox.storage.delete(*files_by_driver(self._outbox.storage))
-        return ["position, subscriptions and outbox"]
+            found = files_by_driver(storage)
+            is_ours = not is_taken(storage, found, self._index.outbox())
+            if is_ours:
+                storage.delete_temporary()
+                storage.delete(*found)
+        self._database.forget()
+        return ["position, subscriptions and outbox" if is_ours else "position and subscriptions"]
 
     def close(self) -> None:
         if self._service is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,8 @@ from penstock.objects.bucket import Owner
 FILE_BYTES = 4 * 2**20
 _SUFFIX = ".arrow"
 _SOURCE = b"penstock.source"
+_CHECK = "check-"
+_MARK = "-driver"
 _OURS = re.compile(r"(\d{8,})-(?:driver|[0-9a-f]{32}\.arrow)")
 
 _NAME = pa.dictionary(pa.int32(), pa.string())
@@ -62,10 +64,11 @@ def outbox_storage(path: str, pipeline: str, options: Mapping[str, str] | None =
 
 def expect_usable(storage: Storage) -> None:
     """Write, list, read and remove a file of our own. Raises what the place says; nothing stays."""
-    name, content = f"check-{uuid.uuid4().hex}", b"written by penstock check"
+    name, content = f"{_CHECK}{uuid.uuid4().hex}", b"written by penstock check"
     storage.write(name, content, durable=True)
     try:
-        if name not in dict(storage.list()) or storage.read_bytes(name) != content:
+        # The names of events come before it: a listing of them all may be long.
+        if name not in dict(storage.list(after=_CHECK)) or storage.read_bytes(name) != content:
             raise DestinationError(
                 f"destination webhooks: {storage.full(name)} was written, and cannot be read or "
                 "listed",
@@ -75,16 +78,35 @@ def expect_usable(storage: Storage) -> None:
         storage.delete(name)
 
 
+def expect_answer(storage: Storage) -> None:
+    """The same by a read alone, which costs next to nothing."""
+    storage.read_bytes(_CHECK)
+
+
 def prefix_of(driver: int) -> str:
     """What the names of a driver's files begin with."""
     return f"{driver:08}"
 
 
 def mark_of(driver: int) -> str:
-    """A file by which others see that they look where the driver does. It is there before anybody
-    can know the driver's number.
+    """A file by which others see that they look where the driver does: the outbox's own name stands
+    in it. It is there before anybody can know the driver's number.
     """
-    return f"{prefix_of(driver)}-driver"
+    return f"{prefix_of(driver)}{_MARK}"
+
+
+def is_of(mark: bytes | None, outbox: str) -> bool:
+    """Whether a mark, as it was read, is of the outbox of that name."""
+    # An earlier Penstock wrote nothing into it.
+    return mark is not None and mark in (b"", outbox.encode())
+
+
+def is_taken(storage: Storage, files: Iterable[str], outbox: str) -> bool:
+    """Whether a driver of another pipeline keeps its outbox here, by the marks among the files."""
+    marks = (name for name in files if name.endswith(_MARK))
+    # One that was removed meanwhile is of nobody any more.
+    found = (storage.read_bytes(name) for name in marks)
+    return any(mark is not None and not is_of(mark, outbox) for mark in found)
 
 
 def files_by_driver(storage: Storage) -> dict[str, int]:
@@ -142,12 +164,13 @@ def message_id(source: str, commit_lsn: int, ordinal: int, part: int, apart: str
 @dataclass(frozen=True)
 class OpenOutbox:
     """Where the tasks of one driver write: ``prefix`` is of that driver, ``source`` the tag of the
-    source that events are of.
+    source that events are of, ``name`` what the outbox's index calls it.
     """
 
     storage: Storage
     prefix: str = ""
     source: str = ""
+    name: str = ""
 
 
 class ViewFile:

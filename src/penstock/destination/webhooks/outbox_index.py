@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -47,20 +48,32 @@ class OutboxIndex:
         self._database = database
         self._driver = 0
 
-    def take_over(self, above: int, announce: Callable[[int], None]) -> int:
-        """The number of this driver, greater than ``above``; no earlier one can commit from here
-        on. ``announce`` is called with it before anybody else can see it.
+    def take_over(self, above: int, announce: Callable[[int, str], None]) -> tuple[int, str]:
+        """The number of this driver, greater than ``above``, and the outbox's own name, which no
+        other has; no earlier driver can commit from here on. ``announce`` is called with both
+        before anybody else can see them.
         """
         with self._database.transaction("taking over the outbox") as conn:
             row = conn.execute(
-                "UPDATE penstock.webhook_pipeline SET driver = greatest(driver, %s) + 1"
-                " WHERE pipeline = %s RETURNING driver",
-                [above, self._database.pipeline],
+                "UPDATE penstock.webhook_pipeline SET driver = greatest(driver, %s) + 1,"
+                " outbox = CASE outbox WHEN '' THEN %s ELSE outbox END"
+                " WHERE pipeline = %s RETURNING driver, outbox",
+                [above, uuid.uuid4().hex, self._database.pipeline],
             ).fetchone()
             assert row is not None  # noqa: S101 (set_up made it)
-            announce(int(row[0]))
-        self._driver = int(row[0])
-        return self._driver
+            driver, outbox = int(row[0]), str(row[1])
+            announce(driver, outbox)
+        self._driver = driver
+        return driver, outbox
+
+    def outbox(self) -> str:
+        """Its own name; nothing where no driver took over yet. The tables are there."""
+        with self._database.transaction("reading the outbox's name") as conn:
+            row = conn.execute(
+                "SELECT outbox FROM penstock.webhook_pipeline WHERE pipeline = %s",
+                [self._database.pipeline],
+            ).fetchone()
+        return "" if row is None else str(row[0])
 
     def watermarks(self) -> Watermarks | None:
         if not self._database.has_tables():

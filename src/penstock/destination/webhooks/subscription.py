@@ -19,7 +19,6 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from penstock.config.filter_config import OPERATIONS, FilterConfig, Operation, PatternText
-from penstock.config.table_patterns import TablePatterns
 from penstock.model.errors import ConfigError
 
 EventFormatName = Literal["penstock", "debezium", "cloudevents"]
@@ -105,10 +104,6 @@ class WebhookSubscription(BaseModel):
 
         text = json.dumps(sorted(self.filter.items()))
         return f"{self.format}:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-    @property
-    def patterns(self) -> TablePatterns:
-        return TablePatterns(self.tables)
 
 
 class NewSubscription(WebhookSubscription):

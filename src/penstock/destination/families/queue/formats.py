@@ -51,10 +51,12 @@ class Formats:
         return made
 
     def _own(self) -> PenstockFormat:
+        # Copies: another thread may hear of more tables while this one pickles the format.
+        keys = dict(self._keys)
         if not self._options.penstock.column_ids:
-            return PenstockFormat(self._keys)
+            return PenstockFormat(keys)
         ids = {
             table.oid: {column.name: column.attnum for column in table.columns}
-            for table in self._definitions.values()
+            for table in tuple(self._definitions.values())
         }
-        return PenstockFormat(self._keys, ids)
+        return PenstockFormat(keys, ids)

@@ -24,6 +24,7 @@ from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import (
     OutboxSegment,
     Rows,
+    is_of,
     mark_of,
     read_segment,
 )
@@ -75,7 +76,7 @@ class Deliverer:
         self._calls = ThreadPoolExecutor(1, "penstock-webhooks-database")
         self._newest = 0
         self._version = -1
-        self._driver = 0
+        self._driver, self._outbox = 0, ""
         self._entries: defaultdict[str, list[SegmentEntry]] = defaultdict(list)
         self._workers: dict[str, Worker] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
@@ -90,9 +91,14 @@ class Deliverer:
         self.woken = asyncio.Event()
 
     async def begin(self) -> None:
-        """Take over from whoever has delivered, and look whether the outbox is here."""
+        """Take over from whoever has delivered, and look whether the outbox is here. One that does
+        not answer now, ``run`` waits for.
+        """
         await self._call(self._progress.take_over)
-        await self._look()
+        try:
+            await self._look()
+        except (DestinationUnavailable, LogUnavailable) as error:
+            _log.warning(error.message, extra={"event": "webhooks_away"})
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Until ``stopping``, after ``begin``. Raises Fenced where another one delivers, and what
@@ -145,14 +151,14 @@ class Deliverer:
     async def _look(self) -> None:
         news = await self._call(self._progress.news, self._newest)
         if news.driver != self._driver:
-            await self._expect_folder(news.driver)
-            self._driver = news.driver
+            await self._expect_folder(news.driver, news.outbox)
+            self._driver, self._outbox = news.driver, news.outbox
         if news.version != self._version:
             await self._renew()
             self._version = news.version
         for entry in news.segments:
             segment = None
-            is_awaited = any(not w.is_behind for w in self._workers.values())
+            is_awaited = self._takers.awaits(entry.view)
             if is_awaited:
                 segment = await self._load(entry)
             # No await from here on: nobody reads it by itself and gets it handed as well.
@@ -161,24 +167,25 @@ class Deliverer:
                 self._hand_out(entry.view, segment)
             elif is_awaited:
                 for worker in self._workers.values():
-                    if (
-                        not worker.is_behind
-                        and worker.kept.wanted.view == entry.view
-                        and worker.gets(entry.number)
-                    ):
+                    if worker.is_handed(entry.number) and worker.kept.wanted.view == entry.view:
                         _is_gone(worker, entry)
             self._newest = entry.number
 
-    async def _expect_folder(self, driver: int) -> None:
+    async def _expect_folder(self, driver: int, outbox: str) -> None:
         """Raises DestinationError where this is not the folder that the driver writes to: what is
         committed would be missing here, and pass for lost.
         """
         mark = mark_of(driver)
-        if driver and await asyncio.to_thread(self._storage.read_bytes, mark) is None:
+        if driver and not is_of(await asyncio.to_thread(self._storage.read_bytes, mark), outbox):
+            news = await self._call(self._progress.news, self._newest)
+            if news.driver != driver:
+                # It came meanwhile, and has removed the mark of the one before it.
+                await self._expect_folder(news.driver, news.outbox)
+                return
             raise DestinationError(
                 f"destination webhooks: the outbox of the pipeline is not in "
-                f"{self._storage.path}: {mark}, which its driver wrote there, is missing. Nothing "
-                "is delivered, and nothing is given up",
+                f"{self._storage.path}: {mark}, as its driver wrote it there, is missing. "
+                "Nothing is delivered, and nothing is given up",
                 remedy="let destination.path name the folder that `penstock run` writes to (on "
                 "another machine: mount it under this path), and start again; if it is that "
                 "folder and somebody has emptied it, start `penstock run` again first",
@@ -188,7 +195,7 @@ class Deliverer:
         found: dict[Worker, list[Rows]] = {}
         for kind, rows in segment.rows_of.items():
             for worker in self._takers.of(view, kind):
-                if not worker.is_behind and worker.ended is None and worker.gets(segment.number):
+                if worker.ended is None and worker.is_handed(segment.number):
                     found.setdefault(worker, []).append(rows)
         for worker, some in found.items():
             worker.take(segment, in_order(some))
@@ -307,7 +314,7 @@ class Deliverer:
         finally:
             del self._loading[entry.number]
         if found is None:
-            await self._expect_folder(self._driver)
+            await self._expect_folder(self._driver, self._outbox)
         else:
             self._cache[entry.number] = found
             while sum(s.size for s in self._cache.values()) > _CACHE_BYTES and len(self._cache) > 1:

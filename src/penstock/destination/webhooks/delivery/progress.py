@@ -36,12 +36,13 @@ class Saved:
 
 class News(NamedTuple):
     """``version`` rises with every change of a subscription. ``driver`` is the number of the
-    driver that has the outbox; 0 where there was none yet.
+    driver that has the outbox, 0 where there was none yet, and ``outbox`` its own name.
     """
 
     version: int
     driver: int
     segments: list[SegmentEntry]
+    outbox: str
 
 
 _SAVE = """
@@ -88,8 +89,8 @@ class DeliveryProgress:
                 " WHERE pipeline = %s AND number > %s ORDER BY number",
                 [self._pipeline, after],
             ).fetchall()
-            version, driver = self._check(conn, locked=False)
-        return News(version, driver, [SegmentEntry(*row) for row in rows])
+            version, driver, outbox = self._check(conn, locked=False)
+        return News(version, driver, [SegmentEntry(*row) for row in rows], outbox)
 
     def states(self) -> dict[str, int]:
         """How many subscriptions are in each state."""
@@ -182,12 +183,12 @@ class DeliveryProgress:
     def _pipeline(self) -> str:
         return self._database.pipeline
 
-    def _check(self, conn: Connection, *, locked: bool = True) -> tuple[int, int]:
-        """The number of changes of subscriptions, and of the driver. Raises Fenced; ``locked``:
-        nobody can take over before the transaction ends.
+    def _check(self, conn: Connection, *, locked: bool = True) -> tuple[int, int, str]:
+        """The number of changes of subscriptions, that of the driver, and the outbox's name. Raises
+        Fenced; ``locked``: nobody can take over before the transaction ends.
         """
         row = conn.execute(
-            b"SELECT deliverer, subscriptions, driver FROM penstock.webhook_pipeline"
+            b"SELECT deliverer, subscriptions, driver, outbox FROM penstock.webhook_pipeline"
             b" WHERE pipeline = %s" + (b" FOR NO KEY UPDATE" if locked else b""),
             [self._pipeline],
         ).fetchone()
@@ -197,7 +198,7 @@ class DeliveryProgress:
                 remedy="stop one of both: `penstock run` delivers with destination.deliver: run, "
                 "`penstock webhooks serve` with deliver: serve",
             )
-        return int(row[1]), int(row[2])
+        return int(row[1]), int(row[2]), str(row[3])
 
     def _changed(self, conn: Connection) -> None:
         conn.execute(

@@ -35,8 +35,15 @@ class Takers:
             found = self._found[view, kind] = [w for w in self._asked(view, kind) if w.wants(kind)]
         return found
 
+    def awaits(self, view: str) -> bool:
+        """Whether anybody is handed what is new of this view: the others read it when they can."""
+        return any(not worker.is_behind for worker in self._of_view.get(view, ()))
+
     def _asked(self, view: str, kind: Kind) -> Iterable[Worker]:
         op, schema, table = kind
         if op == "message":
-            return self._of_view[view]
-        return [*self._by_name.get((view, schema, table), ()), *self._by_pattern[view]]
+            return self._of_view.get(view, ())
+        return [
+            *self._by_name.get((view, schema, table), ()),
+            *self._by_pattern.get(view, ()),
+        ]

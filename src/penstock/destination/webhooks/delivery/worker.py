@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.config.table_patterns import split_name
+from penstock.config.table_patterns import TablePatterns, split_name
 from penstock.destination.webhooks.delivery.request import EndpointAnswer, Request
 from penstock.destination.webhooks.options import WebhooksOptions
 from penstock.destination.webhooks.outbox import Kind, OutboxSegment, Rows, message_id
@@ -30,6 +31,9 @@ _JITTER = 0.2
 _LOOK_SECONDS = 0.05
 # A secret that is on its way out is not used much longer than it may.
 _KEYS_SECONDS = 10.0
+# What is remembered of patterns, for all subscriptions together.
+_KNOWN_PATTERNS = 1024
+_KNOWN_TABLES = 2**16
 
 Keys = Callable[[Kept], Sequence[bytes]]
 """The secrets to sign with now. Raises ConfigError where one cannot be had."""
@@ -85,33 +89,33 @@ class Worker:
         """The lane that tries while nobody answers: the others wait for it."""
         self._signing: Sequence[bytes] = ()
         self._keys_until = 0.0
-        self._patterns = kept.wanted.patterns
+        self._tables = tuple(kept.wanted.tables)
         self._operations = frozenset(kept.wanted.operations)
-        self._matching: dict[Kind, bool] = {}
-
-    @property
-    def table_names(self) -> frozenset[tuple[str, str]] | None:
+        self.table_names = _names(self._tables)
         """The tables that it names; None where a pattern of it may mean any number of them."""
-        if any(pattern.has_wildcard for pattern in self._patterns.include):
-            return None
-        return frozenset(split_name(pattern.text) for pattern in self._patterns.include)
 
     # -- what it takes -------------------------------------------------------------------------
 
     def wants(self, kind: Kind) -> bool:
         """Whether events of an operation and a table are for it. Messages are of no table."""
-        found = self._matching.get(kind)
-        if found is None:
-            op, schema, table = kind
-            found = op in self._operations and (
-                op == "message" or self._patterns.matches(schema, table)
-            )
-            self._matching[kind] = found
-        return found
+        op, schema, table = kind
+        if op not in self._operations:
+            return False
+        if op == "message":
+            return True
+        if self.table_names is not None:
+            return (schema, table) in self.table_names
+        return _matches(self._tables, schema, table)
 
     def gets(self, segment: int) -> bool:
         """Whether the outbox has anything for it from a segment on."""
         return self.kept.ends is None or segment < self.kept.ends
+
+    def is_handed(self, segment: int) -> bool:
+        """Whether it is handed a segment that is new: not where it was added after that was
+        committed.
+        """
+        return not self.is_behind and self.read_at.segment <= segment and self.gets(segment)
 
     def rows(self, segment: OutboxSegment) -> list[int]:
         """The rows of a segment that are for it."""
@@ -297,6 +301,23 @@ class Worker:
             self.room.set()
         else:
             self.room.clear()
+
+
+def _names(tables: tuple[str, ...]) -> frozenset[tuple[str, str]] | None:
+    if any(pattern.has_wildcard for pattern in _patterns(tables).include):
+        return None
+    return frozenset(map(split_name, tables))
+
+
+@lru_cache(_KNOWN_PATTERNS)
+def _patterns(tables: tuple[str, ...]) -> TablePatterns:
+    return TablePatterns(tables)
+
+
+@lru_cache(_KNOWN_TABLES)
+def _matches(tables: tuple[str, ...], schema: str, table: str) -> bool:
+    """For all subscriptions with the same patterns at once: there are many, and many tables."""
+    return _patterns(tables).matches(schema, table)
 
 
 def in_order(rows: Sequence[Rows]) -> list[int]:
