@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.destination.postgres import begun_batch
 from penstock.destination.postgres.destination import PostgresDestination
+from penstock.metrics.written import JobResult
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced, TableRefused
+from penstock.model.lsn import NOTHING
 from penstock.model.watermarks import Watermarks
+from penstock.pipeline.run import batch_committer
+from penstock.pipeline.run.batch_committer import BatchCommitter
+from penstock.pipeline.run.pieces import Pieces as TakenPieces
 from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.testing.contract.deliveries import definition
 from tests.fix_target import Target, tasks_elsewhere
+from tests.run_context import run_context
 
 ITEMS = table("items", Column("id", "int8", key=True), Column("v", "text"))
 LOOSE = table("loose", Column("a", "text"), identity="f")
@@ -248,6 +257,60 @@ def test_a_fenced_driver_s_pieces_do_not_stay(pieces: Pieces) -> None:
     second.add(3)
     second.commit()
     second.expect(3)
+
+
+def test_a_table_that_is_brought_on_by_itself_meanwhile_makes_no_piece_visible(
+    pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commits are another thread's, and undo what was taken of the stream's batch."""
+    committer = BatchCommitter(run_context("shop", tmp_path, destination=pieces.destination))
+    committer.take_up(NOTHING, {ITEMS.oid, LOOSE.oid, 7}, (), {})
+    aside = threading.Thread(
+        target=committer.commit_aside, args=(JobResult(), {7: pieces.builder.frontier})
+    )
+    copy = begun_batch.copy_handed
+
+    def slowly(*arguments: Any) -> None:
+        aside.start()
+        aside.join(0.5)
+        copy(*arguments)
+
+    monkeypatch.setattr(begun_batch, "copy_handed", slowly)
+    pieces.add(1, 2, take=False)
+    taken = TakenPieces(pieces.destination, 1, lambda: True, committer.locked)
+    taken.take(pieces.receipts, is_first=True)
+    aside.join()
+    assert pieces.ids == []
+    committer(JobResult(pieces.receipts), pieces.builder.frontier)
+    pieces.expect(1, 2)
+
+
+def test_who_changes_a_table_waits_for_the_next_piece_and_not_for_the_commit(
+    pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a transaction of many millions that may be hours."""
+    monkeypatch.setattr(batch_committer, "_LOCKED_SECONDS", 0.1)
+    committer = BatchCommitter(run_context("shop", tmp_path, destination=pieces.destination))
+    committer.take_up(NOTHING, {ITEMS.oid, LOOSE.oid}, (), {})
+    taken = TakenPieces(pieces.destination, 1, lambda: True, committer.locked)
+    pieces.add(1, take=False)
+    taken.take(pieces.receipts[-1:], is_first=True)
+    holds = threading.Event()
+
+    def change() -> None:
+        with committer.lock:
+            holds.set()
+            pieces.target.execute("ALTER TABLE items ADD extra int")
+
+    changing = threading.Thread(target=change, daemon=True)
+    changing.start()
+    holds.wait()
+    pieces.add(2, take=False)
+    taken.take(pieces.receipts[-1:], is_first=False)
+    changing.join(30)
+    assert not changing.is_alive()
+    committer(JobResult(pieces.receipts), pieces.builder.frontier)
+    pieces.expect(1, 2)
 
 
 def test_what_tasks_staged_is_never_taken_ahead(

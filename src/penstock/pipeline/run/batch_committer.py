@@ -266,9 +266,9 @@ class BatchCommitter:
             self(job, frontier)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock, after a while without what the destination has taken of the batch: who
-        holds it may wait there for that.
+    def locked(self) -> Iterator[None]:
+        """Hold the lock, for the thread that commits the stream's batches: after a while without
+        what the destination has taken of the next one, since who holds it may wait there for that.
         """
         while not self.lock.acquire(timeout=_LOCKED_SECONDS):
             if isinstance(self._destination, TakesPieces):
@@ -279,7 +279,7 @@ class BatchCommitter:
             self.lock.release()
 
     def _go_on(self, frontier: Frontier, job: JobResult, commit: Commit) -> None:
-        with self._locked():
+        with self.locked():
             if frontier < self._read_up_to:
                 raise LogError(
                     f"a batch would take the destination back from {self._read_up_to} to "
