@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from penstock.destination.postgres import begun_batch
 from penstock.destination.postgres.destination import PostgresDestination
@@ -29,8 +31,8 @@ LOOSE = table("loose", Column("a", "text"), identity="f")
 class Pieces:
     """A batch that is written piece by piece, and how much of each was taken."""
 
-    def __init__(self, target: Target, builder: ChangeBuilder) -> None:
-        self.destination = target.opened(definition(ITEMS), definition(LOOSE))
+    def __init__(self, target: Target, builder: ChangeBuilder, url: str = "") -> None:
+        self.destination = target.opened(definition(ITEMS), definition(LOOSE), url=url)
         self.target = target
         self.builder = builder
         self.writer = self.destination.writer()
@@ -311,6 +313,38 @@ def test_who_changes_a_table_waits_for_the_next_piece_and_not_for_the_commit(
     assert not changing.is_alive()
     committer(JobResult(pieces.receipts), pieces.builder.frontier)
     pieces.expect(1, 2)
+
+
+def with_default(target: Target, setting: str) -> Pieces:
+    """A batch at a server that gives the role's sessions this setting."""
+    return Pieces(target, ChangeBuilder(), make_conninfo(target.url, options=f"-c {setting}"))
+
+
+@pytest.mark.parametrize("level", [r"repeatable\ read", "serializable"])
+def test_what_is_staged_after_the_first_piece_is_seen_whatever_the_role_s_isolation_is(
+    target: Target, level: str
+) -> None:
+    """Else it is missed for ever: a snapshot of before does not have it."""
+    pieces = with_default(target, f"default_transaction_isolation={level}")
+    pieces.add(1, 2)
+    with pieces.builder.transaction():
+        pieces.builder.update(ITEMS, "1", "changed")
+    pieces.write()
+    pieces.commit()
+    pieces.expect(1, 2)
+
+
+@pytest.mark.parametrize("setting", ["idle_in_transaction_session_timeout", "transaction_timeout"])
+def test_pieces_stay_open_whatever_the_role_s_timeouts_are(target: Target, setting: str) -> None:
+    if setting == "transaction_timeout" and target.conn.info.server_version < 170000:
+        pytest.skip("it came with version 17")
+    pieces = with_default(target, f"{setting}=200")
+    pieces.add(1, 2)
+    time.sleep(0.4)
+    assert pieces.is_open
+    pieces.add(3)
+    pieces.commit()
+    pieces.expect(1, 2, 3)
 
 
 def test_what_tasks_staged_is_never_taken_ahead(

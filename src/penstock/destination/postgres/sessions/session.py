@@ -33,6 +33,8 @@ _SETTINGS = {
     "search_path": "pg_catalog",
     "standard_conforming_strings": "on",
     "row_security": "off",
+    # A transaction has to see what tasks stage while it is open.
+    "default_transaction_isolation": "read committed",
     # Ours is work that must end by itself, however long the defaults of the role allow.
     "statement_timeout": "0",
     "lock_timeout": "0",
@@ -40,6 +42,7 @@ _SETTINGS = {
     "jit": "off",
     "work_mem": "64MB",
 }
+_SETTINGS_SINCE_17 = {"transaction_timeout": "0"}
 # Says whose settings a server connection has, for who may have got another one.
 _MARK = "penstock.session"
 _PIECE_BYTES = 2**18
@@ -57,6 +60,8 @@ def open_session(url: ConnectionUrl, application: str, settings: dict[str, str])
     try:
         with destination_errors("preparing the connection"):
             wanted = _SETTINGS | settings | {_MARK: application}
+            if conn.info.server_version >= 170000:
+                wanted |= _SETTINGS_SINCE_17
             if not _make_settings(conn, wanted, only_on=conn.info.backend_pid):
                 # A pooler invents the numbers that it gives its clients.
                 refuse_transaction_pool(conn, url, DESTINATION)
