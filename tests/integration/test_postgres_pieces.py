@@ -24,6 +24,10 @@ from penstock.testing.contract.deliveries import definition
 from tests.fix_target import Target, tasks_elsewhere
 from tests.run_context import run_context
 
+_OPEN = (
+    "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+    " AND state = 'idle in transaction'"
+)
 ITEMS = table("items", Column("id", "int8", key=True), Column("v", "text"))
 LOOSE = table("loose", Column("a", "text"), identity="f")
 
@@ -32,6 +36,7 @@ class Pieces:
     """A batch that is written piece by piece, and how much of each was taken."""
 
     def __init__(self, target: Target, builder: ChangeBuilder, url: str = "") -> None:
+        self.url = url
         self.destination = target.opened(definition(ITEMS), definition(LOOSE), url=url)
         self.target = target
         self.builder = builder
@@ -248,6 +253,14 @@ def test_a_driver_that_takes_over_ends_the_pieces_of_the_one_before(pieces: Piec
         pieces.commit()
     second.commit()
     second.expect(1, 2)
+
+
+def test_it_does_so_whatever_the_url_calls_its_sessions(target: Target) -> None:
+    pieces = Pieces(target, ChangeBuilder(), make_conninfo(target.url, application_name="etl"))
+    pieces.add(1, 2)
+    assert len(target.all(_OPEN)) == 1
+    pieces.target.opened(definition(ITEMS), definition(LOOSE), url=pieces.url)
+    assert target.all(_OPEN) == []
 
 
 def test_a_driver_that_was_overtaken_takes_no_pieces(pieces: Pieces) -> None:

@@ -18,7 +18,7 @@ from penstock.source.postgres.answer_watch import next_result
 from penstock.source.postgres.connect import Party, connect, watch_answers
 from penstock.source.postgres.silence import has_rested
 
-DESTINATION = Party("destination.url", DestinationError, DestinationUnavailable)
+DESTINATION = Party("destination.url", DestinationError, DestinationUnavailable, found_by_name=True)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
