@@ -18,8 +18,10 @@ from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced
 from penstock.model.source_identity import SourceIdentity
 from penstock.model.watermarks import Watermarks
+from penstock.source.postgres.silence import cut
 from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
+from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 from tests.fix_target import Target, end_task_sessions, tasks_elsewhere
 
@@ -349,6 +351,41 @@ def test_a_commit_whose_answer_is_lost_has_happened_once(
     with pytest.raises(Fenced):
         deliver(destination, reached, [run])
     assert destination.committed() == Watermarks(reached)
+    write(builder, 2)
+    deliver_cut(destination, builder)
+    assert held(target) == (2, 2)
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_connection_that_is_lost_while_the_server_still_commits(
+    target: Target, builder: ChangeBuilder, threads: ThreadPoolExecutor, in_pieces: bool
+) -> None:
+    """What it says in between is of before, and the same batch would be told that somebody else had
+    taken over.
+    """
+    destination = opened(target)
+    target.execute(
+        "CREATE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN PERFORM pg_sleep(2); RETURN NULL; END$$;"
+        " CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON items DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION sleep();"
+        " ALTER TABLE items ENABLE ALWAYS TRIGGER slow"
+    )
+    write(builder, 1)
+    receipts = [destination.writer().write([builder.cut()])]
+    if in_pieces:
+        destination.take_piece(receipts)
+    commit = threads.submit(destination.commit, receipts, Watermarks(builder.frontier))
+    _asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    wait_until(lambda: target.all(_asleep) == [(1,)], "it commits")
+    session = destination._begun if in_pieces else destination._session
+    assert session._conn is not None
+    cut(session._conn)
+    with pytest.raises(DestinationUnavailable):
+        commit.result()
+    assert target.all(_asleep) == [(1,)]
+    assert destination.committed() == Watermarks(builder.frontier)
+    assert held(target) == (1, 1)
     write(builder, 2)
     deliver_cut(destination, builder)
     assert held(target) == (2, 2)

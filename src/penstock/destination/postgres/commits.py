@@ -42,6 +42,10 @@ class Commits:
         self._session = session
         self._pipeline = pipeline
         self._held = Progress(0, None)
+        self._is_in_doubt = False
+        """Whether a commit failed since the destination was asked: its connection may be lost, and
+        the server at it still.
+        """
 
     @property
     def epoch(self) -> int:
@@ -56,7 +60,9 @@ class Commits:
 
     def read(self, conn: Connection) -> Progress:
         """Where the destination stands."""
-        found = read_progress(conn, self._pipeline) if has_own_tables(conn) else None
+        if not has_own_tables(conn):
+            return Progress(0, None)
+        found = read_progress(conn, self._pipeline, settled=self._is_in_doubt)
         return found or Progress(0, None)
 
     def resume(self, conn: Connection) -> tuple[Progress, bool]:
@@ -71,7 +77,7 @@ class Commits:
         if found.epoch == self._held.epoch:
             was_set_back = found.is_before(self._held)
             # A commit whose answer was lost has happened, or has not: this tells.
-            self._held = found
+            self._held, self._is_in_doubt = found, False
         return found, was_set_back
 
     def next(self, watermarks: Watermarks) -> Progress:
@@ -82,13 +88,14 @@ class Commits:
         """By the quick way, and if need be again by the thorough one."""
         try:
             with self._session() as conn:
+                self._is_in_doubt = True
                 try:
                     quick(conn)
                 except (Odd, psycopg.Error) as error:
                     if not is_odd(error):
                         raise
                     thorough(conn)
-                self._held = progress
+                self._held, self._is_in_doubt = progress, False
                 # What is committed stays committed: a server that is lost here is lost to the next
                 # batch.
                 with suppress(DestinationUnavailable), destination_errors("tidying up"):

@@ -60,10 +60,13 @@ def add_source(conn: Connection) -> None:
         conn.execute("ALTER TABLE penstock.progress ADD COLUMN source jsonb")
 
 
-def read_progress(conn: Connection, pipeline: str) -> Progress | None:
+def read_progress(conn: Connection, pipeline: str, *, settled: bool = False) -> Progress | None:
+    """``settled``: behind a commit that moves it just now."""
     # As JSON: whoever only looks may meet a table that has no such column yet.
     row = conn.execute(
-        "SELECT to_jsonb(p) FROM penstock.progress p WHERE pipeline = %s", [pipeline]
+        "SELECT to_jsonb(p) FROM penstock.progress p WHERE pipeline = %s"
+        + (" FOR SHARE" if settled else ""),
+        [pipeline],
     ).fetchone()
     if row is None:
         return None
