@@ -63,11 +63,8 @@ def add_source(conn: Connection) -> None:
 def read_progress(conn: Connection, pipeline: str, *, settled: bool = False) -> Progress | None:
     """``settled``: behind a commit that moves it just now."""
     # As JSON: whoever only looks may meet a table that has no such column yet.
-    row = conn.execute(
-        "SELECT to_jsonb(p) FROM penstock.progress p WHERE pipeline = %s"
-        + (" FOR SHARE" if settled else ""),
-        [pipeline],
-    ).fetchone()
+    query = "SELECT to_jsonb(p) FROM penstock.progress p WHERE pipeline = %s"
+    row = conn.execute(f"{query} FOR SHARE" if settled else query, [pipeline]).fetchone()
     if row is None:
         return None
     found = row[0]

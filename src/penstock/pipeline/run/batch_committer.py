@@ -240,8 +240,10 @@ class BatchCommitter:
         return source and source.since(self._timeline)
 
     def held(self) -> Watermarks | None:
-        """Where the destination stands or, if it does not know, where it was last seen."""
-        with self._metrics.health.asking("the destination"):
+        """Where the destination stands or, if it does not know, where it was last seen; once what
+        is being committed is.
+        """
+        with self.lock, self._metrics.health.asking("the destination"):
             return held_by(self._destination, self._log)
 
     @property
