@@ -58,16 +58,15 @@ class Commits:
         forget_staged(conn, self._pipeline)
         self._held = replace(self.read(conn), epoch=epoch)
 
-    def read(self, conn: Connection) -> Progress:
-        """Where the destination stands."""
+    def read(self, conn: Connection, *, settled: bool = False) -> Progress:
+        """Where the destination stands; ``settled``: behind a commit that is under way."""
         if not has_own_tables(conn):
             return Progress(0, None)
-        found = read_progress(conn, self._pipeline, settled=self._is_in_doubt)
-        return found or Progress(0, None)
+        return read_progress(conn, self._pipeline, settled=settled) or Progress(0, None)
 
     def resume(self, conn: Connection) -> tuple[Progress, bool]:
         """Where the destination stands, and whether that is before where this driver left it."""
-        found = self.read(conn)
+        found = self.read(conn, settled=self._is_in_doubt)
         if found.epoch < self._held.epoch:
             # Epochs only rise: this server has lost what came after, as far as our own.
             ensure_own_tables(conn)
