@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
+from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.postgres import commits
 from penstock.destination.postgres import progress as progress_module
 from penstock.destination.postgres.destination import PostgresDestination
+from penstock.destination.postgres.sessions.session import open_session
 from penstock.destination.postgres.staging import staging_tables
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced
@@ -427,6 +432,28 @@ def test_a_commit_waits_for_the_disk_whatever_the_database_says(
         assert target.rows("how") == {("on",): 1}
     finally:
         _set_for_database(target, "RESET synchronous_commit")
+
+
+def test_a_session_is_not_ended_while_nothing_happens_whatever_the_database_says(
+    target: Target, builder: ChangeBuilder
+) -> None:
+    _set_for_database(target, "SET idle_session_timeout = 100")
+    try:
+        destination = opened(target)
+        for number in (1, 2):
+            write(builder, number)
+            deliver_cut(destination, builder)
+            time.sleep(0.3)
+        assert held(target) == (2, 2)
+    finally:
+        _set_for_database(target, "RESET idle_session_timeout")
+
+
+def test_a_null_in_an_array_is_one_whatever_the_database_says(target: Target) -> None:
+    """Else rows would hold the text NULL, and nobody would say so."""
+    url = ConnectionUrl(make_conninfo(target.url, options="-c array_nulls=off"))
+    with closing(open_session(url, "penstock test", {})) as conn:
+        assert conn.execute("SELECT '{a,NULL}'::text[]").fetchone() == (["a", None],)
 
 
 def _set_for_database(target: Target, setting: str) -> None:

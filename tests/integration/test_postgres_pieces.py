@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,27 @@ def test_it_does_so_whatever_the_url_calls_its_sessions(target: Target) -> None:
     assert len(target.all(_OPEN)) == 1
     pieces.target.opened(definition(ITEMS), definition(LOOSE), url=pieces.url)
     assert target.all(_OPEN) == []
+
+
+def test_and_whatever_role_they_have_taken(target: Target) -> None:
+    """One who owns the tables, say. The server shows who logged in, and to whoever may see it."""
+    owner = f"owner_{uuid.uuid4().hex}"
+    target.execute(f"CREATE ROLE {owner}")
+    try:
+        target.execute(f"GRANT ALL ON SCHEMA public TO {owner}")
+        target.execute(
+            f"DO $$BEGIN EXECUTE format('GRANT ALL ON DATABASE %I TO {owner}', current_database());"
+            " END$$"
+        )
+        pieces = with_default(target, f"role={owner}")
+        pieces.add(1, 2)
+        assert len(target.all(_OPEN)) == 1
+        pieces.target.opened(definition(ITEMS), definition(LOOSE), url=pieces.url)
+        assert target.all(_OPEN) == []
+    finally:
+        for destination in target._made:
+            destination.close()
+        target.execute(f"DROP OWNED BY {owner} CASCADE; DROP ROLE {owner}")
 
 
 def test_a_driver_that_was_overtaken_takes_no_pieces(pieces: Pieces) -> None:

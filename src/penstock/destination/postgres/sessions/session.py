@@ -32,6 +32,7 @@ _SETTINGS = {
     "xmloption": "content",
     "search_path": "pg_catalog",
     "standard_conforming_strings": "on",
+    "array_nulls": "on",
     "row_security": "off",
     # A transaction has to see what tasks stage while it is open.
     "default_transaction_isolation": "read committed",
@@ -39,6 +40,7 @@ _SETTINGS = {
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
     "jit": "off",
     "work_mem": "64MB",
 }
@@ -106,6 +108,16 @@ def has_settings(conn: Connection, application: str) -> bool:
         [_MARK, application],
     ).fetchone()
     return row == (True,)
+
+
+@contextmanager
+def as_logged_in(conn: Connection) -> Iterator[None]:
+    """In a transaction in which the role is the one that logged in, whatever role its settings have
+    taken: as such the server shows sessions, and lets them be ended.
+    """
+    with conn.transaction():
+        conn.execute("SET LOCAL ROLE NONE")
+        yield
 
 
 def is_passing(error: psycopg.Error) -> bool:
