@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from penstock.destination.postgres import begun_batch
 from penstock.destination.postgres.destination import PostgresDestination
+from penstock.destination.postgres.merging.batch_merge import copy_handed
 from penstock.metrics.written import JobResult
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced, TableRefused
 from penstock.model.lsn import NOTHING
@@ -309,12 +310,11 @@ def test_a_table_that_is_brought_on_by_itself_meanwhile_makes_no_piece_visible(
     aside = threading.Thread(
         target=committer.commit_aside, args=(JobResult(), {7: pieces.builder.frontier})
     )
-    copy = begun_batch.copy_handed
 
     def slowly(*arguments: Any) -> None:
         aside.start()
         aside.join(0.5)
-        copy(*arguments)
+        copy_handed(*arguments)
 
     monkeypatch.setattr(begun_batch, "copy_handed", slowly)
     pieces.add(1, 2, take=False)
