@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
+from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.postgres import commits
 from penstock.destination.postgres import progress as progress_module
 from penstock.destination.postgres.destination import PostgresDestination
+from penstock.destination.postgres.sessions.session import open_session
 from penstock.destination.postgres.staging import staging_tables
 from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced
 from penstock.model.source_identity import SourceIdentity
 from penstock.model.watermarks import Watermarks
+from penstock.source.postgres.silence import cut
 from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
+from tests.fix_pipeline import wait_until
 from tests.fix_postgres import FreshServer
 from tests.fix_target import Target, end_task_sessions, tasks_elsewhere
 
@@ -354,6 +361,41 @@ def test_a_commit_whose_answer_is_lost_has_happened_once(
     assert held(target) == (2, 2)
 
 
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_connection_that_is_lost_while_the_server_still_commits(
+    target: Target, builder: ChangeBuilder, threads: ThreadPoolExecutor, in_pieces: bool
+) -> None:
+    """What it says in between is of before, and the same batch would be told that somebody else had
+    taken over.
+    """
+    destination = opened(target)
+    target.execute(
+        "CREATE FUNCTION sleep() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$BEGIN PERFORM pg_sleep(2); RETURN NULL; END$$;"
+        " CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON items DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW EXECUTE FUNCTION sleep();"
+        " ALTER TABLE items ENABLE ALWAYS TRIGGER slow"
+    )
+    write(builder, 1)
+    receipts = [destination.writer().write([builder.cut()])]
+    if in_pieces:
+        destination.take_piece(receipts)
+    commit = threads.submit(destination.commit, receipts, Watermarks(builder.frontier))
+    _asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
+    wait_until(lambda: target.all(_asleep) == [(1,)], "it commits")
+    session = destination._begun if in_pieces else destination._session
+    assert session._conn is not None
+    cut(session._conn)
+    with pytest.raises(DestinationUnavailable):
+        commit.result()
+    assert target.all(_asleep) == [(1,)]
+    assert destination.committed() == Watermarks(builder.frontier)
+    assert held(target) == (1, 1)
+    write(builder, 2)
+    deliver_cut(destination, builder)
+    assert held(target) == (2, 2)
+
+
 def test_a_server_that_goes_away_after_the_commit_does_not_undo_it(
     target: Target, builder: ChangeBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +432,28 @@ def test_a_commit_waits_for_the_disk_whatever_the_database_says(
         assert target.rows("how") == {("on",): 1}
     finally:
         _set_for_database(target, "RESET synchronous_commit")
+
+
+def test_a_session_is_not_ended_while_nothing_happens_whatever_the_database_says(
+    target: Target, builder: ChangeBuilder
+) -> None:
+    _set_for_database(target, "SET idle_session_timeout = 100")
+    try:
+        destination = opened(target)
+        for number in (1, 2):
+            write(builder, number)
+            deliver_cut(destination, builder)
+            time.sleep(0.3)
+        assert held(target) == (2, 2)
+    finally:
+        _set_for_database(target, "RESET idle_session_timeout")
+
+
+def test_a_null_in_an_array_is_one_whatever_the_database_says(target: Target) -> None:
+    """Else rows would hold the text NULL, and nobody would say so."""
+    url = ConnectionUrl(make_conninfo(target.url, options="-c array_nulls=off"))
+    with closing(open_session(url, "penstock test", {})) as conn:
+        assert conn.execute("SELECT '{a,NULL}'::text[]").fetchone() == (["a", None],)
 
 
 def _set_for_database(target: Target, setting: str) -> None:

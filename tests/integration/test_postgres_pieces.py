@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import threading
+import time
+import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
+from penstock.destination.postgres import begun_batch
 from penstock.destination.postgres.destination import PostgresDestination
+from penstock.destination.postgres.merging.batch_merge import copy_handed
+from penstock.metrics.written import JobResult
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced, TableRefused
+from penstock.model.lsn import NOTHING
 from penstock.model.watermarks import Watermarks
+from penstock.pipeline.run import batch_committer
+from penstock.pipeline.run.batch_committer import BatchCommitter
+from penstock.pipeline.run.pieces import Pieces as TakenPieces
 from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.testing.contract.deliveries import definition
 from tests.fix_target import Target, tasks_elsewhere
+from tests.run_context import run_context
 
+_OPEN = (
+    "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+    " AND state = 'idle in transaction'"
+)
 ITEMS = table("items", Column("id", "int8", key=True), Column("v", "text"))
 LOOSE = table("loose", Column("a", "text"), identity="f")
 
@@ -20,8 +37,9 @@ LOOSE = table("loose", Column("a", "text"), identity="f")
 class Pieces:
     """A batch that is written piece by piece, and how much of each was taken."""
 
-    def __init__(self, target: Target, builder: ChangeBuilder) -> None:
-        self.destination = target.opened(definition(ITEMS), definition(LOOSE))
+    def __init__(self, target: Target, builder: ChangeBuilder, url: str = "") -> None:
+        self.url = url
+        self.destination = target.opened(definition(ITEMS), definition(LOOSE), url=url)
         self.target = target
         self.builder = builder
         self.writer = self.destination.writer()
@@ -239,15 +257,133 @@ def test_a_driver_that_takes_over_ends_the_pieces_of_the_one_before(pieces: Piec
     second.expect(1, 2)
 
 
-def test_a_fenced_driver_s_pieces_do_not_stay(pieces: Pieces) -> None:
+def test_it_does_so_whatever_the_url_calls_its_sessions(target: Target) -> None:
+    pieces = Pieces(target, ChangeBuilder(), make_conninfo(target.url, application_name="etl"))
+    pieces.add(1, 2)
+    assert len(target.all(_OPEN)) == 1
+    pieces.target.opened(definition(ITEMS), definition(LOOSE), url=pieces.url)
+    assert target.all(_OPEN) == []
+
+
+def test_and_whatever_role_they_have_taken(target: Target) -> None:
+    """One who owns the tables, say. The server shows who logged in, and to whoever may see it."""
+    owner = f"owner_{uuid.uuid4().hex}"
+    target.execute(f"CREATE ROLE {owner}")
+    try:
+        target.execute(f"GRANT ALL ON SCHEMA public TO {owner}")
+        target.execute(
+            f"DO $$BEGIN EXECUTE format('GRANT ALL ON DATABASE %I TO {owner}', current_database());"
+            " END$$"
+        )
+        pieces = with_default(target, f"role={owner}")
+        pieces.add(1, 2)
+        assert len(target.all(_OPEN)) == 1
+        pieces.target.opened(definition(ITEMS), definition(LOOSE), url=pieces.url)
+        assert target.all(_OPEN) == []
+    finally:
+        for destination in target._made:
+            destination.close()
+        target.execute(f"DROP OWNED BY {owner} CASCADE; DROP ROLE {owner}")
+
+
+def test_a_driver_that_was_overtaken_takes_no_pieces(pieces: Pieces) -> None:
+    """Nobody would end them, and frozen in its batch it would hold up the next driver's rows of the
+    same keys for as long as it is.
+    """
     second = Pieces(pieces.target, ChangeBuilder())
     pieces.add(1, 2)
+    assert not pieces.is_open
+    second.add(1, 2)
+    second.commit()
+    second.expect(1, 2)
     with pytest.raises(Fenced):
         pieces.commit()
-    assert (pieces.ids, pieces.is_open) == ([], False)
-    second.add(3)
-    second.commit()
-    second.expect(3)
+    second.expect(1, 2)
+
+
+def test_a_table_that_is_brought_on_by_itself_meanwhile_makes_no_piece_visible(
+    pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its commits are another thread's, and undo what was taken of the stream's batch."""
+    committer = BatchCommitter(run_context("shop", tmp_path, destination=pieces.destination))
+    committer.take_up(NOTHING, {ITEMS.oid, LOOSE.oid, 7}, (), {})
+    aside = threading.Thread(
+        target=committer.commit_aside, args=(JobResult(), {7: pieces.builder.frontier})
+    )
+
+    def slowly(*arguments: Any) -> None:
+        aside.start()
+        aside.join(0.5)
+        copy_handed(*arguments)
+
+    monkeypatch.setattr(begun_batch, "copy_handed", slowly)
+    pieces.add(1, 2, take=False)
+    taken = TakenPieces(pieces.destination, 1, lambda: True, committer.locked)
+    taken.take(pieces.receipts, is_first=True)
+    aside.join()
+    assert pieces.ids == []
+    committer(JobResult(pieces.receipts), pieces.builder.frontier)
+    pieces.expect(1, 2)
+
+
+def test_who_changes_a_table_waits_for_the_next_piece_and_not_for_the_commit(
+    pieces: Pieces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a transaction of many millions that may be hours."""
+    monkeypatch.setattr(batch_committer, "_LOCKED_SECONDS", 0.1)
+    committer = BatchCommitter(run_context("shop", tmp_path, destination=pieces.destination))
+    committer.take_up(NOTHING, {ITEMS.oid, LOOSE.oid}, (), {})
+    taken = TakenPieces(pieces.destination, 1, lambda: True, committer.locked)
+    pieces.add(1, take=False)
+    taken.take(pieces.receipts[-1:], is_first=True)
+    holds = threading.Event()
+
+    def change() -> None:
+        with committer.lock:
+            holds.set()
+            pieces.target.execute("ALTER TABLE items ADD extra int")
+
+    changing = threading.Thread(target=change, daemon=True)
+    changing.start()
+    holds.wait()
+    pieces.add(2, take=False)
+    taken.take(pieces.receipts[-1:], is_first=False)
+    changing.join(30)
+    assert not changing.is_alive()
+    committer(JobResult(pieces.receipts), pieces.builder.frontier)
+    pieces.expect(1, 2)
+
+
+def with_default(target: Target, setting: str) -> Pieces:
+    """A batch at a server that gives the role's sessions this setting."""
+    return Pieces(target, ChangeBuilder(), make_conninfo(target.url, options=f"-c {setting}"))
+
+
+@pytest.mark.parametrize("level", [r"repeatable\ read", "serializable"])
+def test_what_is_staged_after_the_first_piece_is_seen_whatever_the_role_s_isolation_is(
+    target: Target, level: str
+) -> None:
+    """Else it is missed for ever: a snapshot of before does not have it."""
+    pieces = with_default(target, f"default_transaction_isolation={level}")
+    pieces.add(1, 2)
+    with pieces.builder.transaction():
+        pieces.builder.update(ITEMS, "1", "changed")
+    pieces.write()
+    pieces.commit()
+    pieces.expect(1, 2)
+
+
+@pytest.mark.parametrize("setting", ["idle_in_transaction_session_timeout", "transaction_timeout"])
+def test_pieces_stay_open_whatever_the_role_s_timeouts_are(target: Target, setting: str) -> None:
+    if setting == "transaction_timeout" and target.conn.info.server_version < 170000:
+        pytest.skip("it came with version 17")
+    pieces = with_default(target, f"{setting}=200")
+    pieces.add(1, 2)
+    time.sleep(0.4)
+    assert pieces.is_open
+    pieces.add(3)
+    pieces.commit()
+    pieces.expect(1, 2, 3)
 
 
 def test_what_tasks_staged_is_never_taken_ahead(

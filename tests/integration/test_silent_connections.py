@@ -22,6 +22,7 @@ from penstock.model.errors import DestinationUnavailable
 from penstock.model.lsn import Frontier
 from penstock.model.watermarks import Watermarks
 from penstock.source.postgres import silence
+from penstock.source.postgres.answer_watch import ANSWERS
 from penstock.source.postgres.connect import connect
 from penstock.source.postgres.snapshot.source_session import (
     ArrowSession,
@@ -201,6 +202,17 @@ def test_so_is_whatever_else_a_session_waits_for_and_rows_may_be_long_in_coming(
             with pytest.raises(psycopg.OperationalError):
                 conn.execute("SELECT")
     assert target.all("SELECT line FROM lines") == [("one",), ("two",)]
+
+
+def test_the_server_says_what_it_is_at_whatever_role_a_session_has_taken(database: str) -> None:
+    """To another role than the one that logged in it does not."""
+    url = make_conninfo(database, tcp_user_timeout=1000, options="-c role=pg_read_all_data")
+    with closing(connect(url)) as conn:
+        served = ANSWERS._served[conn]
+        wait_until(served.waits_for_us, "it has answered, and heard nothing since", timeout=10)
+        served.end()
+        with pytest.raises(psycopg.OperationalError):
+            wait_until(lambda: conn.execute("SELECT") is None, "it is ended", timeout=10)
 
 
 def test_a_server_that_does_not_answer_anybody_is_given_up(database: str) -> None:

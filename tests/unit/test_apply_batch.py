@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +218,33 @@ def test_batches_do_not_bring_on_what_came_after_their_query_had_begun(
     committer.place({7: Frontier(10, 20)})
     committer(JobResult(), Frontier(30, 40))
     assert committer.standing == Watermarks(Frontier(30, 40), {7: Frontier(10, 20)})
+
+
+def test_a_destination_is_not_asked_while_another_thread_commits(
+    committer: BatchCommitter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have one connection for both: what it read there would not be committed yet, or would
+    break the commit off. The main thread asks for each table that comes while the run goes on.
+    """
+    commit, begun, ends = MemoryDestination.commit, threading.Event(), threading.Event()
+
+    def slow(*given: Any) -> None:
+        begun.set()
+        assert ends.wait(60)
+        commit(*given)
+
+    monkeypatch.setattr(MemoryDestination, "commit", slow)
+    with ThreadPoolExecutor(2) as threads:
+        committing = threads.submit(committer, JobResult(), Frontier(10, 20))
+        assert begun.wait(60)
+        held = threads.submit(committer.held)
+        try:
+            with pytest.raises(TimeoutError):
+                held.result(0.1)
+        finally:
+            ends.set()
+        committing.result()
+        assert held.result() == Watermarks(Frontier(10, 20))
 
 
 def delivered(count: int) -> JobResult:

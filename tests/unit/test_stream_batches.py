@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -152,7 +152,7 @@ class Played:
             self.asked += 1
             return self.may_take
 
-        pieces = Pieces(cast(Destination, self.destination), 1, may_take)
+        pieces = Pieces(cast(Destination, self.destination), 1, may_take, nullcontext)
         part = BatchPart(lambda: writer, floors_at, lambda: None, commit, given_up, pieces)
         log: Any = self.log
         self.batches = StreamBatches(self.engine, log, age, part, self.new_segments)

@@ -176,7 +176,7 @@ class TakesPieces(ABC):
     """Large batches come in pieces: what one job wrote it takes while the next is at work.
 
     ``commit`` follows with the receipts of all pieces, so it need not take any. Called by the
-    thread that commits.
+    thread that commits the stream's batches; no piece is taken while another thread commits.
     """
 
     @property

@@ -32,8 +32,12 @@ class BegunBatch:
     as if nothing of it had been taken, and tells by itself what is wrong.
     """
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    def __init__(
+        self, connect: Callable[[], Connection], check: Callable[[Connection], None]
+    ) -> None:
+        """``check`` raises where another driver has taken over."""
         self._connect = connect
+        self._check = check
         self._conn: Connection | None = None
         self._taken: list[Receipt] = []
         self._runs = 0
@@ -100,6 +104,8 @@ class BegunBatch:
             self._conn.close()
         if self._conn is None or self._conn.closed:
             self._conn = self._connect()
+        # Whoever takes over after this ends the session; before it, nobody would.
+        self._check(self._conn)
         self._conn.execute("BEGIN")
         self._conn.execute("SET CONSTRAINTS ALL DEFERRED")
         return self._conn

@@ -42,6 +42,10 @@ class Commits:
         self._session = session
         self._pipeline = pipeline
         self._held = Progress(0, None)
+        self._is_in_doubt = False
+        """Whether a commit failed since the destination was asked: its connection may be lost, and
+        the server at it still.
+        """
 
     @property
     def epoch(self) -> int:
@@ -54,14 +58,15 @@ class Commits:
         forget_staged(conn, self._pipeline)
         self._held = replace(self.read(conn), epoch=epoch)
 
-    def read(self, conn: Connection) -> Progress:
-        """Where the destination stands."""
-        found = read_progress(conn, self._pipeline) if has_own_tables(conn) else None
-        return found or Progress(0, None)
+    def read(self, conn: Connection, *, settled: bool = False) -> Progress:
+        """Where the destination stands; ``settled``: behind a commit that is under way."""
+        if not has_own_tables(conn):
+            return Progress(0, None)
+        return read_progress(conn, self._pipeline, settled=settled) or Progress(0, None)
 
     def resume(self, conn: Connection) -> tuple[Progress, bool]:
         """Where the destination stands, and whether that is before where this driver left it."""
-        found = self.read(conn)
+        found = self.read(conn, settled=self._is_in_doubt)
         if found.epoch < self._held.epoch:
             # Epochs only rise: this server has lost what came after, as far as our own.
             ensure_own_tables(conn)
@@ -71,7 +76,7 @@ class Commits:
         if found.epoch == self._held.epoch:
             was_set_back = found.is_before(self._held)
             # A commit whose answer was lost has happened, or has not: this tells.
-            self._held = found
+            self._held, self._is_in_doubt = found, False
         return found, was_set_back
 
     def next(self, watermarks: Watermarks) -> Progress:
@@ -82,13 +87,14 @@ class Commits:
         """By the quick way, and if need be again by the thorough one."""
         try:
             with self._session() as conn:
+                self._is_in_doubt = True
                 try:
                     quick(conn)
                 except (Odd, psycopg.Error) as error:
                     if not is_odd(error):
                         raise
                     thorough(conn)
-                self._held = progress
+                self._held, self._is_in_doubt = progress, False
                 # What is committed stays committed: a server that is lost here is lost to the next
                 # batch.
                 with suppress(DestinationUnavailable), destination_errors("tidying up"):

@@ -126,7 +126,6 @@ class PostgresDestination(
         self._replayed: dict[int, frozenset[int]] = {}
         self._sections: dict[int, Mapping[int, Stage]] = {}
         self._handover, self._choice = Handover(), HandoverChoice()
-        self._begun = BegunBatch(lambda: self._session.connect(PIECES))
         self._sequences_due = 0.0
         self._names = TableNames(options.target_schema, options.tables)
         self._pool = SessionPool(lambda: self._session.connect("tables"))
@@ -137,6 +136,7 @@ class PostgresDestination(
             lambda: self._commits.epoch,
             has_history=self._has_history,
         )
+        self._begun = BegunBatch(lambda: self._session.connect(PIECES), self._copies.check)
         if options.whole is not None:
             self._copies.whole = WholeSchema(
                 lambda: self._session.connect("schema"),

@@ -11,6 +11,7 @@ from psycopg import errors
 from penstock.destination.postgres.sessions.pooler import pooled
 from penstock.destination.postgres.sessions.session import (
     Connection,
+    as_logged_in,
     has_settings,
     session_name,
 )
@@ -60,11 +61,11 @@ def add_source(conn: Connection) -> None:
         conn.execute("ALTER TABLE penstock.progress ADD COLUMN source jsonb")
 
 
-def read_progress(conn: Connection, pipeline: str) -> Progress | None:
+def read_progress(conn: Connection, pipeline: str, *, settled: bool = False) -> Progress | None:
+    """``settled``: behind a commit that moves it just now."""
     # As JSON: whoever only looks may meet a table that has no such column yet.
-    row = conn.execute(
-        "SELECT to_jsonb(p) FROM penstock.progress p WHERE pipeline = %s", [pipeline]
-    ).fetchone()
+    query = "SELECT to_jsonb(p) FROM penstock.progress p WHERE pipeline = %s"
+    row = conn.execute(f"{query} FOR SHARE" if settled else query, [pipeline]).fetchone()
     if row is None:
         return None
     found = row[0]
@@ -90,12 +91,13 @@ def take_over(conn: Connection, pipeline: str) -> int:
 
 
 def _end_sessions(conn: Connection, pipeline: str, purposes: Sequence[str]) -> None:
-    conn.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = ANY (%s)"
-        " AND datname = current_database() AND usename = current_user"
-        " AND pid <> pg_backend_pid()",
-        [[session_name(pipeline, purpose) for purpose in purposes]],
-    )
+    with as_logged_in(conn):
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ="
+            " ANY (%s) AND datname = current_database() AND usename = session_user"
+            " AND pid <> pg_backend_pid()",
+            [[session_name(pipeline, purpose) for purpose in purposes]],
+        )
 
 
 def _next_epoch(conn: Connection, pipeline: str, patience: str) -> int:

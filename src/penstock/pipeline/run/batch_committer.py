@@ -240,8 +240,10 @@ class BatchCommitter:
         return source and source.since(self._timeline)
 
     def held(self) -> Watermarks | None:
-        """Where the destination stands or, if it does not know, where it was last seen."""
-        with self._metrics.health.asking("the destination"):
+        """Where the destination stands or, if it does not know, where it was last seen; once what
+        is being committed is.
+        """
+        with self.lock, self._metrics.health.asking("the destination"):
             return held_by(self._destination, self._log)
 
     @property
@@ -266,9 +268,9 @@ class BatchCommitter:
             self(job, frontier)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold the lock, after a while without what the destination has taken of the batch: who
-        holds it may wait there for that.
+    def locked(self) -> Iterator[None]:
+        """Hold the lock, for the thread that commits the stream's batches: after a while without
+        what the destination has taken of the next one, since who holds it may wait there for that.
         """
         while not self.lock.acquire(timeout=_LOCKED_SECONDS):
             if isinstance(self._destination, TakesPieces):
@@ -279,7 +281,7 @@ class BatchCommitter:
             self.lock.release()
 
     def _go_on(self, frontier: Frontier, job: JobResult, commit: Commit) -> None:
-        with self._locked():
+        with self.locked():
             if frontier < self._read_up_to:
                 raise LogError(
                     f"a batch would take the destination back from {self._read_up_to} to "

@@ -223,7 +223,12 @@ class Stream:
                 heed,
                 commit,
                 lambda: health.batch(-1),
-                Pieces(context.destination, batch.max_bytes // _PIECES, may_take),
+                Pieces(
+                    context.destination,
+                    batch.max_bytes // _PIECES,
+                    may_take,
+                    self._committer.locked,
+                ),
             ),
             context.new_segments,
         )

@@ -37,7 +37,7 @@ SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE pid = %s AND {_
 # Numbers of processes come again: only one that has the name of the lost one is ended.
 _END = f"""
 SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
- WHERE pid = %s AND usename = current_user AND application_name = %s AND NOT {_AT_WORK}
+ WHERE pid = %s AND usename = session_user AND application_name = %s AND NOT {_AT_WORK}
 """  # noqa: S608 (a text of this file)
 
 
@@ -68,13 +68,16 @@ class Served:
 
     @contextmanager
     def _asking(self) -> Iterator[Connection]:
-        """A connection in a transaction in which no name or operator is a stranger's."""
+        """A connection in a transaction in which no name or operator is a stranger's, and the role
+        is the one that logged in: to another that settings have taken the server tells nothing.
+        """
         with (
             closing(self.another()) as own,
             answered_within(own, self.limit),
             own.transaction(),
         ):
             without_path(own)
+            own.execute("SET LOCAL ROLE NONE")
             yield own
 
 

@@ -20,13 +20,15 @@ from penstock.source.postgres.silence import server_settings, session_parameters
 @dataclass(frozen=True)
 class Party:
     """Whose database it is: the setting that names it, and the errors that speak of it.
-    ``may_be_pooled``: whether a pooler may stand in between.
+    ``may_be_pooled``: whether a pooler may stand in between; ``found_by_name``: its sessions are
+    ended by their names, so that none in the URL wins.
     """
 
     setting: str
     refused: type[PenstockError]
     unavailable: type[PenstockError]
     may_be_pooled: bool = True
+    found_by_name: bool = False
 
 
 SOURCE = Party("source.url", SourceError, SourceUnavailable, may_be_pooled=False)
@@ -144,12 +146,15 @@ def connect(
 
     Raises the party's error for a database that is not there (or that refuses, where another try
     cannot help): it names host, port and database, the cause and the remedy, and no secret.
-    ``application_name`` is what others see in pg_stat_activity; one in the URL wins. Whichever side
-    is lost without a word, the other one notices within the limit on silence. The session has no
-    search path, whatever the role's is; behind a pooler its user sees to that (``without_path``).
+    ``application_name`` is what others see in pg_stat_activity; one in the URL wins, unless the
+    party's sessions are found by it. Whichever side is lost without a word, the other one notices
+    within the limit on silence. The session has no search path, whatever the role's is; behind a
+    pooler its user sees to that (``without_path``).
     """
     url = url if isinstance(url, ConnectionUrl) else ConnectionUrl(url)
     parameters = session_parameters(url, application_name)
+    if party.found_by_name:
+        parameters["application_name"] = application_name
     if replication:
         parameters["replication"] = "database"
     try:

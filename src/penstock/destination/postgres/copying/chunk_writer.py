@@ -17,6 +17,7 @@ from penstock.destination.postgres.own_tables import may_disable_triggers
 from penstock.destination.postgres.sessions.session import (
     Connection,
     as_destination_error,
+    as_logged_in,
     destination_errors,
     is_passing,
     is_refusal,
@@ -69,7 +70,7 @@ _PATIENCE = paced(30.0)
 # Those in a transaction whose client sends nothing; ours, whoever has begun them.
 _END_STUCK = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE application_name = %s AND datname = current_database() AND usename = current_user
+WHERE application_name = %s AND datname = current_database() AND usename = session_user
 AND pid <> pg_backend_pid() AND wait_event = 'ClientRead'
 AND xact_start < clock_timestamp() - %s * interval '1 second'
 """
@@ -121,7 +122,8 @@ class PostgresChunkWriter(ChunkWriter):
         except errors.LockNotAvailable:
             # Nothing was read yet. Whoever has it does not go on: a machine that is frozen would
             # hold it for as long as it is.
-            conn.execute(_END_STUCK, [session_name(self.pipeline, "copy"), _PATIENCE])
+            with as_logged_in(conn):
+                conn.execute(_END_STUCK, [session_name(self.pipeline, "copy"), _PATIENCE])
             return self._written(conn, rows, 0)
 
     def _written(self, conn: Connection, rows: ChunkReader, patience: float) -> ChunkReceipt:

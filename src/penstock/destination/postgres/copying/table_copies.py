@@ -141,7 +141,7 @@ class TableCopies:
             self._pool.session() as conn,
             destination_errors(f"finishing the copy of {table.qualified_name}"),
         ):
-            self._check(conn)
+            self.check(conn)
             if self._record(conn, table.oid).created and not self._has_history:
                 self._make_key(conn, table, target)
             # New statistics: without them the first batches would be planned for an empty table.
@@ -156,7 +156,7 @@ class TableCopies:
             self._pool.session() as conn,
             destination_errors(f"completing {table.qualified_name}"),
         ):
-            self._check(conn)
+            self.check(conn)
             record = self._record(conn, table.oid)
             self._followed = {**self._followed, table.oid: table}
             self._notes.pop(table.oid, None)
@@ -238,9 +238,10 @@ class TableCopies:
 
     def hold(self, conn: Connection) -> None:
         """First of all locks, as in a commit: no commit is under way until the transaction ends."""
-        self._check(conn, " FOR SHARE")
+        self.check(conn, " FOR SHARE")
 
-    def _check(self, conn: Connection, lock: str = "") -> None:
+    def check(self, conn: Connection, lock: str = "") -> None:
+        """Raises Fenced, or DestinationUnavailable, where this driver is not the one."""
         row = conn.execute(
             f"SELECT epoch FROM penstock.progress WHERE pipeline = %s{lock}".encode(),  # noqa: S608
             [self._pipeline],

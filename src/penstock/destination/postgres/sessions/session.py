@@ -18,7 +18,7 @@ from penstock.source.postgres.answer_watch import next_result
 from penstock.source.postgres.connect import Party, connect, watch_answers
 from penstock.source.postgres.silence import has_rested
 
-DESTINATION = Party("destination.url", DestinationError, DestinationUnavailable)
+DESTINATION = Party("destination.url", DestinationError, DestinationUnavailable, found_by_name=True)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -32,14 +32,19 @@ _SETTINGS = {
     "xmloption": "content",
     "search_path": "pg_catalog",
     "standard_conforming_strings": "on",
+    "array_nulls": "on",
     "row_security": "off",
+    # A transaction has to see what tasks stage while it is open.
+    "default_transaction_isolation": "read committed",
     # Ours is work that must end by itself, however long the defaults of the role allow.
     "statement_timeout": "0",
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
     "jit": "off",
     "work_mem": "64MB",
 }
+_SETTINGS_SINCE_17 = {"transaction_timeout": "0"}
 # Says whose settings a server connection has, for who may have got another one.
 _MARK = "penstock.session"
 _PIECE_BYTES = 2**18
@@ -57,6 +62,8 @@ def open_session(url: ConnectionUrl, application: str, settings: dict[str, str])
     try:
         with destination_errors("preparing the connection"):
             wanted = _SETTINGS | settings | {_MARK: application}
+            if conn.info.server_version >= 170000:
+                wanted |= _SETTINGS_SINCE_17
             if not _make_settings(conn, wanted, only_on=conn.info.backend_pid):
                 # A pooler invents the numbers that it gives its clients.
                 refuse_transaction_pool(conn, url, DESTINATION)
@@ -101,6 +108,16 @@ def has_settings(conn: Connection, application: str) -> bool:
         [_MARK, application],
     ).fetchone()
     return row == (True,)
+
+
+@contextmanager
+def as_logged_in(conn: Connection) -> Iterator[None]:
+    """In a transaction in which the role is the one that logged in, whatever role its settings have
+    taken: as such the server shows sessions, and lets them be ended.
+    """
+    with conn.transaction():
+        conn.execute("SET LOCAL ROLE NONE")
+        yield
 
 
 def is_passing(error: psycopg.Error) -> bool:
