@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable
 from pydantic import ValidationError
 
-from penstock.destination.contract import Destination
+from penstock.destination.contract import Destination, SchemaChange
 from penstock.destination.delta.destination import DeltaDestination
 from penstock.destination.delta.options import DeltaOptions
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
@@ -29,7 +29,7 @@ from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
 from penstock.model.errors import DestinationUnavailable, Fenced, TableRefused
-from penstock.model.lsn import Frontier
+from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
@@ -51,6 +51,7 @@ from penstock.testing.contract.deliveries import (
 from tests.lake_alterations import (
     expect_name_refused_that_is_taken,
     expect_once_wherever_it_dies,
+    expect_table_of_others_left,
 )
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import (
@@ -375,6 +376,31 @@ def test_a_name_that_another_table_has_is_refused(adapter: DeltaAdapter) -> None
     expect_name_refused_that_is_taken(
         adapter, lambda name: shutil.rmtree(adapter.folder / "public" / name)
     )
+
+
+def test_a_name_that_a_table_of_others_has_is_refused(adapter: DeltaAdapter) -> None:
+    expect_table_of_others_left(adapter)
+
+
+def test_a_folder_of_the_new_name_is_left_when_the_table_is_copied_anew(
+    adapter: DeltaAdapter,
+) -> None:
+    """It is no Delta table at all: the rename is refused, and what resync does is no reason to
+    remove it.
+    """
+    theirs = adapter.folder / "public" / "goods" / "theirs.csv"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("7,theirs")
+    destination = opened(adapter)
+    assert isinstance(destination, DeltaDestination)
+    before = definition(ITEMS)
+    after = replace(before, name="goods")
+    change = SchemaChange(Position(1, 0), 0, "ALTER TABLE", (TableChange(before, after),))
+    with pytest.raises(TableRefused, match="is there already"):
+        destination.commit_sections([change], Watermarks(Frontier(2, 2)))
+    destination.fit_table(after, ())
+    assert theirs.read_text() == "7,theirs"
+    assert not (adapter.folder / "public" / "items").exists()
 
 
 def test_chunks_come_again_in_another_order(

@@ -45,6 +45,7 @@ from penstock.testing.contract.deliveries import (
 from tests.lake_alterations import (
     expect_name_refused_that_is_taken,
     expect_once_wherever_it_dies,
+    expect_table_of_others_left,
 )
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import (
@@ -406,6 +407,10 @@ def test_a_name_that_another_table_has_is_refused(adapter: IcebergAdapter) -> No
             catalog.drop_table(("public", name))
 
     expect_name_refused_that_is_taken(adapter, drop)
+
+
+def test_a_name_that_a_table_of_others_has_is_refused(adapter: IcebergAdapter) -> None:
+    expect_table_of_others_left(adapter)
 
 
 def test_chunks_come_again_in_another_order(

@@ -66,14 +66,21 @@ class PipelineCommits:
         return table
 
     def find(self, folder: DeltaPlace, oid: int) -> DeltaTable | None:
-        """The table in a folder; None without one, or where it is another one of the pipeline."""
+        """The table in a folder; None without one, or where it is another one: of the pipeline, or
+        of somebody else.
+        """
         if not folder.is_table():
             return None
         table = folder.table()
-        return table if self.read(table, "oid") in (None, oid) else None
+        is_own = self.is_signed(table) and self.read(table, "oid") in (None, oid)
+        return table if is_own else None
+
+    def is_signed(self, table: DeltaTable) -> bool:
+        """Whether the table is the pipeline's: a driver wrote its number into it."""
+        return self.read(table, "driver") is not None
 
     def has_another(self, folder: DeltaPlace, oid: int) -> bool:
-        """Whether another table of the pipeline is in the folder."""
+        """Whether another table is in the folder."""
         return folder.is_table() and self.find(folder, oid) is None
 
     def is_there(self, folder: DeltaPlace, oid: int) -> bool:

@@ -100,6 +100,8 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
             return
         with self._unless_broken(folder):
             table = self._transactions.table(folder)
+            if not self._transactions.is_signed(table):
+                return  # somebody else's, in the place of what was moved away, or is to be renamed
             known = self._transactions.read(table, "oid")
             self._transactions.sign(table, target.oid if known is None else known)
 

@@ -375,7 +375,10 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
 
     def _places(self, table: int) -> Sequence[Target]:
         begun = self._begun().get(table)
-        return super()._places(table) if begun is None else [begun.before, begun.after]
+        if begun is None:
+            return super()._places(table)
+        # Where the change goes to there may be something else, which refused it.
+        return [begun.before, *([begun.after] if self.is_there(begun.after) else ())]
 
     def _all_places(self) -> list[Target]:
         """What the tables are, or may be."""
