@@ -225,11 +225,13 @@ def expect_table_of_others_left(adapter: Any) -> None:
     position, end = Position(builder.frontier.commit_lsn, 0), Watermarks(builder.frontier)
     change = SchemaChange(position, 0, "ALTER TABLE", (TableChange(before, after),))
     for _ in range(2):
+        assert isinstance(destination, StagedMergeDestination)
         with pytest.raises(TableRefused, match="already"):
             destination.commit_sections([change], end)
         destination.close()
         assert adapter.rows(("public", "items")) == ours
         destination = opened(adapter)
+    assert isinstance(destination, StagedMergeDestination)
     destination.fit_table(replace(after, name="goods"), ())
     destination.close()
     kept = Counter([frozen({"id": "7", "name": "theirs"})])

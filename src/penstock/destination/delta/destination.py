@@ -95,15 +95,13 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
                 self._fence(target)
 
     def _fence(self, target: Target) -> None:
-        folder = self._folder(target)
-        if not folder.is_table():
-            return
+        folder, commits = self._folder(target), self._transactions
         with self._unless_broken(folder):
-            table = self._transactions.table(folder)
-            if not self._transactions.is_signed(table):
-                return  # somebody else's, in the place of what was moved away, or is to be renamed
-            known = self._transactions.read(table, "oid")
-            self._transactions.sign(table, target.oid if known is None else known)
+            table = folder.found()
+            if table is None or not commits.is_signed(commits.expect_current(table)):
+                return  # somebody else's: in the place of what was moved away, or of a new name
+            known = commits.read(table, "oid")
+            commits.sign(table, target.oid if known is None else known)
 
     @contextmanager
     def _unless_broken(self, folder: DeltaPlace) -> Iterator[None]:

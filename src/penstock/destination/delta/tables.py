@@ -43,15 +43,15 @@ def create_table(folder: DeltaPlace, target: Target, commits: PipelineCommits) -
             remedy="leave one of them out by the pipeline's filter, or rename it at the source",
             table=target.oid,
         )
-    if not folder.is_table():
+    table = folder.found()
+    if table is None:
         folder.create(
             schema=arrow_schema(target),
             commit_properties=commits.properties({"oid": target.oid}),
         )
         return
     wanted = module.Schema.from_arrow(arrow_schema(target))
-    table = commits.table(folder)
-    there = table.schema()
+    there = commits.expect_current(table).schema()
     if {field.name: field.type for field in there.fields} != {
         field.name: field.type for field in wanted.fields
     }:
