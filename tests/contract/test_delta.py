@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import shutil
@@ -61,6 +62,7 @@ from tests.lake_drivers import (
     expect_parked_keys_kept,
     expect_rows_once_around_another_commit,
     expect_staged_in_a_bucket,
+    expect_tables_asked_once,
     expect_tables_told_apart,
     items_with,
 )
@@ -259,6 +261,16 @@ def test_a_stage_is_a_folder_or_a_bucket(stage: str) -> None:
         DeltaOptions.model_validate({"path": "/lake", "stage": stage})
 
 
+def test_a_table_is_read_from_a_checkpoint_that_is_not_long_ago(adapter: DeltaAdapter) -> None:
+    """With each batch its log is read several times, from the last checkpoint on."""
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    for number in range(22):
+        deliver(destination, builder.frontier, [insert_items(builder, number, 1)])
+    for place in ("public/items", "_penstock/shop"):
+        last = adapter.folder / place / "_delta_log" / "_last_checkpoint"
+        assert json.loads(last.read_text())["version"] == 19, place
+
+
 def test_maintenance_leaves_the_rows(adapter: DeltaAdapter) -> None:
     destination = opened(adapter)
     assert isinstance(destination, DeltaDestination)
@@ -370,6 +382,12 @@ def test_a_table_follows_what_delta_rs_cannot_change_and_nothing_is_done_twice(
 
 def test_a_driver_dies_anywhere_in_a_transaction_that_changes_tables(tmp_path: Path) -> None:
     expect_once_wherever_it_dies(DeltaAdapter, tmp_path)
+
+
+def test_tables_are_not_asked_again_what_their_driver_knows(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_tables_asked_once(adapter, monkeypatch)
 
 
 def test_a_name_that_another_table_has_is_refused(adapter: DeltaAdapter) -> None:

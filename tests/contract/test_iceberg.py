@@ -54,6 +54,7 @@ from tests.lake_drivers import (
     expect_later_positions_kept,
     expect_parked_keys_kept,
     expect_rows_once_around_another_commit,
+    expect_tables_asked_once,
     expect_tables_told_apart,
     items_with,
 )
@@ -399,6 +400,12 @@ def test_a_driver_dies_anywhere_in_a_transaction_that_changes_tables(
     tmp_path: Path, every: int
 ) -> None:
     expect_once_wherever_it_dies(IcebergAdapter, tmp_path, every=every)
+
+
+def test_tables_are_not_asked_again_what_their_driver_knows(
+    adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_tables_asked_once(adapter, monkeypatch)
 
 
 def test_a_name_that_another_table_has_is_refused(adapter: IcebergAdapter) -> None:

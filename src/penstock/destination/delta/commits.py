@@ -79,9 +79,10 @@ class PipelineCommits:
         of somebody else.
         """
         table = folder.found()
-        is_own = (
-            table is not None and self.is_signed(table) and self.read(table, "oid") in (None, oid)
-        )
+        if table is None:
+            return None
+        known = self.read(table, "oid")
+        is_own = self.is_signed(table) if known is None else known == oid
         return table if is_own else None
 
     def is_signed(self, table: DeltaTable) -> bool:

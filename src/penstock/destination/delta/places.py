@@ -41,6 +41,8 @@ _REFUSED = re.compile(
     r"status code: 40[0134]\b|<Code>(AccessDenied|InvalidAccessKeyId|NoSuchBucket)<"
 )
 _ARROW = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
+CONFIGURATION = {"delta.checkpointInterval": "20"}
+"""What tables are made with. A batch reads the log of each table from the last checkpoint on."""
 _LOG = "_delta_log/"
 _PROBE = "_penstock_check"
 _OWNER = Owner(
@@ -122,7 +124,9 @@ class DeltaPlace(ABC):
     def create(self, **how: Any) -> None:
         """Make a table."""
         self.make_room()
-        delta_rs().DeltaTable.create(self.url, storage_options=self.storage_options, **how)
+        delta_rs().DeltaTable.create(
+            self.url, storage_options=self.storage_options, configuration=CONFIGURATION, **how
+        )
 
     @abstractmethod
     def child(self, name: str) -> DeltaPlace: ...
