@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pydantic import ValidationError
 
 from penstock.destination.contract import Destination, SchemaChange
@@ -59,6 +59,7 @@ from tests.lake_drivers import (
     expect_chunks_once_in_any_order,
     expect_copied_anew,
     expect_later_positions_kept,
+    expect_others_added_up,
     expect_parked_keys_kept,
     expect_rows_once_around_another_commit,
     expect_staged_in_a_bucket,
@@ -472,6 +473,28 @@ def _files_of_at_most(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("what", ["gone", "broken", "another", "lacks a column"])
+def test_a_table_that_is_broken_keeps_no_other_from_being_added_up(
+    adapter: DeltaAdapter, what: str
+) -> None:
+    folder = adapter.folder / "public" / "items"
+
+    def harm() -> None:
+        if what == "broken":
+            for file in (folder / "_delta_log").iterdir():
+                file.write_text("{nonsense")
+            return
+        rows = pa.table({"id": [1]})
+        if what == "lacks a column":
+            write_deltalake(str(folder), rows, mode="overwrite", schema_mode="overwrite")
+            return
+        shutil.rmtree(folder)
+        if what == "another":
+            write_deltalake(str(folder), rows)
+
+    expect_others_added_up(adapter, harm)
 
 
 @pytest.mark.parametrize("what", ["no log", "a log of nonsense"])

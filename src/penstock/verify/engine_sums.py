@@ -88,7 +88,11 @@ class EngineVerdict:
             there = self._engine.table_sum(table)
             result = TableComparison(str(name), str(name))
             if there is None or name not in relations:
-                found.append(replace(result, not_compared="it is missing on one side"))
+                found.append(
+                    replace(
+                        result, not_compared="it is missing on one side, or cannot be read there"
+                    )
+                )
                 continue
             with source.guard(f"adding up {name}"):
                 here = _source_sum(source, relations[name], Target.of(table), self._engine)

@@ -215,16 +215,16 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        for oid, target in self._known().items():
-            folder = self._folder(target)
-            with self._transactions.explained(folder):
-                self._pinned[oid] = folder.table()
+        found = {oid: self._found(target) for oid, target in self._known().items()}
+        self._pinned = {oid: table for oid, table in found.items() if table is not None}
         yield
         self._pinned.clear()
 
     def table_sum(self, table: TableDefinition) -> TableSum | None:
         target, there = Target.of(table), self._pinned.get(table.oid)
         if there is None or self._known().get(table.oid) != target:
+            return None
+        if {*target.columns} - {field.name for field in there.schema().fields}:
             return None
         with self._transactions.explained(self._folder(target)):
             return arrow_sum(target, there.to_pyarrow_dataset().to_batches())
