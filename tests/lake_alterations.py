@@ -19,7 +19,7 @@ from penstock.model.lsn import Position
 from penstock.model.schema_change import TableChange
 from penstock.model.watermarks import Watermarks
 from penstock.testing import Adapter, FrozenRow, frozen
-from penstock.testing.change_builder import ChangeBuilder, Column, Table
+from penstock.testing.change_builder import ChangeBuilder, Column, Table, table
 from penstock.testing.contract.deliveries import (
     ITEMS,
     LOOSE,
@@ -202,3 +202,37 @@ def expect_name_refused_that_is_taken(adapter: Adapter, move_away: Callable[[str
     assert adapter.rows(("public", "items_old")) == rows
     assert destination.committed() == end
     destination.close()
+
+
+def expect_table_of_others_left(adapter: Any) -> None:
+    """A table is renamed, and somebody else's has the name, with the same columns: it is neither
+    taken for the renamed one, however often drivers start, nor removed by what resync does.
+    """
+    other, theirs = type(adapter.make())(adapter.options, "other"), ChangeBuilder()
+    taken = table("items_old", *ITEMS.columns)
+    other.open()
+    other.prepare([definition(taken)])
+    with theirs.transaction():
+        theirs.insert(taken, "7", "theirs")
+    deliver(other, theirs.frontier, [theirs.cut()])
+    other.close()
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 1)])
+    ours, before = adapter.rows(("public", "items")), definition(ITEMS)
+    after = replace(before, name="items_old")
+    with builder.transaction():
+        builder.message("penstock", b"ALTER TABLE")
+    position, end = Position(builder.frontier.commit_lsn, 0), Watermarks(builder.frontier)
+    change = SchemaChange(position, 0, "ALTER TABLE", (TableChange(before, after),))
+    for _ in range(2):
+        assert isinstance(destination, StagedMergeDestination)
+        with pytest.raises(TableRefused, match="already"):
+            destination.commit_sections([change], end)
+        destination.close()
+        assert adapter.rows(("public", "items")) == ours
+        destination = opened(adapter)
+    assert isinstance(destination, StagedMergeDestination)
+    destination.fit_table(replace(after, name="goods"), ())
+    destination.close()
+    kept = Counter([frozen({"id": "7", "name": "theirs"})])
+    assert adapter.rows(("public", "items_old")) == kept

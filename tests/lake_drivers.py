@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from penstock.destination.contract import Destination, Rows, SchemaChange
 from penstock.destination.families.staged_merge.destination import StagedMergeDestination
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
 from penstock.destination.families.staged_merge.receipt import Mark
+from penstock.destination.families.target import Target
+from penstock.destination.protocols import Verifiable
 from penstock.model.errors import DestinationUnavailable
 from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
@@ -275,3 +278,53 @@ def expect_copied_anew(adapter: Adapter) -> None:
         if destination.capabilities.merges:
             assert adapter.rows((ITEMS.schema, ITEMS.name)).total() == 2
         destination.close()
+
+
+def expect_tables_asked_once(adapter: Adapter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far tables have come a driver asks them before it has committed to them itself, and when
+    a commit broke off: what is there then does not come again.
+    """
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    assert isinstance(destination, StagedMergeDestination)
+    held, asked = destination.held, list[int]()
+
+    def asking(target: Target) -> Mark | None:
+        asked.append(target.oid)
+        return held(target)
+
+    def breaks(*_: object) -> None:
+        raise DestinationUnavailable("as the test wants it", remedy="")
+
+    monkeypatch.setattr(destination, "held", asking)
+    all_changes = [insert_items(builder, 0, 2)]
+    deliver(destination, builder.frontier, all_changes)
+    assert sorted(asked) == sorted([ITEMS.oid, NOTES.oid])
+    asked.clear()
+    all_changes.append(insert_items(builder, 2, 2))
+    deliver(destination, builder.frontier, [all_changes[-1]])
+    assert not asked
+    all_changes.append(insert_items(builder, 4, 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(destination.ledger, "_put", breaks)
+        with pytest.raises(DestinationUnavailable):
+            deliver(destination, builder.frontier, [all_changes[-1]])
+    deliver(destination, builder.frontier, [all_changes[-1]])
+    assert sorted(asked) == sorted([ITEMS.oid, NOTES.oid])
+    assert_delivered(adapter, reference(*all_changes))
+    destination.close()
+
+
+def expect_others_added_up(adapter: Adapter, harm: Callable[[], object]) -> None:
+    """Of a table that cannot be added up `penstock verify` says so, and compares the others."""
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 2)])
+    destination.close()
+    harm()
+    looking = adapter.make()
+    assert isinstance(looking, Verifiable)
+    with looking.pinned():
+        assert looking.table_sum(definition(ITEMS)) is None
+        of_others = looking.table_sum(definition(NOTES))
+    assert of_others is not None
+    assert of_others.rows == sum(adapter.rows((NOTES.schema, NOTES.name)).values())
+    looking.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import shutil
@@ -16,10 +17,10 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pydantic import ValidationError
 
-from penstock.destination.contract import Destination
+from penstock.destination.contract import Destination, SchemaChange
 from penstock.destination.delta.destination import DeltaDestination
 from penstock.destination.delta.options import DeltaOptions
 from penstock.destination.families.staged_merge.joined_rows import MergedRows
@@ -29,7 +30,7 @@ from penstock.destination.families.staged_merge.stage import FolderStage
 from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
 from penstock.model.errors import DestinationUnavailable, Fenced, TableRefused
-from penstock.model.lsn import Frontier
+from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TypeName
 from penstock.model.watermarks import Watermarks
@@ -51,15 +52,18 @@ from penstock.testing.contract.deliveries import (
 from tests.lake_alterations import (
     expect_name_refused_that_is_taken,
     expect_once_wherever_it_dies,
+    expect_table_of_others_left,
 )
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import (
     expect_chunks_once_in_any_order,
     expect_copied_anew,
     expect_later_positions_kept,
+    expect_others_added_up,
     expect_parked_keys_kept,
     expect_rows_once_around_another_commit,
     expect_staged_in_a_bucket,
+    expect_tables_asked_once,
     expect_tables_told_apart,
     items_with,
 )
@@ -258,6 +262,16 @@ def test_a_stage_is_a_folder_or_a_bucket(stage: str) -> None:
         DeltaOptions.model_validate({"path": "/lake", "stage": stage})
 
 
+def test_a_table_is_read_from_a_checkpoint_that_is_not_long_ago(adapter: DeltaAdapter) -> None:
+    """With each batch its log is read several times, from the last checkpoint on."""
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    for number in range(22):
+        deliver(destination, builder.frontier, [insert_items(builder, number, 1)])
+    for place in ("public/items", "_penstock/shop"):
+        last = adapter.folder / place / "_delta_log" / "_last_checkpoint"
+        assert json.loads(last.read_text())["version"] == 19, place
+
+
 def test_maintenance_leaves_the_rows(adapter: DeltaAdapter) -> None:
     destination = opened(adapter)
     assert isinstance(destination, DeltaDestination)
@@ -371,10 +385,41 @@ def test_a_driver_dies_anywhere_in_a_transaction_that_changes_tables(tmp_path: P
     expect_once_wherever_it_dies(DeltaAdapter, tmp_path)
 
 
+def test_tables_are_not_asked_again_what_their_driver_knows(
+    adapter: DeltaAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_tables_asked_once(adapter, monkeypatch)
+
+
 def test_a_name_that_another_table_has_is_refused(adapter: DeltaAdapter) -> None:
     expect_name_refused_that_is_taken(
         adapter, lambda name: shutil.rmtree(adapter.folder / "public" / name)
     )
+
+
+def test_a_name_that_a_table_of_others_has_is_refused(adapter: DeltaAdapter) -> None:
+    expect_table_of_others_left(adapter)
+
+
+def test_a_folder_of_the_new_name_is_left_when_the_table_is_copied_anew(
+    adapter: DeltaAdapter,
+) -> None:
+    """It is no Delta table at all: the rename is refused, and what resync does is no reason to
+    remove it.
+    """
+    theirs = adapter.folder / "public" / "goods" / "theirs.csv"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("7,theirs")
+    destination = opened(adapter)
+    assert isinstance(destination, DeltaDestination)
+    before = definition(ITEMS)
+    after = replace(before, name="goods")
+    change = SchemaChange(Position(1, 0), 0, "ALTER TABLE", (TableChange(before, after),))
+    with pytest.raises(TableRefused, match="is there already"):
+        destination.commit_sections([change], Watermarks(Frontier(2, 2)))
+    destination.fit_table(after, ())
+    assert theirs.read_text() == "7,theirs"
+    assert not (adapter.folder / "public" / "items").exists()
 
 
 def test_chunks_come_again_in_another_order(
@@ -428,6 +473,28 @@ def _files_of_at_most(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("what", ["gone", "broken", "another", "lacks a column"])
+def test_a_table_that_is_broken_keeps_no_other_from_being_added_up(
+    adapter: DeltaAdapter, what: str
+) -> None:
+    folder = adapter.folder / "public" / "items"
+
+    def harm() -> None:
+        if what == "broken":
+            for file in (folder / "_delta_log").iterdir():
+                file.write_text("{nonsense")
+            return
+        rows = pa.table({"id": [1]})
+        if what == "lacks a column":
+            write_deltalake(str(folder), rows, mode="overwrite", schema_mode="overwrite")
+            return
+        shutil.rmtree(folder)
+        if what == "another":
+            write_deltalake(str(folder), rows)
+
+    expect_others_added_up(adapter, harm)
 
 
 @pytest.mark.parametrize("what", ["no log", "a log of nonsense"])

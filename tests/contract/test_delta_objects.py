@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,16 @@ import pytest
 from deltalake import DeltaTable
 from pydantic import ValidationError
 
+from penstock.backoff import tried_again
+from penstock.destination.contract import SchemaChange
+from penstock.destination.delta.commits import PipelineCommits
 from penstock.destination.delta.destination import DeltaDestination
 from penstock.destination.delta.options import PATH_OPTIONS, DeltaOptions
-from penstock.destination.delta.places import BucketPlace
+from penstock.destination.delta.places import BucketPlace, FolderPlace, is_away
 from penstock.destination.families.table_folders import folder_name
 from penstock.destination.families.target import Target
 from penstock.model.errors import BatchAgain, DestinationError, DestinationUnavailable, Fenced
+from penstock.model.lsn import Frontier, Position
 from penstock.model.schema_change import TableChange
 from penstock.model.watermarks import Watermarks
 from penstock.objects.bucket import Bucket
@@ -27,6 +31,7 @@ from penstock.testing.change_builder import ChangeBuilder
 from penstock.testing.contract.deliveries import (
     ITEMS,
     LOOSE,
+    NOTES,
     assert_delivered,
     definition,
     deliver,
@@ -41,13 +46,16 @@ from tests.lake_drivers import (
     expect_chunks_once_in_any_order,
     expect_tables_told_apart,
 )
+from tests.objects_proxy import Fault, Kind
 from tests.objects_server import ObjectServer
 
 
 class BucketAdapter(DeltaAdapter):
-    def __init__(self, objects: ObjectServer) -> None:
-        self.place = objects.place()
-        super().__init__(Path(), path=self.place, path_options=objects.direct_options)
+    def __init__(
+        self, objects: ObjectServer, options: dict[str, str] | None = None, below: str = "lake"
+    ) -> None:
+        self.place = f"{objects.place()}/{below}"
+        super().__init__(Path(), path=self.place, path_options=options or objects.direct_options)
 
     def rows(self, name: TableName) -> Counter[FrozenRow]:
         place = f"{self.place}/{folder_name(name[0])}/{folder_name(name[1])}"
@@ -167,6 +175,45 @@ def test_a_driver_dies_when_a_renamed_table_is_there_twice(
     assert destination.held(Target.of(after)) is not None
 
 
+@pytest.mark.parametrize(
+    "fault", [Fault(answer_lost=True), Fault(status=409)], ids=["answer lost", "conflict"]
+)
+def test_a_commit_of_which_the_store_says_no_word_or_a_conflict_comes_again(
+    object_server: ObjectServer, fault: Fault
+) -> None:
+    """Of each step one commit, and none is refused for good: S3 tells of a conflict where two are
+    under way at once, be it of a table that nobody has made yet. By way of a proxy in this process:
+    its threads go on while the store is asked.
+    """
+    adapter = BucketAdapter(object_server, object_server.options)
+    fails, builder = list[str](), ChangeBuilder(leave_out=[LOOSE])
+
+    def decide(kind: Kind, path: str) -> Fault | None:
+        if kind == "PUT" and fails and f"/{fails[0]}/_delta_log/" in path:
+            fails.clear()
+            return fault
+        return None
+
+    def tried(table: str, step: Callable[[], object]) -> None:
+        fails.append(table)
+        tried_again(step, BatchAgain)
+        assert not fails
+
+    object_server.proxy.set(decide)
+    destination = adapter.make()
+    assert isinstance(destination, DeltaDestination)
+    before, end = definition(ITEMS), Watermarks(Frontier(2**40, 2**40))
+    after = replace(before, name="goods")
+    change = SchemaChange(Position(2**40, 0), 0, "ALTER TABLE", (TableChange(before, after),))
+    tried("shop", destination.open)
+    tried("items", lambda: destination.prepare([before, definition(NOTES)]))
+    receipt = destination.writer().write([insert_items(builder, 0, 2)])
+    tried("items", lambda: destination.commit([receipt], Watermarks(builder.frontier)))
+    tried("goods", lambda: destination.commit_sections([change], end))
+    assert adapter.rows(("public", "goods")).total() == 2
+    assert not destination._root.of(Target.of(before)).exists()
+
+
 def test_a_store_that_replaces_what_is_there_is_refused(
     adapter: BucketAdapter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +232,54 @@ def test_a_store_that_does_not_answer_is_waited_for(object_server: ObjectServer)
     adapter.options = DeltaOptions.model_validate({"path": adapter.place, "path_options": gone})
     with pytest.raises(DestinationUnavailable):
         DeltaDestination(adapter.options, "shop").check()
+
+
+# As delta-rs writes it for a terminal.
+_ARROW = "\n   \x1b[31m↳\x1b[0m "
+
+
+@pytest.mark.parametrize(
+    ("said", "passes"),
+    [
+        ("in 401.5ms, after 10 retries, max_retries{}10 - HTTP error{}Connection refused", True),
+        ("in 1ms - Server returned non-2xx status code{}503 Service Unavailable{}<Error/>", True),
+        ("in 1ms - Server returned non-2xx status code{}403 Forbidden{}<Error/>", False),
+        ("in 1ms{}<Error><Code>AccessDenied</Code></Error>", False),
+    ],
+)
+def test_whether_a_store_is_waited_for_is_no_matter_of_names(said: str, passes: bool) -> None:
+    told = "Generic S3 error{}Error performing PUT http://lake:400/lake/orders-404/AccessDenied "
+    error = OSError((told + said).replace("{}", _ARROW))
+    assert is_away(error) is passes
+    kind = DestinationUnavailable if passes else DestinationError
+    with pytest.raises(kind) as raised, PipelineCommits("shop").explained(FolderPlace("lake")):
+        raise error
+    assert type(raised.value) is kind
+    assert "\x1b" not in raised.value.message
+
+
+def test_what_the_path_does_not_say_the_environment_does(
+    object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the store is, and that it is one without TLS."""
+    options = object_server.direct_options
+    monkeypatch.setenv("AWS_ENDPOINT_URL", options.pop("endpoint"))
+    destination = opened(BucketAdapter(object_server, options))
+    assert destination.committed() is None
+    destination.close()
+
+
+def test_a_place_whose_name_is_no_plain_one(object_server: ObjectServer) -> None:
+    """It is written another way in addresses."""
+    adapter = BucketAdapter(object_server, below="a lake of été")
+    destination, builder = opened(adapter), ChangeBuilder(leave_out=[LOOSE])
+    deliver(destination, builder.frontier, [insert_items(builder, 0, 2)])
+    assert isinstance(destination, DeltaDestination)
+    before = definition(ITEMS)
+    after = replace(before, name="goods")
+    destination.alter(TableChange(before, after), Target.of(before), Target.of(after))
+    assert adapter.rows(("public", "goods")).total() == 2
+    destination.close()
 
 
 def test_keys_are_not_shown(adapter: BucketAdapter) -> None:
@@ -208,6 +303,8 @@ def test_keys_are_not_shown(adapter: BucketAdapter) -> None:
     [
         {"path": "gs://bucket/lake"},
         {"path": "s3://bucket"},
+        {"path": "s3://bucket/lake%20"},
+        {"path": "s3://bucket/lake#1"},
         {"path": "/lake", "path_options": {"region": "x"}},
         {"path": "s3://bucket/lake", "path_options": {"aws_s3_allow_unsafe_rename": "true"}},
     ],

@@ -45,6 +45,7 @@ from penstock.testing.contract.deliveries import (
 from tests.lake_alterations import (
     expect_name_refused_that_is_taken,
     expect_once_wherever_it_dies,
+    expect_table_of_others_left,
 )
 from tests.lake_changes import ChangeTables, Keeps
 from tests.lake_drivers import (
@@ -53,6 +54,7 @@ from tests.lake_drivers import (
     expect_later_positions_kept,
     expect_parked_keys_kept,
     expect_rows_once_around_another_commit,
+    expect_tables_asked_once,
     expect_tables_told_apart,
     items_with,
 )
@@ -400,12 +402,22 @@ def test_a_driver_dies_anywhere_in_a_transaction_that_changes_tables(
     expect_once_wherever_it_dies(IcebergAdapter, tmp_path, every=every)
 
 
+def test_tables_are_not_asked_again_what_their_driver_knows(
+    adapter: IcebergAdapter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expect_tables_asked_once(adapter, monkeypatch)
+
+
 def test_a_name_that_another_table_has_is_refused(adapter: IcebergAdapter) -> None:
     def drop(name: str) -> None:
         with TableCatalog(adapter.options).catalog as catalog:
             catalog.drop_table(("public", name))
 
     expect_name_refused_that_is_taken(adapter, drop)
+
+
+def test_a_name_that_a_table_of_others_has_is_refused(adapter: IcebergAdapter) -> None:
+    expect_table_of_others_left(adapter)
 
 
 def test_chunks_come_again_in_another_order(

@@ -35,7 +35,7 @@ from penstock.testing.contract.deliveries import (
     opened,
     reference,
 )
-from tests.lake_drivers import items_with
+from tests.lake_drivers import expect_others_added_up, items_with
 from tests.objects_server import ObjectServer
 from tests.redshift_adapter import RedshiftAdapter
 from tests.redshift_stand_in import ROLE, RedshiftStandIn
@@ -260,6 +260,16 @@ def test_a_table_follows_what_redshift_cannot_change(adapter: StandInAdapter) ->
         found = conn.execute('SELECT id, b, name, c FROM "it ems" ORDER BY id').fetchall()
     filled = ["x", None, "a\\b"]
     assert found == [(1, "a\\b'c", Decimal("1.50"), filled), (2, None, Decimal("1.50"), filled)]
+
+
+def test_a_table_that_lacks_a_column_keeps_no_other_from_being_added_up(
+    adapter: StandInAdapter,
+) -> None:
+    def harm() -> None:
+        with adapter.connected() as conn:
+            conn.execute("ALTER TABLE public.items DROP COLUMN name")
+
+    expect_others_added_up(adapter, harm)
 
 
 @pytest.mark.parametrize("at_once", [True, False])

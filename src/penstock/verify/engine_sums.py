@@ -16,7 +16,7 @@ from psycopg import sql
 from penstock.destination.contract import Destination
 from penstock.destination.families.target import Target
 from penstock.destination.protocols import BEGINNING, SummedAs, TableSum, Verifiable
-from penstock.model.errors import DestinationUnavailable
+from penstock.model.errors import DestinationUnavailable, TableRefused, refused_alone
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
@@ -85,10 +85,19 @@ class EngineVerdict:
             relations = find_relations(source.leader, names)
         found = []
         for table, name in zip(tables, names, strict=True):
-            there = self._engine.table_sum(table)
             result = TableComparison(str(name), str(name))
+            try:
+                with refused_alone(table.oid):
+                    there = self._engine.table_sum(table)
+            except TableRefused as error:
+                found.append(replace(result, not_compared=error.message))
+                continue
             if there is None or name not in relations:
-                found.append(replace(result, not_compared="it is missing on one side"))
+                found.append(
+                    replace(
+                        result, not_compared="it is missing on one side, or cannot be read there"
+                    )
+                )
                 continue
             with source.guard(f"adding up {name}"):
                 here = _source_sum(source, relations[name], Target.of(table), self._engine)

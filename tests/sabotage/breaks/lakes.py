@@ -110,6 +110,21 @@ BREAKS = (
         noticed_by=(("contract/test_iceberg.py", "test_a_name_that_another_table_has_is_refused"),),
     ),
     Break(
+        name="a-table-of-somebody-else",
+        guarantee="Once, in lakes",
+        without="A driver that starts takes somebody else's table for one that is to be renamed.",
+        file="destination/delta/commits.py",
+        edits=(
+            (
+                'return self.read(table, "driver") is not None',
+                "return table is not None",
+            ),
+        ),
+        noticed_by=(
+            ("contract/test_delta.py", "test_a_name_that_a_table_of_others_has_is_refused"),
+        ),
+    ),
+    Break(
         name="a-chunk-that-comes-behind-another",
         guarantee="Once, in lakes",
         without="A chunk that a driver brought before it died is brought again.",
@@ -123,6 +138,21 @@ BREAKS = (
         noticed_by=(
             ("contract/test_delta.py", "test_chunks_come_again_in_another_order"),
             ("contract/test_iceberg.py", "test_chunks_come_again_in_another_order"),
+        ),
+    ),
+    Break(
+        name="a-batch-that-comes-again-in-one-process",
+        guarantee="Once, in lakes",
+        without="Tables are not asked how far they are where a commit to them broke off.",
+        file="destination/families/staged_merge/destination.py",
+        edits=(
+            (
+                "            self._ended.clear()\n            raise\n",
+                "            raise\n",
+            ),
+        ),
+        noticed_by=(
+            ("contract/test_delta.py", "test_tables_are_not_asked_again_what_their_driver_knows"),
         ),
     ),
     Break(

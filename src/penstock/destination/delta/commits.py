@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from penstock.destination.delta.delta_rs import delta_rs
-from penstock.destination.delta.places import DeltaPlace, is_away
+from penstock.destination.delta.places import DeltaPlace, is_away, told
 from penstock.destination.families import durable
 from penstock.destination.families.ledger import fenced
 from penstock.destination.families.staged_merge.receipt import Mark
@@ -20,6 +20,8 @@ from penstock.model.lsn import Frontier
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
+# What delta-rs says, beside CommitFailedError, of a table that another one makes at the same time.
+_MADE_AT_ONCE = ("Invalid table version", "already exists at that location")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
@@ -35,6 +37,10 @@ def _code(error: Exception) -> int | None:
         return error.errno
     found = _OS_ERROR.search(str(error))
     return int(found[1]) if found else None
+
+
+def _outrun(folder: DeltaPlace, error: Exception) -> BatchAgain:
+    return BatchAgain(f"destination delta: another writer was faster at {folder}: {told(error)}")
 
 
 _WHAT = ("oid", "end", "commit_lsn", "lacking", "commit", "loaded", "shape")
@@ -60,21 +66,32 @@ class PipelineCommits:
 
     def table(self, folder: DeltaPlace) -> DeltaTable:
         """The table as it is now. Raises Fenced where a later driver wrote to it."""
-        table = folder.table()
+        return self.expect_current(folder.table())
+
+    def expect_current(self, table: DeltaTable) -> DeltaTable:
+        """The table, unless a later driver wrote to it: raises Fenced."""
         if (self.read(table, "driver") or 0) > self.driver:
             raise fenced("delta", self._pipeline)
         return table
 
     def find(self, folder: DeltaPlace, oid: int) -> DeltaTable | None:
-        """The table in a folder; None without one, or where it is another one of the pipeline."""
-        if not folder.is_table():
+        """The table in a folder; None without one, or where it is another one: of the pipeline, or
+        of somebody else.
+        """
+        table = folder.found()
+        if table is None:
             return None
-        table = folder.table()
-        return table if self.read(table, "oid") in (None, oid) else None
+        known = self.read(table, "oid")
+        is_own = self.is_signed(table) if known is None else known == oid
+        return table if is_own else None
+
+    def is_signed(self, table: DeltaTable) -> bool:
+        """Whether the table is the pipeline's: a driver wrote its number into it."""
+        return self.read(table, "driver") is not None
 
     def has_another(self, folder: DeltaPlace, oid: int) -> bool:
-        """Whether another table of the pipeline is in the folder."""
-        return folder.is_table() and self.find(folder, oid) is None
+        """Whether another table is in the folder."""
+        return folder.found() is not None and self.find(folder, oid) is None
 
     def is_there(self, folder: DeltaPlace, oid: int) -> bool:
         """Whether the table is in the folder, and nobody could take another one for it."""
@@ -85,9 +102,10 @@ class PipelineCommits:
         """Write into a table which one it is, and the driver's number: what an earlier driver is
         about to commit there fails from now on.
         """
-        table.alter.set_table_properties(
-            {"penstock.driver": str(self.driver)},
-            raise_if_not_exists=False,
+        table.create_write_transaction(
+            [],
+            mode="append",
+            schema=table.schema(),
             commit_properties=self.properties({"oid": oid}),
         )
 
@@ -133,23 +151,23 @@ class PipelineCommits:
             yield
         except errors.CommitFailedError as error:
             self.table(folder)  # a driver that took over is told by its number
-            raise BatchAgain(
-                f"destination delta: another writer was faster at {folder}: {error}"
-            ) from error
+            raise _outrun(folder, error) from error
         except errors.TableNotFoundError as error:
             raise DestinationError(
-                f"destination delta: there is no Delta table in {folder} any more: {error}",
+                f"destination delta: there is no Delta table in {folder} any more: {told(error)}",
                 remedy="put it back, or run `penstock tables resync` for the table, which makes "
                 "and copies it anew",
             ) from error
         except (errors.DeltaError, OSError) as error:
+            if any(sign in str(error) for sign in _MADE_AT_ONCE):
+                raise _outrun(folder, error) from error
             if _code(error) in durable.PASSING or is_away(error):
                 raise DestinationUnavailable(
-                    f"destination delta: {folder}: {error}",
+                    f"destination delta: {folder}: {told(error)}",
                     remedy="see that there is room, and that the storage answers",
                 ) from error
             raise DestinationError(
-                f"destination delta: {folder}: {error}", remedy="see what delta-rs says"
+                f"destination delta: {folder}: {told(error)}", remedy="see what delta-rs says"
             ) from error
 
     def _app(self, what: str) -> str:

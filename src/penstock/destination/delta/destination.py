@@ -95,13 +95,13 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
                 self._fence(target)
 
     def _fence(self, target: Target) -> None:
-        folder = self._folder(target)
-        if not folder.is_table():
-            return
+        folder, commits = self._folder(target), self._transactions
         with self._unless_broken(folder):
-            table = self._transactions.table(folder)
-            known = self._transactions.read(table, "oid")
-            self._transactions.sign(table, target.oid if known is None else known)
+            table = folder.found()
+            if table is None or not commits.is_signed(commits.expect_current(table)):
+                return  # somebody else's: in the place of what was moved away, or of a new name
+            known = commits.read(table, "oid")
+            commits.sign(table, target.oid if known is None else known)
 
     @contextmanager
     def _unless_broken(self, folder: DeltaPlace) -> Iterator[None]:
@@ -215,16 +215,16 @@ class DeltaDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        for oid, target in self._known().items():
-            folder = self._folder(target)
-            with self._transactions.explained(folder):
-                self._pinned[oid] = folder.table()
+        found = {oid: self._found(target) for oid, target in self._known().items()}
+        self._pinned = {oid: table for oid, table in found.items() if table is not None}
         yield
         self._pinned.clear()
 
     def table_sum(self, table: TableDefinition) -> TableSum | None:
         target, there = Target.of(table), self._pinned.get(table.oid)
         if there is None or self._known().get(table.oid) != target:
+            return None
+        if {*target.columns} - {field.name for field in there.schema().fields}:
             return None
         with self._transactions.explained(self._folder(target)):
             return arrow_sum(target, there.to_pyarrow_dataset().to_batches())

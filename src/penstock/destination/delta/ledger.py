@@ -35,23 +35,26 @@ class ControlTable(Ledger):
         return once_alone(self._take_over)
 
     def _take_over(self) -> int:
-        if not self._exists():
-            with self._commits.explained(self.folder):
+        with self._commits.explained(self.folder):
+            if self.folder.found() is None:
                 self.folder.create(schema=_SCHEMA)
-        table, notes = self._load()
+            table = self.folder.table()
+        notes = self._notes(table)
         self._commits.incarnation = notes.setdefault(_INCARNATION, uuid.uuid4().hex)
         self._commits.driver = (self._commits.read(table, "driver") or 0) + 1
         self._put(notes, table)
         return self._commits.driver
 
     def read(self, prefix: str = "") -> dict[str, str]:
-        if not self._exists():
-            return {}
-        _, notes = self._load()
+        with self._commits.explained(self.folder):
+            table = self.folder.found()
+        notes = {} if table is None else self._notes(table)
         return {name: note for name, note in notes.items() if name.startswith(prefix)}
 
     def write(self, driver: int, notes: Mapping[str, str | None]) -> None:
-        table, before = self._load()
+        with self._commits.explained(self.folder):
+            table = self.folder.table()
+        before = self._notes(table)
         if self._commits.read(table, "driver") != driver:
             raise fenced("delta", self._pipeline)
         if notes:
@@ -63,16 +66,12 @@ class ControlTable(Ledger):
         self.folder.remove()
         return was_there
 
-    def _exists(self) -> bool:
-        return self.folder.is_table()
-
-    def _load(self) -> tuple[DeltaTable, dict[str, str]]:
+    def _notes(self, table: DeltaTable) -> dict[str, str]:
         with self._commits.explained(self.folder):
-            table = self.folder.table()
             rows = table.to_pyarrow_table().to_pydict()
         notes = dict(zip(rows["name"], rows["note"], strict=True))
         self._commits.incarnation = notes.get(_INCARNATION, "")
-        return table, notes
+        return notes
 
     def _put(self, notes: Mapping[str, str], table: DeltaTable) -> None:
         rows = pa.table([list(notes), list(notes.values())], schema=_SCHEMA)

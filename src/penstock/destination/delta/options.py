@@ -19,9 +19,11 @@ PATH_OPTIONS = ("access_key_id", "secret_access_key", "session_token", "region",
 
 def _place(value: str) -> str:
     scheme, is_url, rest = value.partition("://")
-    if is_url and (scheme != "s3" or not all(rest.rstrip("/").partition("/"))):
+    is_place = scheme == "s3" and all(rest.rstrip("/").partition("/")) and not {*"%?#"} & {*rest}
+    if is_url and not is_place:
         raise PydanticCustomError(
-            "folder", "Input should be a folder, or a place such as s3://bucket/prefix"
+            "folder",
+            "Input should be a folder, or a place such as s3://bucket/prefix, without %, ? and #",
         )
     return value.rstrip("/") if is_url else value
 

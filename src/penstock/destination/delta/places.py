@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
 import shutil
 import tempfile
@@ -34,7 +36,13 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _STORE_ERROR = "Generic S3 error"
-_REFUSED = re.compile(r"\b40[0134]\b|AccessDenied|InvalidAccessKeyId|NoSuchBucket")
+# By the answer itself: names of tables and durations have such numbers, too.
+_REFUSED = re.compile(
+    r"status code: 40[0134]\b|<Code>(AccessDenied|InvalidAccessKeyId|NoSuchBucket)<"
+)
+_ARROW = re.compile(r"\s*\x1b\[\d+m↳\x1b\[0m\s*")
+CONFIGURATION = {"delta.checkpointInterval": "20"}
+"""What tables are made with. A batch reads the log of each table from the last checkpoint on."""
 _LOG = "_delta_log/"
 _PROBE = "_penstock_check"
 _OWNER = Owner(
@@ -48,8 +56,13 @@ _OWNER = Owner(
 
 def is_away(error: Exception) -> bool:
     """Whether an object store does not answer, or not now. What it refuses it always will."""
-    text = str(error)
+    text = told(error)
     return _STORE_ERROR in text and not _REFUSED.search(text)
+
+
+def told(error: Exception) -> str:
+    """What delta-rs says, without what it adds for a terminal."""
+    return " ".join(_ARROW.sub(": ", str(error)).split())
 
 
 @dataclass(frozen=True)
@@ -76,13 +89,18 @@ class DeltaPlace(ABC):
         """Where a table is, by its names."""
         return self.below(folder_name(target.schema), folder_name(target.name))
 
-    def is_table(self) -> bool:
-        with self._answered():
-            found: bool = delta_rs().DeltaTable.is_deltatable(self.url, self.storage_options)
-        return found
+    def found(self) -> DeltaTable | None:
+        """The table as it is now; None where there is none. Not by ``is_deltatable``, which keeps
+        all threads of the process waiting for the store.
+        """
+        errors = importlib.import_module("deltalake.exceptions")
+        try:
+            return self.table()
+        except errors.TableNotFoundError:
+            return None
 
     def table(self) -> DeltaTable:
-        """The table as it is now."""
+        """The same of one that is there."""
         options = self.storage_options
         with self._answered():
             found: DeltaTable = delta_rs().DeltaTable(self.url, storage_options=options)
@@ -98,7 +116,7 @@ class DeltaPlace(ABC):
                 raise
             kind = DestinationUnavailable if is_away(error) else DestinationError
             raise kind(
-                f"destination delta: {self.url}: {error}",
+                f"destination delta: {self.url}: {told(error)}",
                 remedy="check that the store can be reached, and the keys in "
                 "destination.path_options",
             ) from error
@@ -106,7 +124,9 @@ class DeltaPlace(ABC):
     def create(self, **how: Any) -> None:
         """Make a table."""
         self.make_room()
-        delta_rs().DeltaTable.create(self.url, storage_options=self.storage_options, **how)
+        delta_rs().DeltaTable.create(
+            self.url, storage_options=self.storage_options, configuration=CONFIGURATION, **how
+        )
 
     @abstractmethod
     def child(self, name: str) -> DeltaPlace: ...
@@ -120,7 +140,8 @@ class DeltaPlace(ABC):
         """For what is put here."""
 
     @abstractmethod
-    def exists(self) -> bool: ...
+    def exists(self) -> bool:
+        """Whether something is here that nothing else may take the place of."""
 
     @abstractmethod
     def remove(self) -> None:
@@ -199,7 +220,8 @@ class BucketPlace(DeltaPlace):
     def storage_options(self) -> dict[str, str]:
         given = dict(self.options)
         found = {f"aws_{name}": value for name, value in given.items()}
-        is_plain = given.get("endpoint", "").startswith("http://")
+        endpoint = given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
+        is_plain = endpoint.startswith("http://")
         return {
             **found,
             "aws_conditional_put": "etag",
@@ -233,7 +255,8 @@ class BucketPlace(DeltaPlace):
         """A prefix is there as soon as something is below it."""
 
     def exists(self) -> bool:
-        return bool(self.bucket.list())
+        """A table. Files without a log keep nobody away: who carried rows here may have died."""
+        return bool(self.bucket.list(_LOG))
 
     def remove(self) -> None:
         """First the log: what is left of it is no table."""
@@ -247,7 +270,7 @@ class BucketPlace(DeltaPlace):
     def datasets(self, table: DeltaTable, schema: pa.Schema) -> Iterator[ds.Dataset]:
         """A file at a time, which is fetched first."""
         for uri in table.file_uris():
-            name = uri.removeprefix(f"{self.url}/")
+            name = unquote(uri).removeprefix(f"{self.url}/")
             with tempfile.TemporaryDirectory(prefix="penstock-delta-") as folder:
                 file = Path(folder) / "rows.parquet"
                 data = self.bucket.get(name)

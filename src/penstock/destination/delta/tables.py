@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.destination.delta.commits import PipelineCommits, number_of
 from penstock.destination.delta.delta_rs import delta_rs
-from penstock.destination.delta.places import DeltaPlace
+from penstock.destination.delta.places import CONFIGURATION, DeltaPlace
 from penstock.destination.families.staged_merge.altered_columns import RetypedColumns
 from penstock.destination.families.staged_merge.typed_columns import ColumnTyping, EngineTypes
 from penstock.destination.families.target import Target
@@ -43,15 +43,15 @@ def create_table(folder: DeltaPlace, target: Target, commits: PipelineCommits) -
             remedy="leave one of them out by the pipeline's filter, or rename it at the source",
             table=target.oid,
         )
-    if not folder.is_table():
+    table = folder.found()
+    if table is None:
         folder.create(
             schema=arrow_schema(target),
             commit_properties=commits.properties({"oid": target.oid}),
         )
         return
     wanted = module.Schema.from_arrow(arrow_schema(target))
-    table = commits.table(folder)
-    there = table.schema()
+    there = commits.expect_current(table).schema()
     if {field.name: field.type for field in there.fields} != {
         field.name: field.type for field in wanted.fields
     }:
@@ -132,6 +132,7 @@ class DeltaAlteration:
             pa.RecordBatchReader.from_batches(schema, old.batches(table, schema)),
             mode="error",
             storage_options=folder.storage_options,
+            configuration=CONFIGURATION,
             commit_properties=self._commits.properties(self._commits.all_of(table)),
         )
         old.remove()

@@ -89,11 +89,17 @@ class IcebergCommits:
         return table
 
     def own(self, identifier: Identifier, oid: int) -> Table | None:
-        """The table of that name; None without one, or where it is another one of the pipeline."""
+        """The table of that name; None without one, or where it is another one: of the pipeline,
+        or of somebody else.
+        """
         table = self.tables.find(identifier)
-        if table is None or self.state(table).oid not in (0, oid):
+        if table is None or not self.is_signed(table) or self.state(table).oid not in (0, oid):
             return None
         return table
+
+    def is_signed(self, table: Table) -> bool:
+        """Whether the table is the pipeline's: a driver wrote its number into it."""
+        return self.state(table).driver > 0
 
     def is_there(self, identifier: Identifier, oid: int) -> bool:
         """Whether the table is there, and nobody could take another one for it."""

@@ -96,7 +96,7 @@ class IcebergDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         identifier = identifier_of(target)
         with self._transactions.explained(identifier):
             table = self._transactions.find(identifier)
-            if table is not None:
+            if table is not None and self._transactions.is_signed(table):
                 known = self._transactions.state(table).oid
                 self._transactions.sign(table, known or target.oid)
 

@@ -9,8 +9,9 @@ import threading
 import uuid
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import ClassVar
 
@@ -88,6 +89,8 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         self._commits = 0
         self._replaying: frozenset[int] = frozenset()
         self._last_noted: set[int] = set()
+        # Tables of commits that ended well: nothing is in them that the ledger does not tell of.
+        self._ended: set[int] = set()
         self._parking = threading.Lock()
         self._maintenance = Maintenance(self.name, self._lock)
 
@@ -162,6 +165,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
 
     def open(self) -> None:
         with self._lock:
+            self._ended.clear()
             self._driver = self.ledger.take_over()
             self._forget_notes_of_no_ledger()
             # First it is seen, then it looks: the driver before it finds its note, or is read.
@@ -218,7 +222,8 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
                 self._remember(watermarks)
             self._maintain_if_due()
             return
-        with self._changing() as notes:
+        touched = {oid for batch in batches for oid in batch.touched()}
+        with self._lock, self._until_ended(touched), self._changing() as notes:
             targets, changed = dict(self._targets), dict[int, Target]()
             begun = self._begun()
             for number, step in enumerate(steps, start=1):
@@ -238,8 +243,18 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         self._targets = {**self._targets, **changed}
         self._commits = commit
         self.stage.remove([file for batch in batches for file in batch.files])
-        self._maintenance.touched({oid for batch in batches for oid in batch.touched()})
+        self._maintenance.touched(touched)
         self._maintain_if_due()
+
+    @contextmanager
+    def _until_ended(self, touched: set[int]) -> Iterator[None]:
+        """A commit to these tables. How far each has come is asked anew where it breaks off."""
+        try:
+            yield
+        except BaseException:
+            self._ended.clear()
+            raise
+        self._ended |= touched
 
     def _maintain_if_due(self) -> None:
         self._maintenance.start_if_due(
@@ -306,7 +321,7 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
         def merge(oid: int) -> Sequence[Key]:
             emptied, parts = touched[oid]
             target, at = targets[oid], Mark(watermarks.at(oid), lacking, self._commits + 1)
-            held = self.held(target)
+            held = None if oid in self._ended else self.held(target)
             # Others may have been brought on since, and the transaction got another number.
             is_cut = held is not None and (held.lacking > 0 or oid in begun)
             if held is not None and (held.holds(at) or (is_cut and held.reaches(at))):
@@ -375,7 +390,10 @@ class StagedMergeDestination(KeptChanges, TakesReplays):
 
     def _places(self, table: int) -> Sequence[Target]:
         begun = self._begun().get(table)
-        return super()._places(table) if begun is None else [begun.before, begun.after]
+        if begun is None:
+            return super()._places(table)
+        # Where the change goes to there may be something else, which refused it.
+        return [begun.before, *([begun.after] if self.is_there(begun.after) else ())]
 
     def _all_places(self) -> list[Target]:
         """What the tables are, or may be."""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -46,11 +47,13 @@ from penstock.destination.families.warehouse.tables import (
 )
 from penstock.destination.protocols import CopiedByWorkers, SummedAs, TableSum, Verifiable
 from penstock.failpoints import failpoint
-from penstock.model.errors import BatchAgain, DestinationError, TableRefused
+from penstock.model.errors import BatchAgain, DestinationError, TableRefused, refused_alone
 from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.objects.bucket import Bucket
+
+_log = logging.getLogger(__name__)
 
 
 class WarehouseDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
@@ -334,11 +337,18 @@ class WarehouseDestination(StagedMergeDestination, CopiedByWorkers, Verifiable):
         for oid, target in self._known().items():
             place = self.dialect.table_query(target.schema, target.name)
             if self.session.rows(place):
-                query = sum_query(self.dialect, self.sum_words, target)
-                ((rows, checksum),) = self.session.rows(query)
-                self._sums[oid] = target, TableSum(int(rows), int(checksum))
+                try:
+                    with refused_alone(oid):
+                        self._sums[oid] = target, self._sum_of(target)
+                except TableRefused as error:
+                    _log.warning(error.message, extra={"event": "table_broken"})
         yield
         self._sums.clear()
+
+    def _sum_of(self, target: Target) -> TableSum:
+        query = sum_query(self.dialect, self.sum_words, target)
+        ((rows, checksum),) = self.session.rows(query)
+        return TableSum(int(rows), int(checksum))
 
     def table_sum(self, table: TableDefinition) -> TableSum | None:
         target, found = self._sums.get(table.oid, (None, None))

@@ -1,0 +1,61 @@
+"""What `penstock verify` makes of tables that the destination's engine cannot add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.destination.protocols import TableSum, Verifiable
+from penstock.model.errors import DestinationError, DestinationUnavailable
+from penstock.model.table_definition import TableDefinition
+from penstock.model.table_name import TableName
+from penstock.testing.contract.deliveries import ITEMS, NOTES, definition
+from penstock.verify import engine_sums
+from penstock.verify.engine_sums import EngineVerdict
+
+SUM = TableSum(1, 7)
+
+
+class Engine(Verifiable):
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        yield
+
+    def table_sum(self, table: TableDefinition) -> TableSum | None:
+        if table.oid == ITEMS.oid:
+            raise self.error
+        return SUM
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> Any:
+    names = {TableName(each.schema, each.name): None for each in (ITEMS, NOTES)}
+    monkeypatch.setattr(engine_sums, "find_relations", lambda *_: names)
+    monkeypatch.setattr(engine_sums, "_source_sum", lambda *_: SUM)
+    return SimpleNamespace(leader=None, guard=lambda _: nullcontext())
+
+
+def compared(error: Exception, source: Any) -> dict[str, Any]:
+    engine: Any = Engine(error)
+    found = EngineVerdict(engine, 1).compare(source, [definition(ITEMS), definition(NOTES)])
+    return {each.source: each for each in found}
+
+
+def test_a_table_that_the_engine_refuses_keeps_no_other_one_from_being_compared(
+    source: Any,
+) -> None:
+    found = compared(DestinationError("no column name", remedy="see"), source)
+    assert found["public.items"].not_compared == "no column name"
+    assert found["public.notes"].target_rows == 1
+
+
+def test_an_engine_that_is_away_is_no_verdict(source: Any) -> None:
+    with pytest.raises(DestinationUnavailable):
+        compared(DestinationUnavailable("away", remedy="wait"), source)
