@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from penstock.answer_limit import cut
 from penstock.config.connection_url import ConnectionUrl
 from penstock.destination.postgres import commits
 from penstock.destination.postgres import progress as progress_module
@@ -23,7 +24,6 @@ from penstock.failpoints import failpoint
 from penstock.model.errors import BatchAgain, DestinationUnavailable, Fenced
 from penstock.model.source_identity import SourceIdentity
 from penstock.model.watermarks import Watermarks
-from penstock.source.postgres.silence import cut
 from penstock.testing.change_builder import ChangeBuilder, Column, table
 from penstock.testing.contract.deliveries import definition, deliver, deliver_cut
 from tests.fix_pipeline import wait_until
