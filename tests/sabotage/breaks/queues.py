@@ -153,6 +153,20 @@ BREAKS = (
         ),
     ),
     Break(
+        name="set-aside-holds-up-schema-changes",
+        guarantee="Tables fail alone",
+        without="Once a table was set aside, capture of topics waits for it at the next schema "
+        "change of any other, for ever.",
+        file="source/capture/keeper.py",
+        edits=(("state.stream or state.frontier", "state.frontier"),),
+        noticed_by=(
+            (
+                "unit/test_topic_session.py",
+                "test_a_schema_change_waits_for_readers_and_not_for_tables_that_they_have_set_aside",
+            ),
+        ),
+    ),
+    Break(
         name="tables-of-two-topics",
         guarantee="Topics come back whole",
         without="Whoever may make a topic whose name matches empties a table.",
