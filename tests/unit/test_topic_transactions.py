@@ -270,3 +270,19 @@ def test_a_little_is_held_of_much(topics: PlayedTopics, capture: Captured) -> No
 
     topics.on_take = look
     assert len(capture.run()) == 3 * 59
+
+
+def test_what_was_not_read_of_a_deleted_topic_is_waited_for_no_more(
+    topics: PlayedTopics, capture: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else may come that would let it look again."""
+    monkeypatch.setattr(whole_transactions, "_LOOK_SECONDS", 0.0)
+    messages = Connector().transaction(1, *two(1, "a"))
+    send(topics, [each for each in messages if each.place != Q0])
+
+    def delete(reader: PlayedReader) -> None:
+        if topics.idle > 1:
+            topics.messages.pop(Q0, None)
+
+    topics.on_take = delete
+    assert capture.run() == ["update 1 a", "update 101 a"]

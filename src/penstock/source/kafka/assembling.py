@@ -116,6 +116,8 @@ class TransactionAssembler(Generic[Message]):
         self._ends: deque[HeldMessage[Message]] = deque()
         self._end_of: dict[int, End] = {}
         self._last: dict[Partition, RowMark] = {}
+        self._lacks: list[str] = []
+        """Tables of the next transaction of which rows lacked when all of them were looked at."""
         self.size = 0
         self.repeated = 0
 
@@ -130,10 +132,14 @@ class TransactionAssembler(Generic[Message]):
         self.size += entry.size
         if len(queue) == 1:
             yield from self._loose(entry.place)
-        while (whole := self._completed()) is not None:
-            yield whole
-            for place in {each.place for each in (*whole.entries, whole.end) if each is not None}:
-                yield from self._loose(place)
+        yield from self._whole()
+
+    def again(self) -> Iterator[Release[Message]]:
+        """Called now and then: what may be taken since topics came or went. Raises SourceError for
+        a transaction of which something cannot come any more.
+        """
+        self._lacks = []
+        yield from self._whole()
 
     def wanted(self) -> frozenset[Partition] | None:
         """The partitions to read on; None for all of them. Where much is held, only those that the
@@ -271,10 +277,19 @@ class TransactionAssembler(Generic[Message]):
             self.size -= entry.size
             yield Release([entry])
 
+    def _whole(self) -> Iterator[Release[Message]]:
+        """All that is complete, and messages of no transaction that stand behind it."""
+        while (whole := self._completed()) is not None:
+            yield whole
+            for place in {each.place for each in (*whole.entries, whole.end) if each is not None}:
+                yield from self._loose(place)
+
     def _completed(self) -> Release[Message] | None:
         if not self._ends:
             return None
         end, last = self._next_end(), self._ends[0]
+        if self._still_lacks(end):
+            return None
         if lacking := self._lacking(end):
             for topic, table, places in lacking:
                 if places and all(self._is_past(place, end) for place in places):
@@ -283,6 +298,7 @@ class TransactionAssembler(Generic[Message]):
                         f"transaction {end.xid} has {end.counts[table]} rows of {table}, and "
                         f"{count} of them stand in {topic}, before those of later transactions"
                     )
+            self._lacks = [table for _, table, _ in lacking]
             return None
         held = self._held.pop(end.xid, _Held())
         if unknown := held.counts.keys() - end.counts.keys():
@@ -323,6 +339,13 @@ class TransactionAssembler(Generic[Message]):
                 found.append((order, entry))
         # Sorting keeps the order of those that are equal.
         return [entry for _, entry in sorted(found, key=lambda each: each[0])]
+
+    def _still_lacks(self, end: End) -> bool:
+        """Asked for each message, so it looks at one table: END may name a thousand."""
+        held = self._held.get(end.xid, _Held()).counts
+        while self._lacks and held[self._lacks[-1]] >= end.counts[self._lacks[-1]]:
+            self._lacks.pop()
+        return bool(self._lacks)
 
     def _lacking(self, end: End) -> list[tuple[str, str, Collection[Partition]]]:
         """The topics and tables of which rows have to come."""
