@@ -120,7 +120,8 @@ def test_each_transaction_comes_whole_and_once_whatever_is_repeated_and_wherever
     data = places(chance.randint(1, 3), chance.randint(1, 2))
     load = random_load(chance, data, count)
     topics = written(chance, load, data, crashes)
-    limit = chance.choice([10**9, 100])
+    # What is said again stands between the rows of a transaction.
+    limit = chance.choice([10**9, 330 if crashes else 100])
     durable = Log()
     for life in range(restarts + 1):
         reading = Reading(durable.copy(), data, limit)
@@ -280,6 +281,20 @@ def test_a_transaction_that_is_larger_than_what_may_be_held_is_refused() -> None
     with pytest.raises(SourceError, match="transaction 7 is too large") as caught:
         reading.assembler.wanted()
     assert "source.transaction_bytes" in caught.value.remedy
+
+
+@pytest.mark.parametrize("between", [Sent(A, name="read"), row(7, 1, A)])
+def test_what_stands_between_the_rows_of_a_transaction_is_held_within_bounds_too(
+    between: Sent,
+) -> None:
+    """A row that never comes, and a table that is copied meanwhile: memory was without bounds."""
+    reading = Reading(Log(), (A, A1), limit=2500)
+    reading.all(row(7, 1, A), end(7, 100, a=2))
+    reading.all(*[between] * 249)
+    assert reading.assembler.wanted() == frozenset({A, A1})
+    reading.read(between)
+    with pytest.raises(SourceError, match=r"7 is too large .* of it in shop.public.a\[0\]"):
+        reading.assembler.wanted()
 
 
 def test_what_a_real_debezium_marks_is_put_together() -> None:

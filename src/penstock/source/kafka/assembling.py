@@ -112,6 +112,7 @@ class TransactionAssembler(Generic[Message]):
         self._limit = limit
         self._places = places
         self._queues: dict[Partition, deque[HeldMessage[Message]]] = {}
+        self._sizes: Counter[Partition] = Counter()
         self._held: dict[int, _Held] = {}
         self._ends: deque[HeldMessage[Message]] = deque()
         self._end_of: dict[int, End] = {}
@@ -129,6 +130,7 @@ class TransactionAssembler(Generic[Message]):
             self._add_end(entry, entry.end)
         queue = self._queues.setdefault(entry.place, deque())
         queue.append(entry)
+        self._sizes[entry.place] += entry.size
         self.size += entry.size
         if len(queue) == 1:
             yield from self._loose(entry.place)
@@ -150,21 +152,25 @@ class TransactionAssembler(Generic[Message]):
         if not self._ends:
             return frozenset({self._boundaries})
         end = self._next_end()
-        held = self._held.get(end.xid)
-        if held is not None and held.size > self._limit:
-            raise SourceError(
-                f"transaction {end.xid} is too large to be put together: {held.size:,} bytes of it "
-                f"were read, not all of it, and {self._limit:,} may be held",
-                remedy="set source.transaction_bytes to more than its messages have, if capture "
-                "has the memory; or read the topics without whole transactions, as follows. "
-                + _REMEDY,
-            )
-        return frozenset(
+        places = [
             place
             for _, _, places in self._lacking(end)
             for place in places
             if not self._is_past(place, end)
-        )
+        ]
+        read = {f"of it in {place}": self._sizes[place] for place in places}
+        read["of it"] = self._held.get(end.xid, _Held()).size
+        most = max(read, key=lambda what: read[what])
+        if read[most] > self._limit:
+            raise SourceError(
+                f"transaction {end.xid} is too large to be put together: {read[most]:,} bytes "
+                f"{most} were read (with what stands between its rows), and not all of it; "
+                f"{self._limit:,} may be held",
+                remedy="set source.transaction_bytes to more than its messages have, if capture "
+                "has the memory; or read the topics without whole transactions, as follows. "
+                + _REMEDY,
+            )
+        return frozenset(places)
 
     def waiting(self) -> Waiting | None:
         """What is waited for; None where nothing is. Raises SourceError where it cannot come."""
@@ -265,7 +271,8 @@ class TransactionAssembler(Generic[Message]):
 
     def _leave_out(self, entry: HeldMessage[Message]) -> None:
         self.repeated += 1
-        entry.message, entry.mark, entry.end, entry.size = None, None, None, BESIDE
+        entry.message, entry.mark, entry.end = None, None, None
+        entry.size = min(entry.size, BESIDE)
 
     # -- what may go -----------------------------------------------------------------------------
 
@@ -273,9 +280,7 @@ class TransactionAssembler(Generic[Message]):
         """Messages of no transaction that nothing stands before."""
         queue = self._queues[place]
         while queue and queue[0].mark is None and queue[0].end is None:
-            entry = queue.popleft()
-            self.size -= entry.size
-            yield Release([entry])
+            yield Release([self._pop(place)])
 
     def _whole(self) -> Iterator[Release[Message]]:
         """All that is complete, and messages of no transaction that stand behind it."""
@@ -287,7 +292,7 @@ class TransactionAssembler(Generic[Message]):
     def _completed(self) -> Release[Message] | None:
         if not self._ends:
             return None
-        end, last = self._next_end(), self._ends[0]
+        end = self._next_end()
         if self._still_lacks(end):
             return None
         if lacking := self._lacking(end):
@@ -313,19 +318,22 @@ class TransactionAssembler(Generic[Message]):
         entries = self._popped(end, held)
         self._ends.popleft()
         del self._end_of[end.lsn]
-        self._queues[self._boundaries].popleft()
-        self.size -= last.size
         self._ended = self._ended.then(end.xid, end.lsn, end.millis)
-        return Release(entries, last)
+        return Release(entries, self._pop(self._boundaries))
+
+    def _pop(self, place: Partition) -> HeldMessage[Message]:
+        entry = self._queues[place].popleft()
+        self._sizes[place] -= entry.size
+        self.size -= entry.size
+        return entry
 
     def _popped(self, end: End, held: _Held) -> list[HeldMessage[Message]]:
         """The rows in their order, and what stands between them in a partition."""
         found: list[tuple[int, HeldMessage[Message]]] = []
         for place, rows in held.at.items():
-            queue, order, left = self._queues[place], 0, rows
+            order, left = 0, rows
             while left:
-                entry = queue.popleft()
-                self.size -= entry.size
+                entry = self._pop(place)
                 if entry.mark is not None:
                     if entry.mark.xid != end.xid:
                         self._refuse(
