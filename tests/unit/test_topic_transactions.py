@@ -216,6 +216,18 @@ def test_rows_in_a_topic_of_another_name_are_refused(
         capture.run()
 
 
+def test_a_topic_that_is_named_later_than_others_is_refused_as_such(
+    topics: PlayedTopics, capture: Captured
+) -> None:
+    options(capture, topics=[ITEMS])
+    send(topics, Connector().transaction(1, *two(1, "a")))
+    assert len(capture.run()) == 2
+    options(capture, topics=[ITEMS, PLACES])
+    with pytest.raises(SourceError, match=f"source.topics did not name {PLACES} then") as caught:
+        capture.run()
+    assert f"take {PLACES} out of source.topics" in caught.value.remedy
+
+
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_a_transaction_topic_has_one_partition(
     topics: PlayedTopics, capture: Captured, partitions: int

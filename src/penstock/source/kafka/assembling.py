@@ -218,10 +218,7 @@ class TransactionAssembler(Generic[Message]):
             self._leave_out(entry)
         elif mark.lsn < self._ended.lsn and mark.after < self._ended.lsn:
             self._expect_known(what, mark.xid, mark.millis)
-            self._refuse(
-                f"{what} is number {mark.order} of transaction {mark.xid}, which was completed "
-                "without it: its END did not count it"
-            )
+            self._refuse_uncounted(what, entry.place.topic, mark)
         else:
             self._expect_order(what, entry.place, mark)
             held = self._held.setdefault(mark.xid, _Held())
@@ -380,7 +377,18 @@ class TransactionAssembler(Generic[Message]):
         assert end is not None  # noqa: S101 (only those that have one are put there)
         return end
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse_uncounted(self, what: str, topic: str, mark: RowMark) -> NoReturn:
+        why, remedy = "its END did not count it", _REMEDY
+        if topic not in {place.topic for place in self._tops}:
+            why += f", or source.topics did not name {topic} then"
+            remedy = f"If it was added, take {topic} out of source.topics again. {_REMEDY}"
+        self._refuse(
+            f"{what} is number {mark.order} of transaction {mark.xid}, which was completed without "
+            f"it: {why}",
+            remedy,
+        )
+
+    def _refuse(self, what: str, remedy: str = _REMEDY) -> NoReturn:
         raise SourceError(
-            f"source kafka: transactions cannot be put together: {what}", remedy=_REMEDY
+            f"source kafka: transactions cannot be put together: {what}", remedy=remedy
         )
