@@ -107,6 +107,22 @@ def test_what_a_connector_says_again_after_a_restart_comes_once(
     assert capture.run() == capture.held()
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_tombstone_that_is_said_again_deletes_no_row_that_came_since(
+    topics: PlayedTopics, capture: Captured, restarts: bool
+) -> None:
+    connector = Connector()
+    send(topics, connector.transaction(1, *items((1, "a"))))
+    begin, delete, end = connector.transaction(2, Change("items", {"id": 1, "name": ""}, "d"))
+    deleted = [begin, delete, Message(delete.place, delete.key, None), end]
+    said = [*deleted, *connector.transaction(3, *items((1, "again")))]
+    send(topics, said)
+    if restarts:
+        capture.run()
+    send(topics, said)
+    assert capture.run() == ["update 1 a", "delete 1", "update 1 again"]
+
+
 def test_tables_that_a_transaction_makes_and_alters_are_told_before_its_first_row(
     topics: PlayedTopics, capture: Captured
 ) -> None:

@@ -95,6 +95,19 @@ BREAKS = (
         noticed_by=(("unit/test_assembling.py", "test_what_fits_no_order_is_refused_by_name"),),
     ),
     Break(
+        name="tombstones-that-are-said-again",
+        guarantee="Topics come back whole",
+        without="After a restart of the connector a tombstone deletes a row that came behind it.",
+        file="source/kafka/whole_transactions.py",
+        edits=(("        if message.value() is None:\n", "        if not message:\n"),),
+        noticed_by=(
+            (
+                "unit/test_topic_transactions.py",
+                "test_a_tombstone_that_is_said_again_deletes_no_row_that_came_since",
+            ),
+        ),
+    ),
+    Break(
         name="changes-without-marks",
         guarantee="Topics come back whole",
         without="Changes that name no transaction pass for whole ones.",

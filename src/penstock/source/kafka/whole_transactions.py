@@ -106,6 +106,11 @@ class WholeTransactions:
         if place == self.boundaries:
             entry.message, entry.end = None, read_boundary(message.value())
             return
+        if message.value() is None:
+            # A tombstone: its delete is counted by an END. One that is said again, with a delete
+            # that is left out, would delete what came since.
+            entry.message = None
+            return
         mark = read_mark(message.value(), headers_of(message))
         if isinstance(mark, Unmarked):
             if self._source.split_transactions == "refuse":
