@@ -396,6 +396,15 @@ def debezium_change(after: dict[str, Any], op: str = "c") -> dict[str, Any]:
     }
 
 
+def test_what_is_said_of_a_table_that_is_left_out_need_not_be_readable() -> None:
+    """Leaving it out is what a person does about a table without a primary key."""
+    value = debezium_change({"id": 1})["value"]
+    value["schema"]["fields"][0]["fields"].append(field("odd", "io.example.Odd"))
+    for key in (None, b"no JSON"):
+        event = DebeziumMessages().read(key, json.dumps(value).encode(), {}, lambda _: None)
+        assert event is None
+
+
 @pytest.mark.parametrize("lane", [b"0/1 key one", b""])
 @pytest.mark.parametrize(
     "old_key", [{"id": 1}, {"schema": {"fields": [field("id", "int64")]}, "payload": {"id": 1}}]
