@@ -172,6 +172,17 @@ def test_rows_wait_for_their_end_and_an_end_for_its_rows() -> None:
     assert reading.assembler.waiting() is None
 
 
+def test_of_many_tables_that_are_waited_for_some_are_named() -> None:
+    """It is said again and again, and ENDs may name a thousand."""
+    of = [Partition(f"shop.public.t{number}", 0) for number in range(9)]
+    reading = Reading(Log(), of)
+    reading.read(end(7, 100, **{f"t{number}": 1 for number in range(9)}))
+    waiting = reading.assembler.waiting()
+    assert waiting is not None
+    assert waiting.lacks.endswith("1 of 1 rows of public.t4 and rows of 4 more tables")
+    assert len(waiting.topics) == 5
+
+
 def test_what_is_of_no_transaction_keeps_its_place_in_its_partition() -> None:
     reading = Reading(Log(), (A, B))
     before, between, behind = (Sent(A, name=name) for name in ("before", "between", "behind"))

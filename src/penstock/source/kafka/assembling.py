@@ -30,6 +30,8 @@ Message = TypeVar("Message")
 BESIDE = 500
 """About what a message takes here beside its own bytes."""
 
+_SHOWN = 5
+
 Places = Callable[[str], "Collection[Partition] | None"]
 """The partitions in which rows of a table stand, as far as they are there; None for a table whose
 topic is not read: nobody waits for its rows.
@@ -184,14 +186,16 @@ class TransactionAssembler(Generic[Message]):
         if self._ends:
             end = self._next_end()
             lacking = self._lacking(end)
+            shown, more = lacking[:_SHOWN], len(lacking) - _SHOWN
             held = self._held.get(end.xid, _Held()).counts
+            rows = ", ".join(
+                f"{end.counts[table] - held[table]} of {end.counts[table]} rows of {table}"
+                for _, table, _ in shown
+            )
             return Waiting(
                 end.xid,
-                tuple(topic for topic, _, _ in lacking),
-                ", ".join(
-                    f"{end.counts[table] - held[table]} of {end.counts[table]} rows of {table}"
-                    for _, table, _ in lacking
-                ),
+                tuple(topic for topic, _, _ in shown),
+                rows + (f" and rows of {more} more tables" if more > 0 else ""),
             )
         heads = [q[0] for q in self._queues.values() if q and q[0].mark is not None]
         first = min(heads, key=lambda entry: entry.mark.after if entry.mark else 0, default=None)
