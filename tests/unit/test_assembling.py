@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.errors import SourceError
+from penstock.source.kafka import offsets
 from penstock.source.kafka.assembling import HeldMessage, Release, TransactionAssembler
 from penstock.source.kafka.marks import End, RowMark, Unmarked, read_boundary, read_mark
 from penstock.source.kafka.offsets import NOT_ENDED, Ended, Partition
@@ -261,6 +262,36 @@ def test_what_fits_no_order_is_refused_by_name(sent: list[Sent], words: str) -> 
     with pytest.raises(SourceError, match=words) as caught:
         reading.judge(*sent)
     assert "source.transaction_topic" in caught.value.remedy
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("forged", [1, 2])
+@pytest.mark.parametrize("restarts", [True, False])
+def test_an_end_that_was_never_there_does_not_pass_for_said_again(
+    is_first: bool, forged: int, restarts: bool
+) -> None:
+    """Whoever may write to the topics says that all that is to come was there, long ago."""
+    reading, far, late = Reading(Log(), (A, B)), 2**60, 2**61
+    if not is_first:
+        reading.all(row(7, 1, A), end(7, 100, a=1))
+    for number in range(forged):
+        reading.read(Sent(A, RowMark(9, far, number + 1, far + number, "public.a", late)))
+        counts = {"public.a": 1}
+        reading.read(Sent(TRANSACTIONS, end=End(9, far + number + 1, counts, number + 1, late)))
+    assert reading.log.ended.lsn > far
+    if restarts:
+        reading = Reading(reading.log.copy(), (A, B))
+    with pytest.raises(SourceError, match=r"transaction 8 .* was never there"):
+        reading.all(row(8, 1, A, after=100), end(8, 200, a=1))
+
+
+def test_ends_of_long_ago_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "_RECENT_ENDS", 2)
+    reading, ends = Reading(Log(), (A,)), [end(xid, xid * 100) for xid in range(1, 6)]
+    reading.all(*ends, *ends)
+    assert len(reading.log.transactions) == reading.assembler.repeated == 5
+    with pytest.raises(SourceError, match="was never there"):
+        reading.read(end(5, 450))
 
 
 def test_rows_whose_end_never_came_are_refused_once_later_ones_were_completed() -> None:

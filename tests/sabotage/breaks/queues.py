@@ -130,6 +130,19 @@ BREAKS = (
         noticed_by=(("unit/test_assembling.py", "test_what_fits_no_order_is_refused_by_name"),),
     ),
     Break(
+        name="ends-that-were-never-there",
+        guarantee="Topics come back whole",
+        without="Whoever forges an END far ahead lets all that comes pass for said again.",
+        file="source/kafka/assembling.py",
+        edits=(("            if self._ended.lacks(end.lsn):\n", "            if not end.xid:\n"),),
+        noticed_by=(
+            (
+                "unit/test_assembling.py",
+                "test_an_end_that_was_never_there_does_not_pass_for_said_again",
+            ),
+        ),
+    ),
+    Break(
         name="repeated-messages-of-topics-count",
         guarantee="Topics come back whole",
         without="What a writer of topics sent again after a crash is taken a second time.",

@@ -250,6 +250,11 @@ class TransactionAssembler(Generic[Message]):
         what = f"the END of transaction {end.xid} at offset {entry.offset} of {entry.place}"
         if end.lsn <= self._ended.lsn:
             self._expect_known(what, end.xid, end.millis)
+            if self._ended.lacks(end.lsn):
+                self._refuse(
+                    f"{what} stands before that of transaction {self._ended.xid}, which was "
+                    "completed, and was never there"
+                )
             self._leave_out(entry)
         elif (known := self._end_of.get(end.lsn)) is not None:
             if known.xid != end.xid or not _is_part(end.counts, known.counts):
