@@ -78,6 +78,7 @@ class Connector:
     def _row(
         self, change: Change, mark: dict[str, Any] | None, number: int = 1, lsn: int = 1
     ) -> Message:
+        table = f"public.{change.table}"
         fields = [
             {"field": name, "type": _TYPES.get(name, "string"), "optional": name != "id"}
             for name in change.row
@@ -95,7 +96,12 @@ class Connector:
         payload = {"op": change.op, "after": after, "source": source, "transaction": mark}
         return Message(
             Partition(f"{self.prefix}.public.{change.table}", change.partition),
-            _json({"schema": {"fields": fields[:1]}, "payload": {"id": change.row["id"]}}),
+            _json(
+                {
+                    "schema": {"fields": fields[:1], "name": f"{self.prefix}.{table}.Key"},
+                    "payload": {"id": change.row["id"]},
+                }
+            ),
             _json(
                 {
                     "schema": {"fields": [{"field": "after", "fields": fields}]},

@@ -164,7 +164,7 @@ class PlayedReader:
         self._topics.on_take(self)
         wanted = self._topics.first_read
         for place in sorted(self.next, key=lambda place: (place not in wanted, place)):
-            held, at = self._topics.messages[place], self.next[place]
+            held, at = self._topics.messages.get(place, []), self.next[place]
             found = held[at : at + self._topics.most]
             if self.wanted is not None and place not in self.wanted:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psycopg
@@ -18,6 +19,7 @@ from tests.crash.penstock_run import WITHOUT_SPARK, PenstockRun
 from tests.fix_pipeline import PipelineUnderTest, wait_until
 from tests.kafka_server import KafkaServer
 from tests.kafka_source_pipelines import TABLES, TopicsInBetween
+from tests.pipelines import pipeline_on
 from tests.threads_engine import Threads
 
 FORGED = (
@@ -66,6 +68,25 @@ def test_rows_and_changes_and_columns_come_back(topics: TopicsInBetween, threads
     # Nothing is new: nothing happens.
     topics.read(threads)
     topics.expect_same("items", "places", "later")
+
+
+@pytest.mark.release
+def test_a_table_that_was_set_aside_holds_up_no_schema_change_of_another(
+    topics: TopicsInBetween, threads: Threads
+) -> None:
+    topics.write(threads)
+    topics.read(threads)
+    topics.execute_there("ALTER TABLE items ADD CHECK (name <> 'unfit')")
+    topics.execute("UPDATE items SET name = 'unfit' WHERE id = 1")
+    topics.write(threads)
+    topics.read(threads)
+    topics.execute("CREATE TABLE later (id int PRIMARY KEY)", "INSERT INTO later VALUES (1)")
+    topics.write(threads)
+    until = time.monotonic() + 30
+    run = pipeline_on(threads, topics.config, topics.file)
+    run.run(lambda: time.monotonic() > until, until_caught_up=True)
+    assert time.monotonic() < until, "it has caught up"
+    topics.expect_same("places", "later")
 
 
 @pytest.mark.release

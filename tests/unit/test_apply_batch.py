@@ -84,6 +84,7 @@ def test_what_is_confirmed_is_what_every_table_holds(
     def confirmed() -> Frontier:
         state = log.reader("shop")
         assert state is not None
+        assert state.stream == committer.standing.frontier, "what it has passed is said, too"
         return state.frontier
 
     assert confirmed() == Frontier(5, 6)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.errors import SourceError
+from penstock.source.kafka import offsets
 from penstock.source.kafka.assembling import HeldMessage, Release, TransactionAssembler
 from penstock.source.kafka.marks import End, RowMark, Unmarked, read_boundary, read_mark
 from penstock.source.kafka.offsets import NOT_ENDED, Ended, Partition
@@ -90,9 +91,17 @@ class Reading:
         for release in self.assembler.add(entry):
             self.log.take(release)
 
+    def look(self) -> None:
+        for release in self.assembler.again():
+            self.log.take(release)
+
     def all(self, *sent: Sent) -> None:
         for each in sent:
             self.read(each)
+
+    def judge(self, *sent: Sent) -> None:
+        self.all(*sent)
+        self.look()
 
 
 def row(xid: int, order: int, place: Partition, after: int = 0, lsn: int = 0) -> Sent:
@@ -112,7 +121,8 @@ def test_each_transaction_comes_whole_and_once_whatever_is_repeated_and_wherever
     data = places(chance.randint(1, 3), chance.randint(1, 2))
     load = random_load(chance, data, count)
     topics = written(chance, load, data, crashes)
-    limit = chance.choice([10**9, 100])
+    # What is said again stands between the rows of a transaction.
+    limit = chance.choice([10**9, 330 if crashes else 100])
     durable = Log()
     for life in range(restarts + 1):
         reading = Reading(durable.copy(), data, limit)
@@ -132,6 +142,7 @@ def test_each_transaction_comes_whole_and_once_whatever_is_repeated_and_wherever
                 if reading.next.get(place, 0) < len(topics[place]):
                     reading.read(topics[place][reading.next.get(place, 0)])
             if chance.random() < 0.2:
+                reading.look()
                 durable = reading.log.copy()
             if life < restarts and chance.random() < 0.1:
                 break
@@ -162,6 +173,17 @@ def test_rows_wait_for_their_end_and_an_end_for_its_rows() -> None:
     assert reading.assembler.waiting() is None
 
 
+def test_of_many_tables_that_are_waited_for_some_are_named() -> None:
+    """It is said again and again, and ENDs may name a thousand."""
+    of = [Partition(f"shop.public.t{number}", 0) for number in range(9)]
+    reading = Reading(Log(), of)
+    reading.read(end(7, 100, **{f"t{number}": 1 for number in range(9)}))
+    waiting = reading.assembler.waiting()
+    assert waiting is not None
+    assert waiting.lacks.endswith("1 of 1 rows of public.t4 and rows of 4 more tables")
+    assert len(waiting.topics) == 5
+
+
 def test_what_is_of_no_transaction_keeps_its_place_in_its_partition() -> None:
     reading = Reading(Log(), (A, B))
     before, between, behind = (Sent(A, name=name) for name in ("before", "between", "behind"))
@@ -176,6 +198,23 @@ def test_rows_of_topics_that_are_not_read_are_not_waited_for() -> None:
     reading = Reading(Log(), (A,))
     reading.read(Sent(TRANSACTIONS, end=End(7, 100, {LEFT_OUT: 3}, 3, 7)))
     assert reading.log.transactions == [[]]
+
+
+def test_a_row_is_not_compared_with_each_table_of_its_transaction() -> None:
+    """In a backlog ENDs are read long before the rows, and a transaction may have a thousand."""
+    tables = [f"t{number}" for number in range(50)]
+    of = [Partition(f"shop.public.{table}", 0) for table in tables]
+    reading, asked = Reading(Log(), of), list[str]()
+
+    def ask(table: str) -> tuple[Partition, ...] | None:
+        asked.append(table)
+        return partitions_of(table, of)
+
+    reading.assembler._places = ask
+    reading.read(end(7, 1000, **dict.fromkeys(tables, 4)))
+    reading.all(*(row(7, order + 1, of[order % 50]) for order in range(200)))
+    assert [len(each) for each in reading.log.transactions] == [200]
+    assert len(asked) == len(tables)
 
 
 def test_a_transaction_that_was_cut_off_and_sent_again_comes_once() -> None:
@@ -221,8 +260,38 @@ def test_a_transaction_that_was_cut_off_and_sent_again_comes_once() -> None:
 def test_what_fits_no_order_is_refused_by_name(sent: list[Sent], words: str) -> None:
     reading = Reading(Log(), (A, A1, B))
     with pytest.raises(SourceError, match=words) as caught:
-        reading.all(*sent)
+        reading.judge(*sent)
     assert "source.transaction_topic" in caught.value.remedy
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("forged", [1, 2])
+@pytest.mark.parametrize("restarts", [True, False])
+def test_an_end_that_was_never_there_does_not_pass_for_said_again(
+    is_first: bool, forged: int, restarts: bool
+) -> None:
+    """Whoever may write to the topics says that all that is to come was there, long ago."""
+    reading, far, late = Reading(Log(), (A, B)), 2**60, 2**61
+    if not is_first:
+        reading.all(row(7, 1, A), end(7, 100, a=1))
+    for number in range(forged):
+        reading.read(Sent(A, RowMark(9, far, number + 1, far + number, "public.a", late)))
+        counts = {"public.a": 1}
+        reading.read(Sent(TRANSACTIONS, end=End(9, far + number + 1, counts, number + 1, late)))
+    assert reading.log.ended.lsn > far
+    if restarts:
+        reading = Reading(reading.log.copy(), (A, B))
+    with pytest.raises(SourceError, match=r"transaction 8 .* was never there"):
+        reading.all(row(8, 1, A, after=100), end(8, 200, a=1))
+
+
+def test_ends_of_long_ago_may_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets, "_RECENT_ENDS", 2)
+    reading, ends = Reading(Log(), (A,)), [end(xid, xid * 100) for xid in range(1, 6)]
+    reading.all(*ends, *ends)
+    assert len(reading.log.transactions) == reading.assembler.repeated == 5
+    with pytest.raises(SourceError, match="was never there"):
+        reading.read(end(5, 450))
 
 
 def test_rows_whose_end_never_came_are_refused_once_later_ones_were_completed() -> None:
@@ -254,6 +323,20 @@ def test_a_transaction_that_is_larger_than_what_may_be_held_is_refused() -> None
     with pytest.raises(SourceError, match="transaction 7 is too large") as caught:
         reading.assembler.wanted()
     assert "source.transaction_bytes" in caught.value.remedy
+
+
+@pytest.mark.parametrize("between", [Sent(A, name="read"), row(7, 1, A)])
+def test_what_stands_between_the_rows_of_a_transaction_is_held_within_bounds_too(
+    between: Sent,
+) -> None:
+    """A row that never comes, and a table that is copied meanwhile: memory was without bounds."""
+    reading = Reading(Log(), (A, A1), limit=2500)
+    reading.all(row(7, 1, A), end(7, 100, a=2))
+    reading.all(*[between] * 249)
+    assert reading.assembler.wanted() == frozenset({A, A1})
+    reading.read(between)
+    with pytest.raises(SourceError, match=r"7 is too large .* of it in shop.public.a\[0\]"):
+        reading.assembler.wanted()
 
 
 def test_what_a_real_debezium_marks_is_put_together() -> None:

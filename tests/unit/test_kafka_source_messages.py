@@ -20,6 +20,7 @@ from penstock.source.kafka.json_members import members
 from penstock.source.kafka.newer_changes import NewerChanges
 from penstock.source.kafka.offsets import (
     START,
+    Ended,
     Offsets,
     Partition,
     PartitionState,
@@ -96,12 +97,15 @@ def test_offsets_are_what_they_were() -> None:
         {
             PLACE: PartitionState(5, {"0/2 key": at}, at, 12),
             Partition("gone", 3): PartitionState(7),
+            Partition("marks", 0): PartitionState(0, ended=Ended(7, 300, 5).then(8, 400, 4)),
         },
         {"shop.public.items": "an id"},
     )
     again = Offsets.from_json(offsets.to_json())
     assert (again.partitions, again.total) == (offsets.partitions, 12)
     assert again.topic_ids["shop.public.items"] == "an id"
+    older = PartitionState.from_json({"next": 0, "ended": [7, 300, 5]})
+    assert older.ended == Ended(7, 300, 5)
 
 
 # -- Penstock's JSON -----------------------------------------------------------------------------
@@ -394,6 +398,15 @@ def debezium_change(after: dict[str, Any], op: str = "c") -> dict[str, Any]:
             },
         },
     }
+
+
+def test_what_is_said_of_a_table_that_is_left_out_need_not_be_readable() -> None:
+    """Leaving it out is what a person does about a table without a primary key."""
+    value = debezium_change({"id": 1})["value"]
+    value["schema"]["fields"][0]["fields"].append(field("odd", "io.example.Odd"))
+    for key in (None, b"no JSON"):
+        event = DebeziumMessages().read(key, json.dumps(value).encode(), {}, lambda _: None)
+        assert event is None
 
 
 @pytest.mark.parametrize("lane", [b"0/1 key one", b""])

@@ -106,6 +106,18 @@ def test_one_that_is_new_is_noticed(log: ChangeLog) -> None:
     assert kept.readers.held_lsn == FIRST.end_lsn
 
 
+def test_whose_tables_were_set_aside_has_passed_what_its_stream_has(log: ChangeLog) -> None:
+    kept = keeper(log)
+    log.set_reader("shop.a", FIRST, stream=THIRD)
+    log.set_reader("shop.b", SECOND)
+    kept.look(now=True)
+    assert kept.readers.held_lsn == FIRST.end_lsn
+    assert kept.readers.stream == SECOND
+    log.remove_reader("shop.b")
+    kept.look(now=True)
+    assert kept.readers.stream == THIRD
+
+
 def test_one_that_was_given_up_holds_nothing(log: ChangeLog) -> None:
     kept = keeper(log)
     log.set_reader("shop.a", THIRD)

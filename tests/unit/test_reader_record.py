@@ -91,8 +91,9 @@ def test_words_between_capture_and_run() -> None:
     teller = Teller(os.fdopen(writing, "wb"), told)
     with os.fdopen(reading, "rb") as lines:
         assert from_line(lines.readline()) == ("shop", ReaderState(FIRST))
-        teller.tell("shop", ReaderState(SECOND, 7))
-        assert from_line(lines.readline()) == ("shop", ReaderState(SECOND, 7))
+        state = ReaderState(SECOND, 7, begin=FIRST, stream=THIRD)
+        teller.tell("shop", state)
+        assert from_line(lines.readline()) == ("shop", state)
         teller.close()
         assert lines.readline() == b"", "capture stops at the end of what it is told"
 

@@ -9,8 +9,9 @@ import pytest
 
 from penstock.changelog.writer import LogWriter
 from penstock.model.errors import Fenced, IdentityChanged, SourceError
+from penstock.model.lsn import Frontier
 from penstock.source.kafka import source
-from penstock.source.kafka.offsets import Partition
+from penstock.source.kafka.offsets import START, Partition
 from penstock.source.kafka.source import KafkaSession
 from penstock.source.kafka.topic_tables import TopicTables
 from tests.played_topics import (
@@ -52,6 +53,28 @@ def test_changes_come_once_and_a_restart_goes_on(topics: PlayedTopics, capture: 
     topics.change("insert", 1, "a", "0/10+0")
     topics.change("update", 1, "c", "0/30+0")
     assert capture.run()[2:] == ["update 1 c"]
+
+
+def test_a_schema_change_waits_for_readers_and_not_for_tables_that_they_have_set_aside(
+    topics: PlayedTopics, capture: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has set a table aside holds no more than that one until a person comes."""
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        capture.stop.now = len(waited) > 3
+
+    monkeypatch.setattr(capture.stop, "wait", wait)
+    capture.log.set_reader("back", START, stream=Frontier(2**60, 2**60))
+    topics.change("insert", 1, "a", "0/10+0")
+    assert capture.run() == ["insert 1 a"]
+    assert not waited
+    capture.log.set_reader("back", START)
+    topics.announce("items", "", "colour")
+    topics.change("insert", 2, "b", "0/20+0")
+    capture.run()
+    assert waited
 
 
 def test_a_copied_row_is_not_judged_by_a_part_of_its_partition(

@@ -107,6 +107,22 @@ def test_what_a_connector_says_again_after_a_restart_comes_once(
     assert capture.run() == capture.held()
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_tombstone_that_is_said_again_deletes_no_row_that_came_since(
+    topics: PlayedTopics, capture: Captured, restarts: bool
+) -> None:
+    connector = Connector()
+    send(topics, connector.transaction(1, *items((1, "a"))))
+    begin, delete, end = connector.transaction(2, Change("items", {"id": 1, "name": ""}, "d"))
+    deleted = [begin, delete, Message(delete.place, delete.key, None), end]
+    said = [*deleted, *connector.transaction(3, *items((1, "again")))]
+    send(topics, said)
+    if restarts:
+        capture.run()
+    send(topics, said)
+    assert capture.run() == ["update 1 a", "delete 1", "update 1 again"]
+
+
 def test_tables_that_a_transaction_makes_and_alters_are_told_before_its_first_row(
     topics: PlayedTopics, capture: Captured
 ) -> None:
@@ -216,6 +232,18 @@ def test_rows_in_a_topic_of_another_name_are_refused(
         capture.run()
 
 
+def test_a_topic_that_is_named_later_than_others_is_refused_as_such(
+    topics: PlayedTopics, capture: Captured
+) -> None:
+    options(capture, topics=[ITEMS])
+    send(topics, Connector().transaction(1, *two(1, "a")))
+    assert len(capture.run()) == 2
+    options(capture, topics=[ITEMS, PLACES])
+    with pytest.raises(SourceError, match=f"source.topics did not name {PLACES} then") as caught:
+        capture.run()
+    assert f"take {PLACES} out of source.topics" in caught.value.remedy
+
+
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_a_transaction_topic_has_one_partition(
     topics: PlayedTopics, capture: Captured, partitions: int
@@ -270,3 +298,19 @@ def test_a_little_is_held_of_much(topics: PlayedTopics, capture: Captured) -> No
 
     topics.on_take = look
     assert len(capture.run()) == 3 * 59
+
+
+def test_what_was_not_read_of_a_deleted_topic_is_waited_for_no_more(
+    topics: PlayedTopics, capture: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else may come that would let it look again."""
+    monkeypatch.setattr(whole_transactions, "_LOOK_SECONDS", 0.0)
+    messages = Connector().transaction(1, *two(1, "a"))
+    send(topics, [each for each in messages if each.place != Q0])
+
+    def delete(reader: PlayedReader) -> None:
+        if topics.idle > 1:
+            topics.messages.pop(Q0, None)
+
+    topics.on_take = delete
+    assert capture.run() == ["update 1 a", "update 101 a"]

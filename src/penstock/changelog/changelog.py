@@ -78,6 +78,8 @@ class ReaderState:
     """Who said it, for people."""
     begin: Frontier | None = None
     """Where the reader began; None for the slot's beginning."""
+    stream: Frontier | None = None
+    """Where its stream is, where tables that were set aside keep the frontier behind that."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -87,6 +89,7 @@ class ReaderState:
             "source": None if self.source is None else self.source.to_json(),
             "by": self.by,
             **({} if self.begin is None else {"begin": self.begin.to_json()}),
+            **({} if self.stream is None else {"stream": self.stream.to_json()}),
         }
 
     @classmethod
@@ -98,7 +101,7 @@ class ReaderState:
             value["updated_at"],
             None if source is None else SourceIdentity.from_json(source),
             value.get("by", ""),
-            Frontier.from_json(value["begin"]) if "begin" in value else None,
+            *(Frontier.from_json(value[k]) if k in value else None for k in ("begin", "stream")),
         )
 
 
@@ -273,17 +276,19 @@ class ChangeLog:
         wanted_lsn: int = 0,
         source: SourceIdentity | None = None,
         begin: Frontier | None = None,
+        stream: Frontier | None = None,
         *,
         durable: bool = False,
     ) -> ReaderState:
         """Record what the reader's destination durably holds: capture may confirm it. ``begin`` is
-        where the reader began, if that was not with the slot. Returns what was recorded.
+        where the reader began, if that was not with the slot, and ``stream`` where its stream is,
+        if that is further on. Returns what was recorded.
 
         ``durable``: nobody else knows it, so it survives a crash of the machine; where a file can
         be torn, it is kept twice.
         """
         by = f"process {os.getpid()} on {socket.gethostname()}"
-        state = ReaderState(frontier, wanted_lsn, time.time(), source, by, begin)
+        state = ReaderState(frontier, wanted_lsn, time.time(), source, by, begin, stream)
         value = state.to_json()
         file, data = _reader_file(name), json.dumps({**value, _SUM: _sum(value)}).encode()
         if self.readers.can_tear:

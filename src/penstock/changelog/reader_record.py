@@ -44,10 +44,13 @@ class ReaderRecord:
         frontier: Frontier,
         wanted_lsn: int,
         source: SourceIdentity | None,
+        stream: Frontier | None = None,
         *,
         durable: bool,
     ) -> None:
-        """``durable``: nobody else knows it, so it is written now. Raises DestinationUnavailable
+        """``stream`` is where the reader's stream is, if that is further on.
+
+        ``durable``: nobody else knows it, so it is written now. Raises DestinationUnavailable
         where another driver has said more since we looked: what it delivered may be gone from the
         log by now.
         """
@@ -57,7 +60,9 @@ class ReaderRecord:
                     f"another driver of {self._reader} ({found.by}) has brought the destination to "
                     f"{found.frontier} meanwhile; going on from there"
                 )
-            self._said = ReaderState(frontier, wanted_lsn, time.time(), source, begin=self.begin)
+            self._said = ReaderState(
+                frontier, wanted_lsn, time.time(), source, begin=self.begin, stream=stream
+            )
             self._is_written = False
             if durable or self._is_due():
                 self._write(durable=durable)
@@ -107,6 +112,7 @@ class ReaderRecord:
                 said.wanted_lsn,
                 said.source,
                 said.begin,
+                said.stream,
                 durable=durable,
             )
         except LogUnavailable:

@@ -10,7 +10,7 @@ BREAKS = (
         guarantee="One destination holds back no other",
         without="What a destination needs that has never run is confirmed and removed.",
         file="source/capture/keeper.py",
-        edits=(("| dict.fromkeys(absent, self._awaited.since)", "| {}"),),
+        edits=(("dict.fromkeys(absent, self._awaited.since)", "dict[str, Frontier]()"),),
         noticed_by=(("unit/test_many_readers.py", "test_who_has_never_run_holds_slot_and_log"),),
     ),
     Break(

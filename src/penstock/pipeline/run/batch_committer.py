@@ -382,4 +382,5 @@ class BatchCommitter:
         held = min(self.standing.low, self._read_up_to)
         # What the destination does not remember, this alone knows.
         durable = not self._destination.capabilities.remembers
-        self.record.say(held, self._wanted_lsn, self.standing.source, durable=durable)
+        stream = self.standing.frontier if self.standing.frontier > held else None
+        self.record.say(held, self._wanted_lsn, self.standing.source, stream, durable=durable)

@@ -39,6 +39,10 @@ class Readers:
     held: Mapping[str, Frontier] = field(default_factory=dict)
     wanted_lsn: int = 0
     absent: frozenset[str] = frozenset()
+    stream: Frontier | None = None
+    """What the streams of all of them have passed, whatever tables were set aside; None without
+    readers.
+    """
 
     @property
     def frontiers(self) -> tuple[Frontier, ...]:
@@ -149,11 +153,13 @@ class LogKeeper:
         states = {**self._written, **self._link.told}
         self._seen |= states.keys()
         absent = frozenset(self._awaited.names) - self._seen
+        not_begun = dict.fromkeys(absent, self._awaited.since)
+        passed = {name: state.stream or state.frontier for name, state in states.items()}
         self.readers = Readers(
-            {name: state.frontier for name, state in states.items()}
-            | dict.fromkeys(absent, self._awaited.since),
+            {name: state.frontier for name, state in states.items()} | not_begun,
             max((state.wanted_lsn for state in states.values()), default=0),
             absent,
+            min((passed | not_begun).values(), default=None),
         )
         self._removable = tuple(
             self._written[name].frontier if name in self._written else NOTHING

@@ -30,6 +30,8 @@ Message = TypeVar("Message")
 BESIDE = 500
 """About what a message takes here beside its own bytes."""
 
+_SHOWN = 5
+
 Places = Callable[[str], "Collection[Partition] | None"]
 """The partitions in which rows of a table stand, as far as they are there; None for a table whose
 topic is not read: nobody waits for its rows.
@@ -112,10 +114,13 @@ class TransactionAssembler(Generic[Message]):
         self._limit = limit
         self._places = places
         self._queues: dict[Partition, deque[HeldMessage[Message]]] = {}
+        self._sizes: Counter[Partition] = Counter()
         self._held: dict[int, _Held] = {}
         self._ends: deque[HeldMessage[Message]] = deque()
         self._end_of: dict[int, End] = {}
         self._last: dict[Partition, RowMark] = {}
+        self._lacks: list[str] = []
+        """Tables of the next transaction of which rows lacked when all of them were looked at."""
         self.size = 0
         self.repeated = 0
 
@@ -127,13 +132,18 @@ class TransactionAssembler(Generic[Message]):
             self._add_end(entry, entry.end)
         queue = self._queues.setdefault(entry.place, deque())
         queue.append(entry)
+        self._sizes[entry.place] += entry.size
         self.size += entry.size
         if len(queue) == 1:
             yield from self._loose(entry.place)
-        while (whole := self._completed()) is not None:
-            yield whole
-            for place in {each.place for each in (*whole.entries, whole.end) if each is not None}:
-                yield from self._loose(place)
+        yield from self._whole()
+
+    def again(self) -> Iterator[Release[Message]]:
+        """Called now and then: what may be taken since topics came or went. Raises SourceError for
+        a transaction of which something cannot come any more.
+        """
+        self._lacks = []
+        yield from self._whole()
 
     def wanted(self) -> frozenset[Partition] | None:
         """The partitions to read on; None for all of them. Where much is held, only those that the
@@ -144,21 +154,25 @@ class TransactionAssembler(Generic[Message]):
         if not self._ends:
             return frozenset({self._boundaries})
         end = self._next_end()
-        held = self._held.get(end.xid)
-        if held is not None and held.size > self._limit:
-            raise SourceError(
-                f"transaction {end.xid} is too large to be put together: {held.size:,} bytes of it "
-                f"were read, not all of it, and {self._limit:,} may be held",
-                remedy="set source.transaction_bytes to more than its messages have, if capture "
-                "has the memory; or read the topics without whole transactions, as follows. "
-                + _REMEDY,
-            )
-        return frozenset(
+        places = [
             place
             for _, _, places in self._lacking(end)
             for place in places
             if not self._is_past(place, end)
-        )
+        ]
+        read = {f"of it in {place}": self._sizes[place] for place in places}
+        read["of it"] = self._held.get(end.xid, _Held()).size
+        most = max(read, key=lambda what: read[what])
+        if read[most] > self._limit:
+            raise SourceError(
+                f"transaction {end.xid} is too large to be put together: {read[most]:,} bytes "
+                f"{most} were read (with what stands between its rows), and not all of it; "
+                f"{self._limit:,} may be held",
+                remedy="set source.transaction_bytes to more than its messages have, if capture "
+                "has the memory; or read the topics without whole transactions, as follows. "
+                + _REMEDY,
+            )
+        return frozenset(places)
 
     def waiting(self) -> Waiting | None:
         """What is waited for; None where nothing is. Raises SourceError where it cannot come."""
@@ -172,14 +186,16 @@ class TransactionAssembler(Generic[Message]):
         if self._ends:
             end = self._next_end()
             lacking = self._lacking(end)
+            shown, more = lacking[:_SHOWN], len(lacking) - _SHOWN
             held = self._held.get(end.xid, _Held()).counts
+            rows = ", ".join(
+                f"{end.counts[table] - held[table]} of {end.counts[table]} rows of {table}"
+                for _, table, _ in shown
+            )
             return Waiting(
                 end.xid,
-                tuple(topic for topic, _, _ in lacking),
-                ", ".join(
-                    f"{end.counts[table] - held[table]} of {end.counts[table]} rows of {table}"
-                    for _, table, _ in lacking
-                ),
+                tuple(topic for topic, _, _ in shown),
+                rows + (f" and rows of {more} more tables" if more > 0 else ""),
             )
         heads = [q[0] for q in self._queues.values() if q and q[0].mark is not None]
         first = min(heads, key=lambda entry: entry.mark.after if entry.mark else 0, default=None)
@@ -206,10 +222,7 @@ class TransactionAssembler(Generic[Message]):
             self._leave_out(entry)
         elif mark.lsn < self._ended.lsn and mark.after < self._ended.lsn:
             self._expect_known(what, mark.xid, mark.millis)
-            self._refuse(
-                f"{what} is number {mark.order} of transaction {mark.xid}, which was completed "
-                "without it: its END did not count it"
-            )
+            self._refuse_uncounted(what, entry.place.topic, mark)
         else:
             self._expect_order(what, entry.place, mark)
             held = self._held.setdefault(mark.xid, _Held())
@@ -237,6 +250,11 @@ class TransactionAssembler(Generic[Message]):
         what = f"the END of transaction {end.xid} at offset {entry.offset} of {entry.place}"
         if end.lsn <= self._ended.lsn:
             self._expect_known(what, end.xid, end.millis)
+            if self._ended.lacks(end.lsn):
+                self._refuse(
+                    f"{what} stands before that of transaction {self._ended.xid}, which was "
+                    "completed, and was never there"
+                )
             self._leave_out(entry)
         elif (known := self._end_of.get(end.lsn)) is not None:
             if known.xid != end.xid or not _is_part(end.counts, known.counts):
@@ -259,7 +277,8 @@ class TransactionAssembler(Generic[Message]):
 
     def _leave_out(self, entry: HeldMessage[Message]) -> None:
         self.repeated += 1
-        entry.message, entry.mark, entry.end, entry.size = None, None, None, BESIDE
+        entry.message, entry.mark, entry.end = None, None, None
+        entry.size = min(entry.size, BESIDE)
 
     # -- what may go -----------------------------------------------------------------------------
 
@@ -267,14 +286,21 @@ class TransactionAssembler(Generic[Message]):
         """Messages of no transaction that nothing stands before."""
         queue = self._queues[place]
         while queue and queue[0].mark is None and queue[0].end is None:
-            entry = queue.popleft()
-            self.size -= entry.size
-            yield Release([entry])
+            yield Release([self._pop(place)])
+
+    def _whole(self) -> Iterator[Release[Message]]:
+        """All that is complete, and messages of no transaction that stand behind it."""
+        while (whole := self._completed()) is not None:
+            yield whole
+            for place in {each.place for each in (*whole.entries, whole.end) if each is not None}:
+                yield from self._loose(place)
 
     def _completed(self) -> Release[Message] | None:
         if not self._ends:
             return None
-        end, last = self._next_end(), self._ends[0]
+        end = self._next_end()
+        if self._still_lacks(end):
+            return None
         if lacking := self._lacking(end):
             for topic, table, places in lacking:
                 if places and all(self._is_past(place, end) for place in places):
@@ -283,6 +309,7 @@ class TransactionAssembler(Generic[Message]):
                         f"transaction {end.xid} has {end.counts[table]} rows of {table}, and "
                         f"{count} of them stand in {topic}, before those of later transactions"
                     )
+            self._lacks = [table for _, table, _ in lacking]
             return None
         held = self._held.pop(end.xid, _Held())
         if unknown := held.counts.keys() - end.counts.keys():
@@ -297,19 +324,22 @@ class TransactionAssembler(Generic[Message]):
         entries = self._popped(end, held)
         self._ends.popleft()
         del self._end_of[end.lsn]
-        self._queues[self._boundaries].popleft()
-        self.size -= last.size
         self._ended = self._ended.then(end.xid, end.lsn, end.millis)
-        return Release(entries, last)
+        return Release(entries, self._pop(self._boundaries))
+
+    def _pop(self, place: Partition) -> HeldMessage[Message]:
+        entry = self._queues[place].popleft()
+        self._sizes[place] -= entry.size
+        self.size -= entry.size
+        return entry
 
     def _popped(self, end: End, held: _Held) -> list[HeldMessage[Message]]:
         """The rows in their order, and what stands between them in a partition."""
         found: list[tuple[int, HeldMessage[Message]]] = []
         for place, rows in held.at.items():
-            queue, order, left = self._queues[place], 0, rows
+            order, left = 0, rows
             while left:
-                entry = queue.popleft()
-                self.size -= entry.size
+                entry = self._pop(place)
                 if entry.mark is not None:
                     if entry.mark.xid != end.xid:
                         self._refuse(
@@ -323,6 +353,13 @@ class TransactionAssembler(Generic[Message]):
                 found.append((order, entry))
         # Sorting keeps the order of those that are equal.
         return [entry for _, entry in sorted(found, key=lambda each: each[0])]
+
+    def _still_lacks(self, end: End) -> bool:
+        """Asked for each message, so it looks at one table: END may name a thousand."""
+        held = self._held.get(end.xid, _Held()).counts
+        while self._lacks and held[self._lacks[-1]] >= end.counts[self._lacks[-1]]:
+            self._lacks.pop()
+        return bool(self._lacks)
 
     def _lacking(self, end: End) -> list[tuple[str, str, Collection[Partition]]]:
         """The topics and tables of which rows have to come."""
@@ -349,7 +386,18 @@ class TransactionAssembler(Generic[Message]):
         assert end is not None  # noqa: S101 (only those that have one are put there)
         return end
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse_uncounted(self, what: str, topic: str, mark: RowMark) -> NoReturn:
+        why, remedy = "its END did not count it", _REMEDY
+        if topic not in {place.topic for place in self._tops}:
+            why += f", or source.topics did not name {topic} then"
+            remedy = f"If it was added, take {topic} out of source.topics again. {_REMEDY}"
+        self._refuse(
+            f"{what} is number {mark.order} of transaction {mark.xid}, which was completed without "
+            f"it: {why}",
+            remedy,
+        )
+
+    def _refuse(self, what: str, remedy: str = _REMEDY) -> NoReturn:
         raise SourceError(
-            f"source kafka: transactions cannot be put together: {what}", remedy=_REMEDY
+            f"source kafka: transactions cannot be put together: {what}", remedy=remedy
         )

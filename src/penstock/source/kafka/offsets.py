@@ -18,6 +18,7 @@ from penstock.model.lsn import Frontier
 # where the next message begins; what is told of tables before that message comes first in it.
 _UNIT = 64
 _TOLD_BEGINS, _TOLD_ENDS = 8, 16
+_RECENT_ENDS = 64
 
 
 class Partition(NamedTuple):
@@ -67,15 +68,22 @@ START = Frontier(0, position_of(0))
 
 class Ended(NamedTuple):
     """The last transaction that was put together: its number, where its commit ends, and the time
-    of the last commit so far.
+    of the last commit so far. ``recent`` is where some of those before it ended, without a gap.
     """
 
     xid: int = 0
     lsn: int = 0
     millis: int = 0
+    recent: tuple[int, ...] = ()
 
     def then(self, xid: int, lsn: int, millis: int) -> Ended:
-        return Ended(xid, lsn, max(millis, self.millis))
+        recent = (*self.recent, self.lsn)[-_RECENT_ENDS:]
+        return Ended(xid, lsn, max(millis, self.millis), recent)
+
+    def lacks(self, lsn: int) -> bool:
+        """Whether none ended there, though others did before and behind it."""
+        is_between = bool(self.recent) and self.recent[0] < lsn < self.lsn
+        return is_between and lsn not in self.recent
 
 
 NOT_ENDED = Ended()
@@ -124,7 +132,7 @@ class PartitionState:
         if self.epoch is not None:
             value["epoch"] = self.epoch
         if self.ended.lsn:
-            value["ended"] = self.ended
+            value |= {"ended": self.ended[:3], "ended_before": self.ended.recent}
         return value
 
     @classmethod
@@ -139,7 +147,7 @@ class PartitionState:
             value.get("source_at", 0),
             {int(table): lsn for table, lsn in value.get("truncated", {}).items()},
             value.get("epoch"),
-            Ended(*value.get("ended", ())),
+            Ended(*value.get("ended", ()))._replace(recent=tuple(value.get("ended_before", ()))),
         )
 
 

@@ -143,16 +143,14 @@ class TopicSession:
             self._stop.wait(_PATIENCE_SECONDS)
             return
         if self._whole is not None:
-            self._whole.look(self._reader.only)
+            self._take_releases(self._whole, self._whole.look(self._reader.only))
         for message in self._reader.take(_BATCH, _PATIENCE_SECONDS):
             error = message.error()
             if self._whole is None or (error is not None and not is_end(error)):
                 self._take(message)
                 self._publish_if_large()
                 continue
-            for release in self._whole.arrive(message):
-                self._take_release(release, self._whole.boundaries)
-                self._publish_if_large()
+            self._take_releases(self._whole, self._whole.arrive(message))
         self._publish_if_due()
 
     # -- messages --------------------------------------------------------------------------------
@@ -191,6 +189,11 @@ class TopicSession:
         state.next, state.epoch = offset + 1, message.leader_epoch()
         if self._oldest is None:
             self._oldest = time.monotonic()
+
+    def _take_releases(self, whole: WholeTransactions, releases: Iterator[Release[Any]]) -> None:
+        for release in releases:
+            self._take_release(release, whole.boundaries)
+            self._publish_if_large()
 
     def _take_release(self, release: Release[Any], boundaries: Partition) -> None:
         """A message, or all of a transaction: nothing is published in between."""
@@ -328,10 +331,12 @@ class TopicSession:
         return True
 
     def _until_taken(self, lsn: int) -> None:
-        """Nothing comes behind a schema change before it is followed."""
-        while not self._stop() and self._keeper.readers.frontiers:
+        """Nothing comes behind a schema change before it is followed: by all tables but those that
+        were set aside, which nobody waits for.
+        """
+        while not self._stop() and (passed := self._keeper.readers.stream) is not None:
             self._keeper.check()
-            if min(self._keeper.readers.frontiers).commit_lsn >= lsn:
+            if passed.commit_lsn >= lsn:
                 return
             self._stop.wait(_PATIENCE_SECONDS)
 

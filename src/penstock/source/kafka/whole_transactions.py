@@ -106,6 +106,11 @@ class WholeTransactions:
         if place == self.boundaries:
             entry.message, entry.end = None, read_boundary(message.value())
             return
+        if message.value() is None:
+            # A tombstone: its delete is counted by an END. One that is said again, with a delete
+            # that is left out, would delete what came since.
+            entry.message = None
+            return
         mark = read_mark(message.value(), headers_of(message))
         if isinstance(mark, Unmarked):
             if self._source.split_transactions == "refuse":
@@ -133,15 +138,16 @@ class WholeTransactions:
     def _places(self, table: str) -> tuple[Partition, ...] | None:
         return self._topics.places_of(topic_of(self._topic, table))
 
-    def look(self, only: Callable[[frozenset[Partition] | None], object]) -> None:
-        """Called in each turn; ``only`` chooses what is read on. Raises SourceError for what
-        cannot be completed any more.
+    def look(self, only: Callable[[frozenset[Partition] | None], object]) -> Iterator[Release[Any]]:
+        """Called in each turn; ``only`` chooses what is read on. What may be taken since topics
+        came or went. Raises SourceError for what cannot be completed any more.
         """
         only(self._assembler.wanted())
         now = time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + _LOOK_SECONDS
+        yield from self._assembler.again()
         waiting = self._assembler.waiting()
         if waiting is None or self._waiting is None or waiting.xid != self._waiting.xid:
             self._since, self._began, self._said_at = now, time.time(), now
