@@ -24,7 +24,9 @@ PATIENCE = 300.0
 _TESTS = Path(__file__).parents[1]
 # Its tasks run in the driver (tests/threads_engine.py): for tests of what processes do to each
 # other and to a destination.
-WITHOUT_SPARK = {"PYTHONPATH": f"{_TESTS / 'without_spark'}{os.pathsep}{_TESTS.parent}"}
+# With the code beside these tests, whichever is installed.
+_PATHS = (_TESTS / "without_spark", _TESTS.parent, _TESTS.parent / "src")
+WITHOUT_SPARK = {"PYTHONPATH": os.pathsep.join(map(str, _PATHS))}
 
 Part = Literal["capture", "worker", "worker daemon", "JVM", "snapshot holder"]
 
