@@ -16,9 +16,11 @@ import pytest
 from penstock.destination.postgres.destination import PostgresDestination
 from penstock.model.lsn import Frontier
 from penstock.model.table_definition import TableDefinition
+from penstock.pipeline.copy.copy_only import copy_only
 from penstock.pipeline.run.joins import Joins
 from tests.fix_pipeline import PipelineUnderTest
 from tests.integration.copied_tables import CopiedTables
+from tests.pipelines import engine_on, logged
 from tests.threads_engine import Threads
 
 
@@ -80,7 +82,9 @@ class Shop(CopiedTables):
                 self._may_commit.set()
 
     def validated(self) -> list[bool]:
-        rows = self._target("SELECT convalidated FROM pg_constraint WHERE contype = 'f'")
+        rows = self._target(
+            "SELECT convalidated FROM pg_constraint WHERE contype = 'f' ORDER BY conname"
+        )
         return [is_valid for (is_valid,) in rows]
 
     def notes(self) -> list[str]:
@@ -123,6 +127,23 @@ def test_a_key_is_validated_by_the_next_run(shop: Shop, monkeypatch: pytest.Monk
     shop.run_until_caught_up()
     assert shop.validated() == [True]
     assert shop.notes() == ["something else"]
+
+
+def test_keys_of_a_snapshot(shop: Shop, threads: Threads) -> None:
+    """There all tables stand at one point; the source itself has a row that refers to nothing."""
+    shop.configure()
+    shop.pipeline.execute(
+        "CREATE TABLE bills (id int PRIMARY KEY,"
+        " customer int CONSTRAINT a_bill REFERENCES customers)",
+        "SET session_replication_role = replica; INSERT INTO bills VALUES (1, 77)",
+    )
+    config, file = shop.pipeline.config, shop.pipeline.file
+    with logged(shop.said.append):
+        report = copy_only(config, file, engine_on(threads), lambda: False)
+    assert report is not None
+    assert shop.validated() == [False, True]
+    (said,) = [text for text in shop.said if "NOT VALID" in text]
+    assert "public.bills: the foreign key a_bill stays NOT VALID" in said
 
 
 def test_a_key_that_does_not_hold_at_one_point_is_noted(shop: Shop) -> None:
