@@ -20,6 +20,7 @@ from penstock.destination.postgres.targets.target_record import record_targets
 from penstock.destination.postgres.targets.target_table import ensure_targets, wanted_targets
 from penstock.embedded.postgres import EmbeddedPostgres
 from penstock.model.array_text import first_element
+from penstock.model.lsn import Frontier
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import TableDefinition
 from penstock.model.table_name import TableName
@@ -333,6 +334,27 @@ def test_foreign_keys_follow(shop: Followed) -> None:
     assert follow_all(source, target, "ALTER TABLE c DROP CONSTRAINT a_pkey CASCADE") == []
     assert foreign_keys(target) == []
     assert recorded(target) == []
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["together", "behind"])
+def test_a_foreign_key_that_does_not_hold_now(shop: Followed, behind: bool) -> None:
+    """There is nothing to say of it while one of its tables stands elsewhere."""
+    source, target = shop
+    (oid,) = target.execute(
+        "SELECT source_table FROM penstock.target_table WHERE target = 'public.a'::regclass"
+    ).fetchone() or (0,)
+    at = {str(oid): Frontier(5, 5).to_json()} if behind else {}
+    target.execute(
+        "INSERT INTO penstock.progress (pipeline, epoch, commit_lsn, end_lsn, behind)"
+        " VALUES ('p', 1, '0/9', '0/9', %s)",
+        [json.dumps(at)],
+    )
+    target.execute("INSERT INTO b VALUES (1, 7)")
+    add = "ALTER TABLE b ADD CONSTRAINT up FOREIGN KEY (a) REFERENCES a"
+    notes = follow_all(source, target, add)
+    assert foreign_keys(target) == ["up FOREIGN KEY (a) REFERENCES a(id) NOT VALID"]
+    said = "public.b: the foreign key up stays NOT VALID"
+    assert [note.rpartition(": ")[0] for note in notes] == ([] if behind else [said])
 
 
 def test_a_type_of_two_tables_is_changed_once(shop: Followed) -> None:

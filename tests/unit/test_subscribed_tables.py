@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 
 from penstock.destination.memory import MemoryDestination, MemoryOptions
+from penstock.model.errors import DestinationUnavailable
 from penstock.model.lsn import Frontier
 from penstock.model.publication_state import PublicationState, PublishedTable
 from penstock.model.table_definition import TableDefinition
@@ -39,11 +40,16 @@ class Emptied(MemoryDestination, KeptTables):
         self.dropped: list[int] = []
         self.let_go_of: list[int] = []
         self.prepared: list[TableDefinition] = []
+        self.lock = Lock()
+        self.is_away = False
 
     def prepare(self, definitions: Sequence[TableDefinition]) -> None:
         self.prepared += definitions
 
     def truncate_table(self, table: TableDefinition) -> None:
+        assert self.lock.locked(), "nobody commits meanwhile"
+        if self.is_away:
+            raise DestinationUnavailable("away")
         self.emptied.append(table.name)
 
 
@@ -51,7 +57,7 @@ class Stream(Positions):
     """Where the stream is, and where it is to get."""
 
     def __init__(self) -> None:
-        self.lock = nullcontext()
+        self.lock = Lock()
         self.read_up_to = Frontier(0, WAL)
         self.wanted = 0
 
@@ -100,6 +106,7 @@ class Look:
             session=self.session,
             source_keys={"tables": tables, "copy": copy},
         )
+        self.stream.lock = self.destination.lock
         self.subscribed = SubscribedTables(context, self.tables, positions)
 
     def __call__(self) -> tuple[list[str], int]:
@@ -122,6 +129,18 @@ def test_a_table_leaves_the_stream_before_it_is_emptied(
     # The next query.
     look.tables.take_part()
     assert not look.tables.is_delivered(TABLE.oid)
+    assert look() == (["items"], 0)
+
+
+def test_a_table_leaves_a_destination_that_was_away_when_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would keep what was to go, and nobody would come again."""
+    look = Look(monkeypatch, copy=True)
+    look.destination.is_away = True
+    with pytest.raises(DestinationUnavailable):
+        look()
+    look.destination.is_away = False
     assert look() == (["items"], 0)
 
 

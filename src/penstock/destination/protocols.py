@@ -128,6 +128,15 @@ class HoldsTables(ABC):
         constraints). Called again after a crash.
         """
 
+    def complete_together(  # noqa: B027 (most need nothing)
+        self, tables: Collection[int], new: Collection[int]
+    ) -> None:
+        """``tables`` (by oid) stand at one point, and go on together. Those that are ``new`` have
+        come to that since the last call: in a run's first one, all. Add what has to wait for two of
+        them (a foreign key). Called again after a crash. By a thread of its own: it may take long,
+        and other tables are copied and completed meanwhile.
+        """
+
     @abstractmethod
     def drop_table(self, table: TableDefinition) -> None:
         """Remove a table that is followed no longer, with its rows."""
@@ -140,6 +149,10 @@ class HoldsTables(ABC):
     @abstractmethod
     def notes(self, table: int) -> Sequence[str]:
         """What of a table (by oid) the destination could not make, and why: an index, say."""
+
+    def is_outdated(self, table: int, note: str) -> bool:
+        """Whether a note, also of an earlier run, is true no longer since ``complete_together``."""
+        return False
 
 
 class TakesReplays(ABC):

@@ -473,6 +473,9 @@ class PostgresDestination(
         self._staging.caught_up(table.oid)
         self._copies.complete(table, self._staging.catching_up(table.oid))
 
+    def complete_together(self, tables: Collection[int], new: Collection[int]) -> None:
+        self._copies.complete_together(tables, new)
+
     def drop_table(self, table: TableDefinition) -> None:
         if (target := self._target(table)) is not None:
             self._copies.drop(table, target, self._staging.of_table(table.oid))
@@ -482,6 +485,9 @@ class PostgresDestination(
     def notes(self, table: int) -> Sequence[str]:
         """Which indexes and constraints of a table the destination could not make, and why."""
         return self._copies.notes(table)
+
+    def is_outdated(self, table: int, note: str) -> bool:
+        return self._copies.is_outdated(table, note)
 
     # -- the whole schema ------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from penstock.pipeline.copy.copy_settings import CopySettings
 from penstock.pipeline.copy.copy_state import CopyState, Positions, Reading
 from penstock.pipeline.copy.copy_units import CopyUnits
 from penstock.pipeline.copy.copy_work import CopiesStopped, CopyWork
+from penstock.pipeline.copy.joined_tables import JoinedTables
 from penstock.pipeline.copy.replay import TablesChanged
 from penstock.pipeline.copy.wal_budget import WalBudget
 from penstock.pipeline.run.context import RunContext
@@ -81,7 +82,9 @@ class CopyManager:
         self._next_look = self._next_view = 0.0
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="penstock-copies", daemon=True)
-        self._pool = ThreadPoolExecutor(settings.parallelism + 2, "penstock-copy")
+        # Beside the chunks: what is finished, what is made of the schema, what has joined.
+        self._pool = ThreadPoolExecutor(settings.parallelism + 3, "penstock-copy")
+        self._joined = JoinedTables(work.target, tables, positions, self._pool)
         self._units = CopyUnits(context, work, settings, self._state, self._retries, self._pool)
 
     # -- its life --------------------------------------------------------------------------------
@@ -105,10 +108,13 @@ class CopyManager:
     @property
     def is_settled(self) -> bool:
         """Whether all that goes with the tables is there, too. For any thread."""
-        return self._schema is None or (
-            self._schema.is_whole
-            and self._completing is None
-            and self._looked_at.issuperset(self._state.phase(Errored))
+        return self._joined.is_settled and (
+            self._schema is None
+            or (
+                self._schema.is_whole
+                and self._completing is None
+                and self._looked_at.issuperset(self._state.phase(Errored))
+            )
         )
 
     def views(self) -> list[CopyView]:
@@ -167,6 +173,7 @@ class CopyManager:
         busy |= self._collect_finished()
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
+            self._joined.look()
             self._store.load_wishes()
             self._units.look()
             self._heed_wishes()

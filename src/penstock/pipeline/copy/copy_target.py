@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from penstock.destination.contract import Destination
@@ -73,6 +73,15 @@ class CopyTarget:
         if self._tables is not None:
             self._tables.complete_table(table)
 
-    def notes(self, table: TableDefinition) -> Sequence[str]:
-        """What the destination could not make of it."""
-        return () if self._tables is None else self._tables.notes(table.oid)
+    def complete_together(self, tables: Collection[int], new: Collection[int]) -> None:
+        """Once tables (by oid) stand at one point."""
+        if self._tables is not None:
+            self._tables.complete_together(tables, new)
+
+    def notes(self, table: int) -> Sequence[str]:
+        """What the destination could not make of a table (by oid)."""
+        return () if self._tables is None else self._tables.notes(table)
+
+    def is_outdated(self, table: int, note: str) -> bool:
+        """Whether a note is true no longer."""
+        return self._tables is not None and self._tables.is_outdated(table, note)

@@ -92,7 +92,7 @@ class FinishCopies:
 
     def _complete(self, table: TableDefinition) -> None:
         self._target.complete_table(table)
-        self._tables.note(table.oid, self._target.notes(table))
+        self._tables.note(table.oid, self._target.notes(table.oid))
 
     def _join(self, tables: Mapping[int, Frontier]) -> bool:
         """Let tables that are near join the query of now; False where there is none."""

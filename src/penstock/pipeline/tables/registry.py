@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -198,6 +198,17 @@ class TableRegistry:
                 if note not in known:
                     _log.warning("%s: %s", self.name(oid), note, extra=fields)
 
+    def note_anew(
+        self, oid: int, notes: Sequence[str], is_outdated: Callable[[int, str], bool]
+    ) -> None:
+        """Keep what the destination says by now beside what was noted before, unless that is true
+        no longer.
+        """
+        with self._lock:
+            known = self._store.get_notes(oid)
+            kept = [note for note in known if not is_outdated(oid, note)]
+            self.note(oid, [*kept, *(note for note in notes if note not in kept)])
+
     @property
     def note_count(self) -> int:
         """How many things the destination could not make."""
@@ -255,6 +266,12 @@ class TableRegistry:
         if done:
             self._store.update_table_states({oid: Ready() for oid in done})
             self._tell()
+
+    @property
+    def ready(self) -> frozenset[int]:
+        """Tables that are ready, and that stay. Those that are tried again may be behind others."""
+        states = self._store.get_table_states()
+        return frozenset(o for o, s in states.items() if isinstance(s, Ready)) - self._leaving
 
     @property
     def are_settled(self) -> bool:

@@ -312,7 +312,11 @@ class SubscribedTables:
         gone = [schemas[oid] for oid in oids if oid in schemas]
         for table in gone:
             try:
-                self._remove(table, is_replaced=table.oid in replaced)
+                # Alone: a batch's rows may be in the table already, in a transaction that waits.
+                with self._committer.lock:
+                    self._remove(table, is_replaced=table.oid in replaced)
+            except DestinationUnavailable:
+                raise  # looked at again
             except DestinationError as error:
                 _log.warning("%s; the destination keeps %s", error.message, table.qualified_name)
         self._store.forget_tables(oids)

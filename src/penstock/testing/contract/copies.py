@@ -365,6 +365,8 @@ class CopyTests:
         for _ in range(2):
             if isinstance(destination, HoldsTables):
                 destination.complete_table(definition(ITEMS))
+                destination.complete_together({ITEMS.oid}, {ITEMS.oid})
+                assert not destination.is_outdated(ITEMS.oid, "what somebody else has noted")
         if adapter.keeps == "rows":
             left: list[Row] = [
                 {"id": "1", "name": "changed"},

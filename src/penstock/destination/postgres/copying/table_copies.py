@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import psycopg
 from psycopg import errors, sql
@@ -21,7 +21,14 @@ from penstock.destination.postgres.staging.stage import Stage, drop_stages
 from penstock.destination.postgres.targets import target_record
 from penstock.destination.postgres.targets.table_names import TableNames
 from penstock.destination.postgres.targets.target_keys import drop_keys, make_key, make_primary_key
-from penstock.destination.postgres.targets.target_objects import TargetObjects
+from penstock.destination.postgres.targets.target_objects import (
+    TargetObjects,
+    UnvalidatedKey,
+    is_loose,
+    is_of_validity,
+    unvalidated_keys,
+    validate,
+)
 from penstock.destination.postgres.targets.target_record import TargetRecord, read_records
 from penstock.destination.postgres.targets.target_sequences import advance_sequences
 from penstock.destination.postgres.targets.target_table import TargetTable, wanted_targets
@@ -60,6 +67,7 @@ class TableCopies:
         self._has_history = has_history
         self._followed: Mapping[int, TableDefinition] = {}
         self._notes: dict[int, tuple[str, ...]] = {}
+        self._unheld: Mapping[UnvalidatedKey, str] = {}
 
     def prepared(
         self,
@@ -89,7 +97,12 @@ class TableCopies:
 
     def notes(self, table: int) -> tuple[str, ...]:
         """Which indexes and constraints of a table could not be made, and why."""
-        return self._notes.get(table, ())
+        unheld = [note for key, note in self._unheld.items() if key.owner == table]
+        return (*self._notes.get(table, ()), *unheld)
+
+    def is_outdated(self, table: int, note: str) -> bool:
+        """Whether it says of a foreign key what ``complete_together`` did not find."""
+        return is_of_validity(note) and note not in self.notes(table)
 
     def note_changes(self, tables: Sequence[int], notes: Sequence[str]) -> None:
         """Keep what could not be made of a schema change."""
@@ -160,6 +173,7 @@ class TableCopies:
             record = self._record(conn, table.oid)
             self._followed = {**self._followed, table.oid: table}
             self._notes.pop(table.oid, None)
+            self._unheld = {k: note for k, note in self._unheld.items() if table.oid not in k.ends}
             if not self._has_history:
                 objects = TargetObjects(conn, self._pipeline)
                 (wanted,) = wanted_targets(conn, [table], self._names)
@@ -177,6 +191,42 @@ class TableCopies:
                 self._make_foreign_keys(conn, objects, {table.oid: wanted, **referring})
                 self._note(table.oid, objects)
             drop_stages(conn, [catchup])
+
+    def complete_together(self, tables: Collection[int], new: Collection[int]) -> None:
+        """Validate the foreign keys between these tables that did not hold before.
+
+        One that does not hold now either is not tried again before one of its tables is ``new``.
+        """
+        if self._has_history:
+            return
+        with self._pool.session() as conn, destination_errors("validating foreign keys"):
+            self._check(conn)
+            found = [key for key in self._wanted_valid(conn) if key.ends.issubset(tables)]
+            unheld = {}
+            for key in found:
+                note = self._unheld.get(key)
+                if note is None or not key.ends.isdisjoint(new):
+                    note = validate(conn, key.schema, key.table, key.actual)
+                if note is not None:
+                    unheld[key] = note
+            # One may have gone meanwhile.
+            left = set(self._wanted_valid(conn)) if unheld else set()
+        for oid in tables:
+            if notes := self._notes.get(oid):
+                self._notes[oid] = tuple(note for note in notes if not is_of_validity(note))
+        self._unheld = {key: note for key, note in unheld.items() if key in left}
+
+    def _wanted_valid(self, conn: Connection) -> list[UnvalidatedKey]:
+        """Foreign keys that are not validated, though those of the source are."""
+        valid = {
+            (oid, key.name)
+            for oid, table in self._followed.items()
+            for key in table.constraints
+            if key.kind == "foreign" and not is_loose(key)
+        }
+        return [
+            key for key in unvalidated_keys(conn, self._pipeline) if (key.owner, key.name) in valid
+        ]
 
     def drop(self, table: TableDefinition, target: TargetTable, stages: Sequence[Stage]) -> None:
         with (

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from psycopg import sql
 
+from penstock.destination.postgres.progress import read_progress
 from penstock.destination.postgres.sessions.session import Connection
 from penstock.destination.postgres.targets.alter_types import attempt
 from penstock.destination.postgres.targets.target_keys import make_key, make_primary_key
-from penstock.destination.postgres.targets.target_objects import TargetObjects
+from penstock.destination.postgres.targets.target_objects import TargetObjects, unvalidated_keys
 from penstock.destination.postgres.targets.target_record import read_records
 from penstock.model.schema_change import TableChange
 from penstock.model.table_definition import ConstraintDefinition, IndexDefinition, TableDefinition
@@ -175,7 +176,23 @@ class AlteredObjects:
         if self._conn.execute("SHOW session_replication_role").fetchone() == ("replica",):
             complete = {(s, n) for s, n in self._conn.execute(_COMPLETE, [self._pipeline])}
             objects.make_foreign_keys(self._change.oid, after, complete)
-        return objects.notes
+        return [*objects.notes, *self._unheld(objects)]
+
+    def _unheld(self, objects: TargetObjects) -> list[str]:
+        """Foreign keys that do not hold, though both of their tables stand at one point. Others are
+        validated again when they do.
+        """
+        if not objects.unheld:
+            return []
+        progress = read_progress(self._conn, self._pipeline)
+        behind = progress.watermarks.behind if progress and progress.watermarks else {}
+        return [
+            objects.unheld[key.name]
+            for key in unvalidated_keys(self._conn, self._pipeline)
+            if key.owner == self._change.oid
+            and key.name in objects.unheld
+            and key.ends.isdisjoint(behind)
+        ]
 
     @property
     def _table(self) -> sql.Identifier:

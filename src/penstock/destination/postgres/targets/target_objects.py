@@ -7,6 +7,7 @@ person dropped it. What the destination cannot make is noted: nothing depends on
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 import psycopg
 from psycopg import errors, sql
@@ -27,6 +28,69 @@ SELECT o.source_table, o.source_name, n.nspname, c.relname, o.name
  WHERE o.pipeline = %s AND o.kind = 'constraint' AND k.confrelid = %s::oid
 """
 
+# Foreign keys that we made between two targets, and that nobody has validated so far.
+_UNVALIDATED = """
+SELECT o.source_table, o.source_name, r.source_table, n.nspname::text, c.relname::text, o.name
+  FROM penstock.target_object o
+  JOIN penstock.target_table t USING (pipeline, source_table)
+  JOIN pg_constraint k ON k.conrelid = t.target AND k.conname = o.name AND k.contype = 'f'
+                      AND NOT k.convalidated
+  JOIN penstock.target_table r ON r.pipeline = o.pipeline AND r.target = k.confrelid
+  JOIN pg_class c ON c.oid = k.conrelid
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE o.pipeline = %s AND o.kind = 'constraint'
+ ORDER BY 1, 2
+"""
+
+_UNHELD = " stays NOT VALID: "
+
+
+@dataclass(frozen=True)
+class UnvalidatedKey:
+    """A foreign key by what the source calls it; ``owner`` and ``refers_to`` are oids there."""
+
+    owner: int
+    name: str
+    refers_to: int
+    schema: str
+    table: str
+    actual: str
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """The tables at both ends."""
+        return frozenset((self.owner, self.refers_to))
+
+
+def unvalidated_keys(conn: Connection, pipeline: str) -> list[UnvalidatedKey]:
+    """All of them, also those that are not valid in the source either."""
+    return [UnvalidatedKey(*row) for row in conn.execute(_UNVALIDATED, [pipeline])]
+
+
+def validate(conn: Connection, schema: str, table: str, name: str) -> str | None:
+    """Validate a foreign key; a note where it does not hold."""
+    statement = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(
+        sql.Identifier(schema, table), sql.Identifier(name)
+    )
+    try:
+        with conn.transaction():
+            conn.execute(statement)
+    except psycopg.Error as error:
+        if is_passing(error):
+            raise
+        return f"{schema}.{table}: the foreign key {name}{_UNHELD}{said(error)}"
+    return None
+
+
+def is_of_validity(note: str) -> bool:
+    """Whether it is one that ``validate`` gives."""
+    return _UNHELD in note
+
+
+def is_loose(key: ConstraintDefinition) -> bool:
+    """Whether the source itself does not vouch for it."""
+    return key.definition.endswith(" NOT VALID")
+
 
 class TargetObjects:
     """Makes and drops them, one transaction or savepoint each."""
@@ -36,6 +100,10 @@ class TargetObjects:
         self._pipeline = pipeline
         self.notes: list[str] = []
         """What could not be made, and why."""
+        self.unheld: dict[str, str] = {}
+        """Foreign keys that do not hold now, with what there is to say of them where both of their
+        tables stand at one point.
+        """
 
     def make(self, source: int, wanted: TableDefinition) -> None:
         """All but the foreign keys. ``wanted`` is the table as it should be over here."""
@@ -131,8 +199,7 @@ class TargetObjects:
     def _make_foreign_key(
         self, source: int, wanted: TableDefinition, key: ConstraintDefinition
     ) -> None:
-        already_loose = key.definition.endswith(" NOT VALID")
-        loose = key.definition if already_loose else f"{key.definition} NOT VALID"
+        loose = key.definition if is_loose(key) else f"{key.definition} NOT VALID"
         lock = sql.SQL(
             "SELECT FROM penstock.progress WHERE pipeline = {} FOR SHARE"
         ).format(sql.Literal(self._pipeline))  # fmt: skip
@@ -140,22 +207,12 @@ class TargetObjects:
         statements = [lock, _add(wanted, key.name, loose)]
         if not self._attempt(source, wanted, "constraint", key.name, key.name, statements):
             return
-        if already_loose:
+        if is_loose(key):
             return
         # Apart, since it reads the whole table and must not hold up commits meanwhile.
-        validate = sql.SQL("ALTER TABLE {} VALIDATE CONSTRAINT {}").format(
-            sql.Identifier(wanted.schema, wanted.name), sql.Identifier(key.name)
-        )
-        try:
-            with self._conn.transaction():
-                self._conn.execute(validate)
-        except psycopg.Error as error:
-            if is_passing(error):
-                raise
-            self.notes.append(
-                f"{wanted.qualified_name}: the foreign key {key.name} stays NOT VALID: "
-                f"{said(error)}"
-            )
+        note = validate(self._conn, wanted.schema, wanted.name, key.name)
+        if note is not None:
+            self.unheld[key.name] = note
 
     def _attempt(
         self,
