@@ -200,7 +200,7 @@ class TableCopies:
         if self._has_history:
             return
         with self._pool.session() as conn, destination_errors("validating foreign keys"):
-            self._check(conn)
+            self.check(conn)
             found = [key for key in self._wanted_valid(conn) if key.ends.issubset(tables)]
             unheld = {}
             for key in found:
