@@ -48,6 +48,19 @@ _NEEDS_A_PERSON = (
 # never came to be, so the text is all there is; the first that matches counts.
 _CAUSES: tuple[tuple[str, str, str], ...] = (
     (
+        # Before all that the words of TLS mean: a server that goes away breaks that off, too, and
+        # libpq then tries without it where it may, which the server may refuse.
+        (
+            r"connection reset|broken pipe|unexpected eof|eof detected"
+            r"|connection( has been)? closed unexpectedly|closed the connection unexpectedly"
+        ),
+        "it was lost before it was made",
+        (
+            "Check that the server, and what stands before it, is up: one that starts, stops or "
+            "fails over drops connections like this."
+        ),
+    ),
+    (
         r"connection refused",
         "nothing listens there",
         (
@@ -213,18 +226,18 @@ def _unavailable(
 ) -> PenstockError:
     # Where it was going is in our own words already.
     said = re.sub(r"^connection failed: (connection to .*? failed: )?", "", str(error))
-    said = without_secrets(said, url)
+    shown = without_secrets(said, url)
     what = "replication connection" if replication else "connection"
     where = f"database {url.database!r} at {url.host}, port {url.port}"
     for pattern, cause, remedy in _CAUSES:
         if re.search(pattern, said, re.IGNORECASE):
             kind = party.refused if cause in _NEEDS_A_PERSON else party.unavailable
             return kind(
-                f"No {what} to {where}: {cause} ({said}).",
+                f"No {what} to {where}: {cause} ({shown}).",
                 remedy=remedy.replace(SOURCE.setting, party.setting),
             )
     return party.unavailable(
-        f"No {what} to {where}: {said}.",
+        f"No {what} to {where}: {shown}.",
         remedy=f"Check {party.setting}, and that the server is reachable from this machine.",
     )
 
