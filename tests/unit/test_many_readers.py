@@ -11,13 +11,18 @@ import pytest
 from penstock.changelog.barrier import Barrier, BarrierWatch
 from penstock.changelog.changelog import ChangeLog, Listing, ReaderState
 from penstock.changelog.segment_name import SegmentName
+from penstock.config.models import ChangeLogConfig
 from penstock.metrics.health import Health
-from penstock.model.errors import LogError
+from penstock.model.errors import LogError, LogUnavailable
 from penstock.model.lsn import Frontier
 from penstock.source.capture.keeper import Awaited, FilledLog, Limits, LogKeeper
 from penstock.source.capture.link import Link
+from penstock.source.postgres.capture import process
+from penstock.source.postgres.capture.process import run_capture
 from tests.unit.test_capture_session import FIRST, SECOND, START, THIRD, FedStream, capture
+from tests.unit.test_capture_sessions import Unpaused
 
+GRACE = Limits(2**30, 60.0)
 SHOP = Awaited({"shop.a": "a", "shop.b": "b"}, Frontier(START.commit_lsn, START.commit_lsn))
 
 
@@ -86,6 +91,30 @@ def test_in_a_store_nothing_goes_while_it_may_arrive_once_more(
     now[0] += 1
     kept.look(now=True)
     assert [segment.last for segment in writer.removed] == [FIRST.commit_lsn]
+
+
+def test_sessions_shorter_than_the_grace_period_clean_the_log_together(
+    log: ChangeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk without room, or a proxy, ends each after seconds; the room is freed nevertheless."""
+    now, removed = [1000.0], []
+    monkeypatch.setattr("penstock.source.capture.keeper.time.monotonic", lambda: now[0])
+    log.set_reader("shop", FIRST)
+
+    def session(_config: Any, log: ChangeLog, *given: Any, **_: Any) -> None:
+        writer: Any = Writer(log)
+        passed = [each for each in given if isinstance(each, dict)]
+        LogKeeper(FilledLog(log, writer, Link(), Awaited(), *passed), GRACE, dict).look(now=True)
+        removed.append([segment.last for segment in writer.removed])
+        now[0] += 25
+        if len(removed) < 4:
+            raise LogUnavailable("no space left on device", remedy="free some")
+
+    monkeypatch.setattr(process, "_run_session", session)
+    monkeypatch.setattr(process.gc, "disable", lambda: None)
+    config: Any = SimpleNamespace(change_log=ChangeLogConfig(path=log.root.path))
+    run_capture(config, None, Unpaused())
+    assert removed == [[], [], [], [FIRST.commit_lsn]]
 
 
 def test_who_has_never_run_holds_slot_and_log(log: ChangeLog) -> None:

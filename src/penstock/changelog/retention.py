@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from penstock.changelog.chain import first_gap
 from penstock.changelog.segment_name import SegmentName
@@ -75,21 +76,30 @@ def without_passed_head(
     return left
 
 
+PassedSince: TypeAlias = dict[SegmentName, float]
+"""When each segment that all have passed was first seen to be."""
+
+
 class Retention:
     """Remembers since when a segment is passed by all, and names those past the grace period.
+    ``since`` is where: sessions may be shorter than the grace period, all of them.
 
     With ``late_writes`` that is never so short that a client's first attempt, which was given up
     before the second one succeeded, could bring back what is removed: nobody could tell it from the
     rest of a log that has lost what is behind it.
     """
 
-    def __init__(self, grace_seconds: float, *, late_writes: bool = False) -> None:
+    def __init__(
+        self, grace_seconds: float, since: PassedSince | None = None, *, late_writes: bool = False
+    ) -> None:
         self._grace = max(grace_seconds, _LATE_SECONDS) if late_writes else grace_seconds
-        self._since: dict[SegmentName, float] = {}
+        self._since: PassedSince = {} if since is None else since
 
     def expired(
         self, segments: Sequence[SegmentName], readers: Iterable[Frontier], now: float
     ) -> list[SegmentName]:
         passed = passed_by_all(segments, readers)
-        self._since = {name: self._since.get(name, now) for name in passed}
+        since = {name: self._since.get(name, now) for name in passed}
+        self._since.clear()
+        self._since.update(since)
         return [name for name in passed if now - self._since[name] >= self._grace]

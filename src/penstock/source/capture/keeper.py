@@ -17,7 +17,7 @@ from typing import Any, Self
 from penstock.cadence import paced
 from penstock.changelog import chain
 from penstock.changelog.changelog import ChangeLog, Listing, ReaderState
-from penstock.changelog.retention import Retention, passed_by_all
+from penstock.changelog.retention import PassedSince, Retention, passed_by_all
 from penstock.changelog.writer import LogWriter
 from penstock.config.models import PipelineConfig
 from penstock.model.errors import LogError, LogUnavailable, PenstockError
@@ -88,12 +88,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class FilledLog:
-    """The log that a session fills, who is told of what is new in it, and for whom it is kept."""
+    """The log that a session fills, who is told of what is new in it, and for whom it is kept.
+    ``passed`` is all sessions': what they remember for ``Retention``.
+    """
 
     log: ChangeLog
     writer: LogWriter
     link: Link = field(default_factory=Link)
     awaited: Awaited = field(default_factory=Awaited)
+    passed: PassedSince = field(default_factory=dict)
 
 
 class LogKeeper:
@@ -108,7 +111,9 @@ class LogKeeper:
         self._log = filled.log
         self._writer = filled.writer
         self._limits = limits
-        self._retention = Retention(limits.grace, late_writes=filled.log.segments.has_late_writes)
+        self._retention = Retention(
+            limits.grace, filled.passed, late_writes=filled.log.segments.has_late_writes
+        )
         self._session = session
         self._link = filled.link
         self._written: dict[str, ReaderState] = {}

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 
 from penstock.changelog.changelog import ChangeLog, LogIdentity
+from penstock.changelog.retention import PassedSince
 from penstock.changelog.writer import LogWriter
 from penstock.config.kafka_source import KafkaPipelineConfig
 from penstock.model.errors import (
@@ -32,15 +33,21 @@ def run_capture(config: KafkaPipelineConfig, stop: Stop, *, stands_by: bool = Fa
     ``stands_by``: while another process captures for this pipeline, wait until it has ended.
     """
     log = ChangeLog.of(config.change_log)
+    passed: PassedSince = {}
 
     def session() -> None:
-        _run_session(config, log, stop, stands_by=stands_by)
+        _run_session(config, log, passed, stop, stands_by=stands_by)
 
     run_sessions(log, stop, session, stands_by=stands_by)
 
 
 def _run_session(
-    config: KafkaPipelineConfig, log: ChangeLog, stop: Stop, *, stands_by: bool
+    config: KafkaPipelineConfig,
+    log: ChangeLog,
+    passed: PassedSince,
+    stop: Stop,
+    *,
+    stands_by: bool,
 ) -> None:
     application = f"penstock {config.name} capture"
     patience = 0.0 if stands_by else LOCK_SECONDS
@@ -67,7 +74,7 @@ def _run_session(
         try:
             session = TopicSession(
                 config,
-                FilledLog(log, writer, stop.link, Awaited.of(config, writer)),
+                FilledLog(log, writer, stop.link, Awaited.of(config, writer), passed),
                 TopicAccess(brokers, reader, identity),
                 offsets,
                 stop,

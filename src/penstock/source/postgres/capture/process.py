@@ -12,6 +12,7 @@ import psycopg
 
 from penstock.cadence import paced
 from penstock.changelog.changelog import ChangeLog, LogIdentity
+from penstock.changelog.retention import PassedSince
 from penstock.changelog.writer import LogWriter
 from penstock.config.models import PipelineConfig
 from penstock.model.errors import (
@@ -80,9 +81,10 @@ def run_capture(
     gc.disable()
     log = ChangeLog.of(config.change_log)
     known = Destinations(destination, ask)
+    passed: PassedSince = {}
 
     def session(insist: bool) -> None:
-        _run_session(config, log, known, stop, insist=insist, stands_by=stands_by)
+        _run_session(config, log, known, passed, stop, insist=insist, stands_by=stands_by)
 
     run_sessions(log, stop, _SlotSessions(session), stands_by=stands_by)
 
@@ -120,6 +122,7 @@ def _run_session(
     config: PipelineConfig,
     log: ChangeLog,
     destinations: Destinations,
+    passed: PassedSince,
     stop: Stop,
     *,
     insist: bool,
@@ -148,7 +151,7 @@ def _run_session(
                 VALUE_SETTINGS,
             )
             try:
-                _stream(config, conn, stream, subscription, log, destinations, stop)
+                _stream(config, conn, stream, subscription, log, destinations, passed, stop)
             finally:
                 stream.close()
 
@@ -160,6 +163,7 @@ def _stream(
     subscription: Subscription,
     log: ChangeLog,
     destinations: Destinations,
+    passed: PassedSince,
     stop: Stop,
 ) -> None:
     seen = stream.identify(subscription.uuid)
@@ -206,7 +210,7 @@ def _stream(
     catalogue = CatalogueConnection(conn, limit)
     session = CaptureSession(
         stream,
-        FilledLog(log, writer, stop.link, Awaited.of(config, writer, start)),
+        FilledLog(log, writer, stop.link, Awaited.of(config, writer, start), passed),
         Assembler(
             start,
             RelationDescriber(catalogue.resolve_types),
