@@ -352,6 +352,9 @@ class MemoryStorage(FolderStorage):
     def exists(self, name: str) -> bool:
         return name in self.files
 
+    def settle(self) -> None:
+        """There is no disk."""
+
     def delete_temporary(self) -> None:
         """Nothing here is ever half written."""
 

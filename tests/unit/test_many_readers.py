@@ -111,7 +111,7 @@ def test_sessions_shorter_than_the_grace_period_clean_the_log_together(
             raise LogUnavailable("no space left on device", remedy="free some")
 
     monkeypatch.setattr(process, "_run_session", session)
-    monkeypatch.setattr(process.gc, "disable", lambda: None)
+    monkeypatch.setattr("gc.disable", lambda: None)
     config: Any = SimpleNamespace(change_log=ChangeLogConfig(path=log.root.path))
     run_capture(config, None, Unpaused())
     assert removed == [[], [], [], [FIRST.commit_lsn]]

@@ -13,7 +13,9 @@ import pytest
 from pyarrow import fs
 
 from penstock.changelog.changelog import ChangeLog
+from penstock.changelog.segment import without_rows
 from penstock.changelog.storage.folder import FolderStorage
+from penstock.changelog.writer import LogWriter
 from penstock.model.error_policy import Action, decide
 from penstock.model.errors import LogError, LogUnavailable
 from penstock.model.lsn import Frontier
@@ -80,6 +82,82 @@ def test_a_folder_that_cannot_be_read_says_whether_to_try_again(
         with pytest.raises(LogError, match=os.strerror(code)) as caught:
             ask()
         assert decide(caught.value) is action
+
+
+@pytest.mark.parametrize(
+    ("code", "action"),
+    [
+        (errno.EACCES, Action.STOP),
+        (errno.EROFS, Action.STOP),
+        (errno.ENOENT, Action.STOP),
+        (errno.EIO, Action.RETRY),
+        (errno.ESTALE, Action.RETRY),
+        (errno.EMFILE, Action.RETRY),
+    ],
+)
+def test_a_folder_that_cannot_be_written_says_whether_to_try_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, action: Action
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    storage = FolderStorage(str(tmp_path))
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(LogError, match=os.strerror(code)) as caught:
+        storage.write("a", b"12345", durable=True)
+    assert decide(caught.value) is action
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of folders, each when it was synced."""
+    seen: list[str] = []
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        fsync(handle)
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            seen.append(Path(f"/proc/self/fd/{handle}").readlink().name)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return seen
+
+
+def test_a_new_folder_is_on_the_disk_before_what_is_in_it(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    """A segment that is synced is lost nevertheless with the folder that it is in."""
+    log = ChangeLog(str(tmp_path / "penstock" / "log"))
+    log.segments.write("a", b"12345", durable=True)
+    assert set(synced[:-1]) == {tmp_path.name, "penstock", "log"}
+    assert synced[-1] == "segments"
+    synced.clear()
+    log.segments.write("b", b"12345", durable=True)
+    assert synced == ["segments"]
+
+
+def test_what_a_writer_left_is_on_the_disk_before_it_counts(
+    tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed when its segment had its name, and the folder was not synced yet. Whoever takes
+    over confirms that segment, where the pipeline says `confirm: log`.
+    """
+    log = ChangeLog(str(tmp_path / "log"))
+    writer = LogWriter(log)
+    writer.start_at(Frontier(1, 2))
+    replace = os.replace
+
+    def killed(source: str, target: str) -> None:
+        replace(source, target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            writer.publish(without_rows(), Frontier(7, 8), is_open=False)
+    synced.clear()
+    assert LogWriter(log).frontier == Frontier(7, 8)
+    assert "segments" in synced
 
 
 def test_what_cannot_be_looked_at_is_not_missing(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ class LogWriter:
         log.segments.delete_temporary()
         self._drop_unfinished()
         listing = log.list()
+        # It may be confirmed as soon as it counts, and its writer may have died before his fsync.
+        log.segments.settle()
         self.frontier = listing.frontier
         self._next = listing.segments[-1].sequence + 1 if listing.segments else 1
         self._lock = threading.Lock()

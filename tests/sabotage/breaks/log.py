@@ -53,12 +53,7 @@ BREAKS = (
         guarantee="A full disk is waited for",
         without="A change log without room for a moment ends the pipeline.",
         file="changelog/storage/folder.py",
-        edits=(
-            (
-                "LogUnavailable if error.errno in (errno.ENOSPC, errno.EDQUOT) else LogError",
-                "LogError",
-            ),
-        ),
+        edits=(("return LogError if stays else LogUnavailable", "return LogError"),),
         noticed_by=(("unit/test_storage.py", "test_a_disk_without_room_is_worth_another_try"),),
     ),
     Break(

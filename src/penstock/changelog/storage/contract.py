@@ -81,6 +81,12 @@ class Storage(ABC):
         return None
 
     @abstractmethod
+    def settle(self) -> None:
+        """Let what is here survive a crash of the machine, also where whoever put it here has died
+        before he saw to that.
+        """
+
+    @abstractmethod
     def delete_temporary(self) -> None:
         """Remove what writers that died left unfinished."""
 

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_REFUSALS = (
+    PermissionError,
+    NotADirectoryError,
+    IsADirectoryError,
+    FileExistsError,
+    FileNotFoundError,
+)
+
 
 class FolderStorage(Storage):
     """``private``: what is written can be read by its owner alone, whatever the umask."""
@@ -112,7 +120,7 @@ class FolderStorage(Storage):
         try:
             os.replace(temporary, self.full(name))
             if durable:
-                self._sync_folder()
+                _sync(self.path)
         except OSError as error:
             raise self._cannot_write(error) from error
 
@@ -120,7 +128,7 @@ class FolderStorage(Storage):
         temporary = self._write_temporary(data, durable=True)
         try:
             os.link(temporary, self.full(name))
-            self._sync_folder()
+            _sync(self.path)
         except FileExistsError:
             return False
         except OSError as error:
@@ -148,6 +156,16 @@ class FolderStorage(Storage):
             return shutil.disk_usage(self.path).free
         except OSError as error:
             raise self._cannot_write(error) from error
+
+    def settle(self) -> None:
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                _sync(self.path)
+                _sync_above(self.path)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        if self._parent is not None:
+            self._parent.settle()
 
     def delete_temporary(self) -> None:
         with self._asked("list"):
@@ -183,10 +201,19 @@ class FolderStorage(Storage):
         return temporary
 
     def _make_folder(self) -> None:
+        """What is kept in a folder goes with it, so a new one is synced into those above it."""
         if self._parent is not None:
             # Folders that are made on the way would be as open as the umask lets them.
             self._parent._make_folder()
-        os.makedirs(self.path, mode=0o700 if self._private else 0o777, exist_ok=True)
+        missing = []
+        folder = self.path
+        while not os.path.isdir(folder) and folder not in missing:
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        if missing:
+            os.makedirs(self.path, mode=0o700 if self._private else 0o777, exist_ok=True)
+        for folder in missing:
+            _sync_above(folder)
 
     @contextlib.contextmanager
     def _asked(self, doing: str) -> Iterator[None]:
@@ -199,26 +226,37 @@ class FolderStorage(Storage):
             raise self._cannot(doing, error) from error
 
     def _cannot(self, doing: str, error: OSError) -> LogError:
-        """What the folder refuses stays refused. All else can pass: a server that is away, too many
-        open files.
-        """
-        refused = isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError)
-        return (LogError if refused else LogUnavailable)(
+        return _kind(error)(
             f"cannot {doing} the folder {self.path}: {error.strerror or error}",
             remedy="see that it is there, and that this user may read and write it; nothing was "
             "lost",
         )
 
     def _cannot_write(self, error: OSError) -> LogError:
-        kind = LogUnavailable if error.errno in (errno.ENOSPC, errno.EDQUOT) else LogError
-        return kind(
-            f"cannot write to the change log folder {self.path}: {error.strerror}",
-            remedy="free disk space or fix the folder's permissions; nothing was lost",
+        return _kind(error)(
+            f"cannot write to the change log folder {self.path}: {error.strerror or error}",
+            remedy="see that its disk is there, free disk space or fix the folder's permissions; "
+            "nothing was lost",
         )
 
-    def _sync_folder(self) -> None:
-        folder = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+
+def _kind(error: OSError) -> type[LogError]:
+    """What the folder refuses stays refused, and one that somebody removed stays away. All else can
+    pass: a server or disk that is away or full, too many open files.
+    """
+    stays = isinstance(error, _REFUSALS) or error.errno in (errno.EROFS, errno.ENAMETOOLONG)
+    return LogError if stays else LogUnavailable
+
+
+def _sync(folder: str) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _sync_above(folder: str) -> None:
+    # It may be one that we may not read: not ours to sync.
+    with contextlib.suppress(PermissionError):
+        _sync(os.path.dirname(folder))

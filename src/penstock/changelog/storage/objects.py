@@ -81,6 +81,9 @@ class ObjectStorage(Storage):
     def destroy(self) -> None:
         self._bucket.delete(*(each.name for each in self._bucket.list()))
 
+    def settle(self) -> None:
+        """What a store has taken stays."""
+
     def delete_temporary(self) -> None:
         """An object is there whole or not at all."""
 
