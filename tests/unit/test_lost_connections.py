@@ -7,11 +7,14 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 
+import psycopg
 import pytest
 
 from penstock.model.error_policy import Action, decide
-from penstock.model.errors import PenstockError
+from penstock.model.errors import PenstockError, SourceUnavailable
+from penstock.source.postgres.capture.stream import ReplicationStream
 from penstock.source.postgres.connect import connect
+from penstock.source.postgres.seen_source import seen_source
 from tests.loopback_server import LoopbackServer
 
 _TLS = struct.pack(">II", 8, 80877103)
@@ -68,3 +71,28 @@ def test_a_password_hides_no_cause(server: FallingServer) -> None:
     with pytest.raises(PenstockError, match="the server has no such database") as caught:
         connect(f"postgresql://shop:database@127.0.0.1:{server.port}/shop?sslmode=disable")
     assert decide(caught.value) is Action.STOP
+
+
+class SilentServer(LoopbackServer):
+    """Lets everybody in, and answers nothing after that: frozen, behind a proxy that lives."""
+
+    def _serve(self, client: socket.socket) -> None:
+        client.recv(1024)
+        client.sendall(b"R" + struct.pack(">II", 8, 0) + b"Z" + struct.pack(">Ic", 5, b"I"))
+        with suppress(OSError):
+            while client.recv(1024):
+                pass
+        client.close()
+
+
+def test_a_replication_connection_is_not_waited_for_for_ever() -> None:
+    """It is asked through libpq, which hears no signal: not even a stop would end the wait."""
+    server = SilentServer()
+    url = f"postgresql://shop@127.0.0.1:{server.port}/shop?sslmode=disable"
+    try:
+        with pytest.raises(SourceUnavailable):
+            seen_source(psycopg.connect(url, autocommit=True), "", 0.2)
+        with pytest.raises(SourceUnavailable):
+            ReplicationStream(psycopg.connect(url, autocommit=True), limit=0.2)
+    finally:
+        server.close()

@@ -7,20 +7,25 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
+from penstock.answer_limit import answered_within
 from penstock.model.errors import SourceUnavailable
 from penstock.model.lsn import parse_lsn
 from penstock.model.source_identity import SeenSource, SourceIdentity, parse_history
+from penstock.source.postgres.silence import SILENCE_SECONDS
 
 _NO_SUCH_FILE = "58P01"
 
 
-def seen_source(conn: psycopg.Connection[Any], publication: str) -> SeenSource:
+def seen_source(
+    conn: psycopg.Connection[Any], publication: str, limit: float = SILENCE_SECONDS
+) -> SeenSource:
     """Its identity and how far it has written; ``publication`` is the uuid that it was found to
-    have.
+    have. ``limit`` is how many seconds an answer may take.
     """
-    system_id, timeline, flushed, database = _ask(conn, "IDENTIFY_SYSTEM")
-    # The first timeline has no history. One whose file is gone has none that can be proven.
-    found = _ask(conn, f"TIMELINE_HISTORY {timeline}") if int(timeline) > 1 else []
+    with answered_within(conn, limit):
+        system_id, timeline, flushed, database = _ask(conn, "IDENTIFY_SYSTEM")
+        # The first timeline has no history. One whose file is gone has none that can be proven.
+        found = _ask(conn, f"TIMELINE_HISTORY {timeline}") if int(timeline) > 1 else []
     return SeenSource(
         SourceIdentity(system_id, int(timeline), database, publication),
         parse_lsn(flushed),

@@ -113,7 +113,7 @@ class PostgresSession(SourceSession):
             url, name = self._config.source.url, self._config.name
             found = find_subscription(self._lock.conn, name)
             with connect(url, replication=True, application_name=self._application) as conn:
-                self._seen = seen_source(conn, found.uuid if found else "")
+                self._seen = seen_source(conn, found.uuid if found else "", self._lock.limit)
         return self._seen
 
     def subscribe(self) -> Subscription:

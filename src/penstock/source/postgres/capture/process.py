@@ -149,6 +149,7 @@ def _run_session(
             stream = ReplicationStream(
                 connect(config.source.url, replication=True, application_name=application),
                 VALUE_SETTINGS,
+                silence_limit(config.source.url),
             )
             try:
                 _stream(config, conn, stream, subscription, log, destinations, passed, stop)

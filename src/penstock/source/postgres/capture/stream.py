@@ -16,11 +16,13 @@ from typing import Any
 import psycopg
 from psycopg import pq, sql
 
+from penstock.answer_limit import answered_within
 from penstock.model.errors import SlotError, SourceError, SourceUnavailable
 from penstock.model.lsn import format_lsn
 from penstock.model.source_identity import SeenSource
 from penstock.pgoutput.messages import POSTGRES_EPOCH_MICROS
 from penstock.source.postgres.seen_source import seen_source
+from penstock.source.postgres.silence import SILENCE_SECONDS
 
 _XLOG_DATA = ord("w")
 _KEEPALIVE = ord("k")
@@ -41,10 +43,18 @@ _TCP_INFO_MIN_RTT = 148
 
 
 class ReplicationStream:
-    """One replication session on one slot."""
+    """One replication session on one slot. What is asked before it streams is answered within
+    ``limit`` seconds: the process waits for it in libpq, and hears no signal meanwhile.
+    """
 
-    def __init__(self, connection: psycopg.Connection[Any], settings: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        connection: psycopg.Connection[Any],
+        settings: Sequence[str] = (),
+        limit: float = SILENCE_SECONDS,
+    ) -> None:
         self._connection = connection
+        self._limit = limit
         self._pgconn = connection.pgconn
         self.wal_end = 0
         """The furthest WAL position that the server has told of."""
@@ -55,7 +65,7 @@ class ReplicationStream:
 
     def identify(self, publication: str) -> SeenSource:
         """What the server says of itself; ``publication`` is the uuid of ours."""
-        return seen_source(self._connection, publication)
+        return seen_source(self._connection, publication, self._limit)
 
     def start(
         self, slot: str, publications: Sequence[str], start_lsn: int, *, messages: bool
@@ -142,7 +152,8 @@ class ReplicationStream:
         slot: str = "",
     ) -> pq.abc.PGresult:
         try:
-            result = self._pgconn.exec_(command.encode())
+            with answered_within(self._connection, self._limit):
+                result = self._pgconn.exec_(command.encode())
         except psycopg.OperationalError as error:
             raise SourceUnavailable(str(error).strip()) from error
         if result.status == expected:
