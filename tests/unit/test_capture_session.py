@@ -24,6 +24,7 @@ from penstock.source.capture.keeper import FilledLog
 from penstock.source.postgres.capture import session
 from penstock.source.postgres.capture.assemble import Assembler
 from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
+from penstock.spark.typed_rows import find_table
 from tests.pgoutput_bytes import encode, xlog_data
 from tests.stream_model import VERSIONS, describe
 
@@ -147,6 +148,30 @@ def test_what_was_written_after_a_takeover_is_not_confirmed(
     with pytest.raises(Fenced):
         capture(log, stream, turns=3, confirm_log=True)
     assert set(stream.confirmed) == {START.end_lsn}
+
+
+def test_who_was_replaced_leaves_the_tables_to_who_came(log: ChangeLog) -> None:
+    """It was frozen, say, and what it still has in memory was a table's definition once."""
+
+    class Overtaken(FedStream):
+        def receive(self) -> list[memoryview]:
+            LogWriter(log)
+            log.set_tables({})
+            return super().receive()
+
+    with pytest.raises(Fenced):
+        capture(log, Overtaken(FIRST))
+    assert not log.tables()
+
+
+def test_a_table_that_was_made_anew_comes_behind_the_one_of_its_name(log: ChangeLog) -> None:
+    """So does one that was renamed to the name of another."""
+    now = describe(VERSIONS[0][0])
+    dropped = replace(now, oid=1, columns=now.columns[:1])
+    log.set_tables({now.oid: describe(VERSIONS[0][2]), dropped.oid: dropped})
+    capture(log, FedStream(FIRST))
+    assert log.tables() == (dropped, now)
+    assert find_table(log, now.qualified_name) == now
 
 
 class AskingStream(FedStream):

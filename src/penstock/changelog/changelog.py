@@ -325,9 +325,12 @@ class ChangeLog:
     # -- the tables that capture has seen --------------------------------------------------------
 
     def set_tables(self, tables: dict[int, TableSchema]) -> None:
-        """Publish the newest known definition of every table, for readers that plan a schema."""
-        value = [table.to_json() for table in tables.values()]
-        self.root.write("tables.json", json.dumps(value).encode(), durable=False)
+        """Publish the newest known definition of every table, for readers that plan a schema. Of
+        two with one name the last one counts.
+        """
+        text = f"[{', '.join(table.json_text for table in tables.values())}]"
+        # Seldom, and capture does not go on with one that a crash has torn.
+        self.root.write("tables.json", text.encode(), durable=True)
 
     def tables(self) -> tuple[TableSchema, ...]:
         value = self._read_json(self.root, "tables.json", _REMAKE) or []

@@ -30,7 +30,7 @@ def find_table(log: ChangeLog, name: str) -> TableSchema:
     """The newest definition of a table that the log has seen."""
     wanted = parse_table(name)
     tables = log.tables()
-    for table in tables:
+    for table in reversed(tables):
         if (table.schema, table.name) == wanted:
             return table
     seen = ", ".join(sorted(table.qualified_name for table in tables)) or "none yet"

@@ -82,7 +82,8 @@ class CaptureSession:
         """Until then a quiet line does not end a segment."""
         self._ends: deque[int] = deque(maxlen=_CLOSE_SEGMENTS)
         """Where the log ended before each of the last segments."""
-        self._shared_tables: dict[int, str] = {}
+        self._shared_tables: dict[int, TableSchema] | None = None
+        self._expect_ours = filled.writer.expect_ours
         self._started = time.time()
         self._next_feedback = self._next_status = self._next_lock = 0.0
         self._last_advance = self._heard = time.monotonic()
@@ -201,12 +202,23 @@ class CaptureSession:
         self._publisher.publish()
 
     def _share_tables(self, tables: dict[int, TableSchema]) -> None:
-        """Tell readers that plan a schema about tables that are new or have changed."""
-        seen = {oid: table.fingerprint for oid, table in tables.items()}
-        if seen != self._shared_tables:
-            self._shared_tables = seen
-            known = {table.oid: table for table in self._log.tables()}
-            self._log.set_tables(known | tables)
+        """Tell readers that plan a schema about tables that are new or have changed: behind all
+        others, for of two with one name the first was dropped or renamed.
+        """
+        if self._shared_tables is None:
+            self._shared_tables = {table.oid: table for table in self._log.tables()}
+        shared = self._shared_tables
+        new = {
+            oid: table
+            for oid, table in tables.items()
+            if oid not in shared or shared[oid].fingerprint != table.fingerprint
+        }
+        if new:
+            # Whoever has taken over may have told of newer ones.
+            self._expect_ours()
+            known = {oid: table for oid, table in shared.items() if oid not in new}
+            self._log.set_tables(known | new)
+            self._shared_tables = known | new
 
     def _advance_idle(self, now: float) -> None:
         """Record that the WAL up to the server's position held nothing for us.
