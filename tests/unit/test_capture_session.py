@@ -174,6 +174,32 @@ def test_a_table_that_was_made_anew_comes_behind_the_one_of_its_name(log: Change
     assert find_table(log, now.qualified_name) == now
 
 
+def test_a_commit_that_comes_alone_is_published(log: ChangeLog) -> None:
+    """Rows of a transaction came, then much that is not published: readers had to wait for the next
+    idle advance, half a minute in a bucket.
+    """
+
+    class InTwo(FedStream):
+        held: tuple[memoryview, ...] = ()
+
+        def wait(self, _seconds: float, _extra: int | None) -> bool:
+            time.sleep(0.05)
+            return bool(self.waiting or self.held)
+
+        def receive(self) -> list[memoryview]:
+            if self.held:
+                came, self.held = list(self.held), ()
+                return came
+            *rows, commit = super().receive()
+            self.held = (commit,)
+            return rows
+
+    capture(log, InTwo(FIRST), turns=6, age=0)
+    first, second = log.list().segments
+    assert (first.is_open, second.rows) == (True, 0)
+    assert log.list().frontier == FIRST
+
+
 class AskingStream(FedStream):
     """Brings something, and wants an answer all the time."""
 

@@ -39,6 +39,8 @@ class Publisher:
         self._share_tables = share_tables
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="publish")
         self._under_way: Future[None] | None = None
+        self._is_open = False
+        """Whether the last segment ends inside a transaction."""
         self.messages = 0
         self.received_bytes = 0
         self.transactions = 0
@@ -63,7 +65,8 @@ class Publisher:
         """Cut what was collected and publish it, after the one before it.
 
         Raises what went wrong with that one. Without rows there is nothing to publish, unless
-        ``also_empty``: then the segment says how far the log is.
+        ``also_empty``, or where it ends a transaction that the log has left open: then the segment
+        says how far the log is.
         """
         self.wait()
         self._under_way = self._pool.submit(self._publish, self._assembler.collect(), also_empty)
@@ -103,7 +106,8 @@ class Publisher:
         self._tell_of_forged(cut.forged)
         # Before the rows: whoever sees a row may ask what its table looks like.
         self._share_tables(self._assembler.tables)
-        if not cut.has_rows and not also_empty:
+        ends_open = self._is_open and cut.transactions > 0
+        if not cut.has_rows and not also_empty and not ends_open:
             return
         failpoint("capture.before_publish")
         name = self._writer.publish(
@@ -112,6 +116,7 @@ class Publisher:
             is_open=cut.is_open,
             has_schema_changes=cut.has_schema_changes,
         )
+        self._is_open = cut.is_open
         self._published(str(name), self._writer.size_of(name))
         self.changes += cut.segment.rows.num_rows
         self.bytes += cut.segment.rows.nbytes
