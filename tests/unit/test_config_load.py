@@ -242,6 +242,11 @@ def test_a_log_smaller_than_a_segment_is_refused(load: Load) -> None:
     assert "max_bytes (1048576) is smaller than one segment (16777216)" in message
 
 
+def test_a_segment_whose_bytes_cannot_be_counted_is_refused(load: Load) -> None:
+    message = refusal(load, SMALLEST + "change_log: {segment_bytes: 4GiB}\n")
+    assert "change_log.segment_bytes: found '4GiB'; expected less than or equal to" in message
+
+
 class TestEnvironment:
     def test_inside_text_and_escaped(self, load: Load) -> None:
         text = SMALLEST + "  path: a/${DAY}/$$HOME/$x\n"

@@ -183,6 +183,10 @@ class SourceConfig(_Model):
     )
 
 
+# Its bytes are counted in 31 bits, and what came at once is in it: a message of a gigabyte, too.
+_LARGEST_SEGMENT = 512 * 2**20
+
+
 class ChangeLogConfig(_Model):
     """Where captured changes are kept until the destination holds them: a folder, or a place in an
     object store (``s3://bucket/prefix``), whose ``options`` these are.
@@ -191,7 +195,7 @@ class ChangeLogConfig(_Model):
     path: str = Field(min_length=1)
     options: dict[str, StorageOption] = {}
     confirm: Literal["destination", "log"] = "destination"
-    segment_bytes: Size = 16 * 2**20
+    segment_bytes: Annotated[Size, Field(le=_LARGEST_SEGMENT)] = 16 * 2**20
     segment_age: Duration = _SEGMENT_AGE
     max_bytes: Size = 20 * 2**30
     grace: DurationOrZero = 60.0
