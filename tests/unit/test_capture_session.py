@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
@@ -23,6 +24,7 @@ from penstock.source.capture import keeper
 from penstock.source.capture.keeper import FilledLog
 from penstock.source.postgres.capture import session
 from penstock.source.postgres.capture.assemble import Assembler
+from penstock.source.postgres.capture.publisher import Publisher
 from penstock.source.postgres.capture.session import CaptureSession, CaptureSettings
 from penstock.spark.typed_rows import find_table
 from tests.pgoutput_bytes import encode, xlog_data
@@ -198,6 +200,23 @@ def test_a_commit_that_comes_alone_is_published(log: ChangeLog) -> None:
     first, second = log.list().segments
     assert (first.is_open, second.rows) == (True, 0)
     assert log.list().frontier == FIRST
+
+
+def test_what_is_published_just_when_nobody_waits_any_longer_is_no_error(log: ChangeLog) -> None:
+    class EndsWithTheWait(Future[None]):
+        def result(self, timeout: float | None = None) -> None:
+            if not self.done():
+                self.set_result(None)
+                raise TimeoutError
+            super().result(timeout)
+
+    publisher = Publisher(Assembler(START, describe), LogWriter(log), lambda _: None, print)
+    publisher._under_way = EndsWithTheWait()
+    publisher.wait(0.01)
+    publisher._under_way.set_result(None)
+    publisher.wait(0.01)
+    assert not publisher.busy
+    publisher.close()
 
 
 class AskingStream(FedStream):

@@ -7,7 +7,7 @@ does so message by message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 from penstock.changelog.writer import LogWriter
 from penstock.failpoints import failpoint
@@ -75,15 +75,10 @@ class Publisher:
         """Until nothing is under way, or for so long. Raises what went wrong with it."""
         if self._under_way is None:
             return
-        try:
-            self._under_way.result(seconds)
-        except TimeoutError:
-            if not self._under_way.done():
-                return
-            raise
-        finally:
-            if self._under_way.done():
-                self._under_way = None
+        wait([self._under_way], seconds)
+        if self._under_way.done():
+            done, self._under_way = self._under_way, None
+            done.result()
 
     def close(self) -> None:
         """Let what is under way finish; whether it succeeded no longer matters to the caller."""
