@@ -241,6 +241,14 @@ def test_a_reader_s_name_must_be_a_plain_file_name(log: ChangeLog, name: str) ->
         log.set_reader(name, START)
 
 
+@pytest.mark.parametrize("beside", ["files.json.bak", "files.json~", "README"])
+def test_what_lies_beside_readers_is_none(log: ChangeLog, beside: str) -> None:
+    """A copy that somebody made before he restored one would hold slot and log for ever."""
+    log.set_reader("files", START, durable=True)
+    log.readers.write(beside, log.readers.read_bytes("files.json") or b"", durable=False)
+    assert log.all_readers().keys() == {"files"}
+
+
 TORN = (b"", b'{"commit_lsn": "0/', b"{}", b"[]", b"\0" * 80)
 
 

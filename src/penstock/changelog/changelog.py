@@ -265,7 +265,8 @@ class ChangeLog:
 
     def all_readers(self) -> dict[str, ReaderState]:
         found = self.readers.list(and_in="second" if self.readers.can_tear else "")
-        files = {name.rpartition("/")[2] for name, _size in found}
+        # What a person puts beside them, such as a copy of one, is nobody who reads.
+        files = {name.rpartition("/")[2] for name, _size in found if name.endswith(".json")}
         states = {name.removesuffix(".json"): self._read_reader(name) for name in files}
         return {name: state for name, state in states.items() if state is not None}
 
