@@ -16,6 +16,31 @@ BREAKS = (
         ),
     ),
     Break(
+        name="left-segment-not-synced",
+        guarantee="Nothing is lost",
+        without="What a killed writer left counts, and is confirmed, before its name is on the "
+        "disk.",
+        file="changelog/writer.py",
+        edits=(("        log.segments.settle()\n", ""),),
+        noticed_by=(
+            ("unit/test_storage.py", "test_what_a_writer_left_is_on_the_disk_before_it_counts"),
+        ),
+    ),
+    Break(
+        name="sessions-forget-what-is-passed",
+        guarantee="A full disk is waited for",
+        without="Where no session outlives the grace period nothing is removed, so that a full "
+        "disk stays full.",
+        file="source/capture/keeper.py",
+        edits=(("limits.grace, filled.passed, late_writes", "limits.grace, late_writes"),),
+        noticed_by=(
+            (
+                "unit/test_many_readers.py",
+                "test_sessions_shorter_than_the_grace_period_clean_the_log_together",
+            ),
+        ),
+    ),
+    Break(
         name="altered-position",
         guarantee="Nothing is lost",
         without="A position is believed that is not what was written.",
