@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -134,6 +135,25 @@ def test_a_new_folder_is_on_the_disk_before_what_is_in_it(
     synced.clear()
     log.segments.write("b", b"12345", durable=True)
     assert synced == ["segments"]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_minded"), [(errno.EINVAL, False), (errno.EACCES, False), (errno.EIO, True)]
+)
+def test_a_volume_may_be_mounted_on_what_knows_no_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, *, is_minded: bool
+) -> None:
+    fsync = os.fsync
+
+    def refuse(handle: int) -> None:
+        if Path(f"/proc/self/fd/{handle}").readlink() == tmp_path:
+            raise OSError(code, os.strerror(code))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    log = ChangeLog(str(tmp_path / "log"))
+    with pytest.raises(LogUnavailable) if is_minded else nullcontext():
+        assert LogWriter(log).frontier is None
 
 
 def test_what_a_writer_left_is_on_the_disk_before_it_counts(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_NOT_TO_SYNC = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EINVAL, errno.ENOTSUP)
 _REFUSALS = (
     PermissionError,
     NotADirectoryError,
@@ -257,6 +258,11 @@ def _sync(folder: str) -> None:
 
 
 def _sync_above(folder: str) -> None:
-    # It may be one that we may not read: not ours to sync.
-    with contextlib.suppress(PermissionError):
+    """Sync the one that a folder is in. That may be one that we may not read, or that knows no
+    sync, such as a system's own, that nobody writes and a volume is mounted on.
+    """
+    try:
         _sync(os.path.dirname(folder))
+    except OSError as error:
+        if error.errno not in _NOT_TO_SYNC:
+            raise
